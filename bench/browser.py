@@ -139,13 +139,13 @@ class Browser:
         os.write(self._write, json.dumps(message).encode() + b'\0')
         end = time.monotonic() + SECONDS
         while number not in self._answers:
-            self._hear(end)
+            self._receive(end)
         answer = self._answers.pop(number)
         if 'error' in answer:
             raise RuntimeError(f'{method}: {answer["error"]["message"]}')
         return answer['result']
 
-    def _hear(self, end: float) -> None:
+    def _receive(self, end: float) -> None:
         ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
         data = os.read(self._read, 1 << 20) if ready else b''
         if not data:
@@ -195,7 +195,7 @@ class Browser:
             raise RuntimeError(f'{url}: {found["errorText"]}')
         end = time.monotonic() + SECONDS
         while 'Page.loadEventFired' not in self._events:
-            self._hear(end)
+            self._receive(end)
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page; a promise is waited for.

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from gantt import plugin_loader
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.request import Flavor, Image, RequestSpec, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import Aggregate, HostChange
@@ -107,11 +107,11 @@ class Every:
         assert row is not None
         address = f'10.{i >> 16}.{i >> 8 & 255}.{i & 255}'
         metrics = {
-            'stats.io_workload': Metric(value=float(10 if odd[0] < 0.03 else i % 5)),
-            'stats.num_instances': Metric(value=float(60 if odd[1] < 0.02 else i % 8)),
+            'stats.io_workload': ReportedMetric(value=float(10 if odd[0] < 0.03 else i % 5)),
+            'stats.num_instances': ReportedMetric(value=float(60 if odd[1] < 0.02 else i % 8)),
         }
         if odd[2] > 0.02:
-            metrics['cpu.percent'] = Metric(value=float(odd[2]))
+            metrics['cpu.percent'] = ReportedMetric(value=float(odd[2]))
         cells = [
             NumaCell(id=n, cpus=list(range(64 * n, 64 * n + 64)), memory_mb=524_288, socket=n)
             for n in range(2)

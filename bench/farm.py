@@ -31,7 +31,7 @@ from bench import Result, conditions
 from bench.reports import KEEPS_UP, _database, _fresh, _stock, _tell, _transport, _until
 from bench.rig import Rig, rig
 from gantt import client, exceptions
-from gantt.client.calls import Caller
+from gantt.client.calls import ServerCaller
 from gantt.client.compute import topic_of
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.request import RequestSpec, SelectDestinations
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> Result:
         made.wait_for(NAME, 'is ready')
         carrier = _transport(made)
         conductor = Conductor(carrier)
-        farm = Caller(carrier, topic_of(NAME))
+        farm = ServerCaller(carrier, topic_of(NAME))
         _until(lambda: _status(farm)['reporting'] == args.hosts, 600, 'every host has reported')
         life = {
             'seconds_to_life': round(time.monotonic() - began, 1),
@@ -201,7 +201,7 @@ class Conductor:
 
 
 def _measure(
-    made: Rig, farm: Caller, conductor: Conductor, args: argparse.Namespace
+    made: Rig, farm: ServerCaller, conductor: Conductor, args: argparse.Namespace
 ) -> dict[str, float]:
     """One stretch of reports, builds and deletes, then the stock client at the same rates."""
     before, cpu, began = _status(farm), made.cpu_seconds(NAME), time.monotonic()
@@ -261,7 +261,7 @@ def _a_delta() -> dict[str, object]:
     }
 
 
-def _status(farm: Caller) -> dict[str, Any]:
+def _status(farm: ServerCaller) -> dict[str, Any]:
     told = farm.call('farm_command', 30.0, order={'do': 'status'})
     status: dict[str, Any] = told['status']
     return status

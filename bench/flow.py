@@ -33,7 +33,7 @@ from gantt.db.stores.store import SqlStore
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 
 ROOT = pathlib.Path(gantt.__file__).parent
 #: Files with a filter or weigher in them.
@@ -102,7 +102,7 @@ class _Site:
         self.clock = SystemClock()
         pipeline = plugin_loader.load_pipeline()
         self.scheduler = Scheduler(
-            self.store, pipeline, MemoryRecorder(), Settings(worker='flow'), self.clock
+            self.store, pipeline, MemoryRecorder(), SchedulerSettings(worker='flow'), self.clock
         )
         self.scheduler.cache.fetch()
         self.sent: list[Answer] = []

@@ -31,12 +31,12 @@ from gantt.core.records.decision import Answer
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing import clouds
 from gantt.testing.store.memory import MemoryStore
 
 KEPT = pathlib.Path(__file__).with_name('hostile.json')
-KEPT_MAX = 24
+STORED_MAX = 24
 REPEATS = 3
 STEPS_MAX = 3000
 
@@ -83,7 +83,7 @@ class Site:
         self.replies, self.serial = Replies(), 0
         self._pieces: list[float] = []
         self._began = self._store_ms = 0.0
-        settings = Settings(
+        settings = SchedulerSettings(
             worker='hostile', batch_wait_ms=0.0, stale_after_seconds=1e9, unknown_after_seconds=1e9
         )
         self.scheduler = Scheduler(
@@ -242,7 +242,7 @@ def run(args: argparse.Namespace) -> Result:
     costs.sort(key=lambda one: -one[0].piece)
     worst, body = costs[0]
     if args.keep:
-        kept = [one for _, one in costs[:KEPT_MAX]]
+        kept = [one for _, one in costs[:STORED_MAX]]
         KEPT.write_text(json.dumps(kept, separators=(',', ':')).replace('},{"c', '},\n{"c') + '\n')
     return Result(
         bench='hostile',

@@ -27,8 +27,8 @@ from gantt.core.placement.place import place, undo
 from gantt.core.resources.host import HostChange, HostFacts, HostRow, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.double_use import doubled
+from gantt.core.topology.free import FreeTopology, room_of
 from gantt.core.topology.read import read
-from gantt.core.topology.room import Room, room_of
 from gantt.core.topology.search import lay_out
 
 CORES, THREADS, GIB = 24, 2, 1 << 20
@@ -166,7 +166,7 @@ class Site:
             here = self.table.placed.on(host.id)
             laid: list[tuple[str, Layout]] = [(c, p.layout) for c, p in here.items() if p.layout]
             found += len(list(doubled(host.name, laid)))
-            room: Room = self.table.room(row)
+            room: FreeTopology = self.table.room(row)
             found += sum(free < 0 for cell in room.cells for free in cell.pages.values())
         for decision, _ in self.standing:
             for member in decision.members:

@@ -206,7 +206,7 @@ class Table:
         }
 
 
-class Outlet:
+class ReplyPublisher:
     """Publishes answers: frames made here, a batch in one write."""
 
     def __init__(self, url: str) -> None:
@@ -254,7 +254,7 @@ class Outlet:
 class Prototype:
     """The one thread that places, commits and answers."""
 
-    def __init__(self, url: str, outlet: Outlet) -> None:
+    def __init__(self, url: str, outlet: ReplyPublisher) -> None:
         self.waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._connection = psycopg.connect(dsn(url), autocommit=True)
         self._cursor = self._connection.cursor()
@@ -325,7 +325,7 @@ def main() -> int:
     given = parser.parse_args()
     cfg.CONF(['--config-file', given.config_file], project='gantt')
     make_tables(given.database, given.hosts)
-    prototype = Prototype(given.database, Outlet(given.broker))
+    prototype = Prototype(given.database, ReplyPublisher(given.broker))
 
     class Deferred(RPCServer):
         """Hands over what comes in the receiving thread; no thread waits for an answer."""

@@ -38,11 +38,11 @@ from gantt import client
 from gantt import conf as options
 from gantt.client.signing import Signer
 from gantt.compute.drivers.fake import FakeDriver
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.farm.shapes import Shape
 from gantt.compute.over_rpc import OverRpc
-from gantt.compute.ports import Facts, Guest
+from gantt.compute.ports import HostReadings, RunningGuest
 from gantt.core.claims.claim import Claim, claim_id
 from gantt.core.claims.commit import ClaimDraft, RequestDraft
 from gantt.core.messages import base as message
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Restless(FakeDriver):
     """A fake machine on which something else uses a little more or less each time."""
 
-    def facts(self, guests: Sequence[Guest]) -> Facts:
+    def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
         facts = super().facts(guests)
         use = {'MEMORY_MB': self._rng.randrange(1, 1024), 'VCPU': self._rng.randrange(1, 8)}
         return msgspec.structs.replace(facts, foreign=use)
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> Result:
         stack.callback(store.close)
         signer = Signer(PrivateKey()) if args.signed else None
         said = Said(OverRpc(carrier, 30.0, signer))
-        settings = Settings(report_seconds=args.period, level=10)
+        settings = HostAgentSettings(report_seconds=args.period, level=10)
         farm = _farm(args.hosts, said, settings)
         stack.callback(farm.stop)
         stack.enter_context(_stock(made))
@@ -182,8 +182,8 @@ def _stock(made: Rig) -> Iterator[None]:
     made.kill('stock')
 
 
-def _farm(hosts: int, port: OverRpc, settings: Settings) -> Farm:
-    farm = Farm(Plan(count=hosts, shapes=[SHAPE], threads=8), port, settings)
+def _farm(hosts: int, port: OverRpc, settings: HostAgentSettings) -> Farm:
+    farm = Farm(FarmPlan(count=hosts, shapes=[SHAPE], threads=8), port, settings)
     for host in farm.hosts.values():
         host.driver = Restless(host.name, SHAPE, None, random.Random(host.name))
     return farm
@@ -212,7 +212,7 @@ def _come_to_life(farm: Farm, store: SqlStore, args: argparse.Namespace) -> None
 def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
     """Claims by the group commit itself, and the guests that belong to them."""
     batch: list[RequestDraft] = []
-    guests: dict[str, list[Guest]] = {}
+    guests: dict[str, list[RunningGuest]] = {}
     rows = [c.row for c in store.load_everything().hosts if c.row is not None]
     for row in rows:
         request = str(uuid.uuid4())
@@ -231,7 +231,8 @@ def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
             for member in range(consumers)
         ]
         guests[row.name] = [
-            Guest(consumer=d.claim.consumer, claim_id=d.claim.id, resources=TAKES) for d in drafts
+            RunningGuest(consumer=d.claim.consumer, claim_id=d.claim.id, resources=TAKES)
+            for d in drafts
         ]
         batch.append(
             RequestDraft(
@@ -243,7 +244,7 @@ def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
             )
         )
         if len(batch) == HOSTS_PER_COMMIT or row is rows[-1]:
-            fates = store.commit(batch).fates
+            fates = store.commit(batch).outcomes
             short = [f for f in fates if len(f.accepted) != consumers]
             if short:
                 raise RuntimeError(f'claims were not accepted: {short[0]}')
@@ -289,7 +290,7 @@ def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: floa
 
 
 def _search(
-    made: Rig, farm: Farm, said: Said, settings: Settings, args: argparse.Namespace
+    made: Rig, farm: Farm, said: Said, settings: HostAgentSettings, args: argparse.Namespace
 ) -> dict[str, object]:
     """The highest of some rates at which as many reports are applied as are due."""
     best, limit, tried = 0.0, 'not reached', {}
@@ -298,14 +299,14 @@ def _search(
         _spread(farm, settings.report_seconds)
         time.sleep(settings.report_seconds + 3)
         due = args.hosts / settings.report_seconds
-        before, sent, began = _fates(made), said.sent, time.monotonic()
+        before, sent, began = _outcomes(made), said.sent, time.monotonic()
         cpu = made.cpu_seconds('scheduler')
         # Whole periods: within one, hosts need not be spread evenly.
         time.sleep(settings.report_seconds * max(1, round(20 / settings.report_seconds)))
         took = time.monotonic() - began
         sent_rate = (said.sent - sent) / took
         share = (made.cpu_seconds('scheduler') - cpu) / took
-        rates = {fate: (n - before.get(fate, 0)) / took for fate, n in _fates(made).items()}
+        rates = {fate: (n - before.get(fate, 0)) / took for fate, n in _outcomes(made).items()}
         rate = rates.get('applied', 0.0)
         tried[round(due)] = {'sent': round(sent_rate, 1), 'share': round(share, 3)} | {
             fate: round(r, 1) for fate, r in rates.items() if r
@@ -328,7 +329,7 @@ def _spread(farm: Farm, period: float) -> None:
             host.member.hurry(rng.uniform(0, period))
 
 
-def _fates(made: Rig) -> dict[str, float]:
+def _outcomes(made: Rig) -> dict[str, float]:
     """Reports so far by what became of them, from the scheduler's own metrics."""
     (line,) = [x for x in made.config.read_text().splitlines() if x.startswith('metrics_port')]
     port = int(line.partition('=')[2])

@@ -25,9 +25,9 @@ from gantt.core.messages.report import Running  # noqa: E402
 from gantt.core.messages.request import RequestSpec, SelectDestinations  # noqa: E402
 from gantt.core.messages.resource_classes import Inventory  # noqa: E402
 from gantt.http.app import make_app  # noqa: E402
-from gantt.http.server import Server  # noqa: E402
+from gantt.http.server import HttpServer  # noqa: E402
 from gantt.insights.read_model import Insights  # noqa: E402
-from gantt.telemetry.metrics import Metrics  # noqa: E402
+from gantt.telemetry.metrics import MetricRegistry  # noqa: E402
 from tests.http.site import DirectClient, RecordingWorld  # noqa: E402
 from tests.world import Host  # noqa: E402
 
@@ -156,14 +156,17 @@ class Play:
             if self.rng.random() < 0.15:
                 del host.running[consumer]
 
-    def serve(self) -> Server:
+    def serve(self) -> HttpServer:
         """The interface in front of it."""
         world, scheduler = self.world, self.world.scheduler
         insights = Insights(
             world.store, scheduler.placing.pipeline, scheduler.settings, world.clock
         )
-        server = Server(
-            make_app(insights, world.store, self.client, Metrics()), '127.0.0.1', 0, threads=4
+        server = HttpServer(
+            make_app(insights, world.store, self.client, MetricRegistry()),
+            '127.0.0.1',
+            0,
+            threads=4,
         )
         server.start()
         return server

@@ -15,27 +15,27 @@ def _public(raw: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
-def _is_of(key: bytes, signature: bytes, said: bytes) -> bool:
+def _is_of(key: bytes, signature: bytes, stated: bytes) -> bool:
     try:
-        _public(key).verify(signature, said)
+        _public(key).verify(signature, stated)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def is_signed(public: str, signature: str, said: bytes) -> bool:
+def is_signed(public: str, signature: str, stated: bytes) -> bool:
     """Whether ``signature`` is of that key, over these bytes."""
     key = host_keys.read(public, KEY_BYTES)
     found = host_keys.read(signature, SIGNATURE_BYTES)
-    return key is not None and found is not None and _is_of(key, found, said)
+    return key is not None and found is not None and _is_of(key, found, stated)
 
 
-def proven(parts: Parts, said: bytes) -> Proof | None:
+def proven(parts: Parts, stated: bytes) -> Proof | None:
     """What a proof proves, None where a signature in it is wrong.
 
     :param said: the bytes of the registration
     """
-    if not _is_of(parts.key, parts.signature, said):
+    if not _is_of(parts.key, parts.signature, stated):
         return None
     newer = parts.key
     for key, signature in parts.older:
@@ -67,6 +67,6 @@ class PrivateKey:
         """The secret itself."""
         return self._key.private_bytes_raw()
 
-    def sign(self, said: bytes) -> bytes:
+    def sign(self, stated: bytes) -> bytes:
         """The signature over these bytes."""
-        return self._key.sign(said)
+        return self._key.sign(stated)

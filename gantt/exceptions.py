@@ -187,7 +187,7 @@ class HostRenamed(Refused):
 
 
 class HostHeld(Refused):
-    """Somebody registers in the name of Nova a host that an agent of its own speaks for."""
+    """Somebody registers in the name of Nova a host that an agent of its own reports for."""
 
     code = 'gantt.host_held'
     http_status = 409
@@ -277,7 +277,7 @@ class HostsUnknown(Unavailable):
     """ "Do not know" as opposed to "no room"."""
 
     code = 'gantt.hosts_unknown'
-    template = 'nothing can be said about the hosts: {problem}'
+    template = 'the hosts are not known: {problem}'
 
 
 class Misconfigured(GanttError):

@@ -238,10 +238,10 @@ def changed(
     for plugin in (*now['filters'].values(), *now['weighers'].values()):
         values.update(plugin)
     values.update(given)
-    kept = {name: now[name] for name in _SETTINGS}
+    settings_left = {name: now[name] for name in _SETTINGS}
     try:
         made = {group: [_made(p, values) for p in found] for group, found in classes.items()}
-        return Pipeline(made[FILTERS], made[WEIGHERS], **{**kept, **settings})
+        return Pipeline(made[FILTERS], made[WEIGHERS], **{**settings_left, **settings})
     except exceptions.PluginError as e:
         option = e.kwargs.get('option')
         field = f'options.{option}' if option else 'filters and weighers'

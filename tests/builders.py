@@ -19,10 +19,10 @@ from gantt.core.claims.commit import (
     DecisionRecord,
     GroupSwap,
     RequestDraft,
-    RequestFate,
+    RequestOutcome,
 )
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Running
 from gantt.core.messages.request import (
     GroupRef,
     Lifecycle,
@@ -33,7 +33,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group, HostRow
-from gantt.scheduler.ports import ClaimFate, ReportFate, Store
+from gantt.scheduler.ports import ClaimOutcome, ReportOutcome, Store
 
 CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}
 CLEAN: dict[str, list[str]] = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
@@ -188,15 +188,15 @@ def commit(store: Store, *drafts: ADraft) -> CommitResult:
     return store.commit([draft.build() for draft in drafts])
 
 
-def fate_of(store: Store, draft: ADraft) -> RequestFate:
+def report_outcome(store: Store, draft: ADraft) -> RequestOutcome:
     """Commit a draft alone."""
-    return commit(store, draft).fates[0]
+    return commit(store, draft).outcomes[0]
 
 
 def claimed(store: Store, draft: ADraft) -> list[Claim]:
     """Commit a draft alone, which must be placed; its claims by member."""
-    fate = fate_of(store, draft)
-    assert fate.fate == 'placed', fate
+    fate = report_outcome(store, draft)
+    assert fate.outcome == 'placed', fate
     return sorted(store.claims(request_id=draft.id), key=lambda claim: claim.member)
 
 
@@ -298,7 +298,7 @@ class AHost:
         """Registered there, with a first report."""
         host = Host(store, self.name, self.facts)
         host.register(**said)
-        assert host.report().fate == 'applied'
+        assert host.report().outcome == 'applied'
         return host
 
     def at_work(self, store: Store, row: dict[str, Any]) -> 'Host':
@@ -350,15 +350,15 @@ class Host:
         """The next report, to be completed."""
         return self.facts.at(self.epoch, self.stamp())
 
-    def send(self, *reports: AReport) -> list[ReportFate]:
+    def send(self, *reports: AReport) -> list[ReportOutcome]:
         """Deliver reports in one batch."""
-        return self.store.apply_reports([report.build() for report in reports]).fates
+        return self.store.apply_reports([report.build() for report in reports]).outcomes
 
-    def report(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> ReportFate:
+    def report(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> ReportOutcome:
         """Say truthfully what is there."""
         return self.send(self.says().listing(running, pending))[0]
 
-    def words(self, *claims: Claim | str, **fields: Any) -> ClaimWords:
+    def words(self, *claims: Claim | str, **fields: Any) -> ClaimUpdate:
         """A word about claims, with the next number unless one is given."""
         base: dict[str, Any] = {
             'name': self.name,
@@ -366,16 +366,16 @@ class Host:
             'sequence': fields.get('sequence') or self.stamp(),
             'claim_ids': [claim.id if isinstance(claim, Claim) else claim for claim in claims],
         }
-        return ClaimWords(**{**base, **fields})
+        return ClaimUpdate(**{**base, **fields})
 
-    def confirm(self, *claims: Claim | str, **fields: Any) -> list[ClaimFate]:
-        return self.store.confirm_claims(self.words(*claims, **fields)).fates
+    def confirm(self, *claims: Claim | str, **fields: Any) -> list[ClaimOutcome]:
+        return self.store.confirm_claims(self.words(*claims, **fields)).outcomes
 
-    def refuse(self, *claims: Claim | str, **fields: Any) -> list[ClaimFate]:
-        return self.store.refuse_claims(self.words(*claims, **fields)).fates
+    def refuse(self, *claims: Claim | str, **fields: Any) -> list[ClaimOutcome]:
+        return self.store.refuse_claims(self.words(*claims, **fields)).outcomes
 
-    def release(self, *claims: Claim | str, **fields: Any) -> list[ClaimFate]:
-        return self.store.release_claims(self.words(*claims, **fields)).fates
+    def release(self, *claims: Claim | str, **fields: Any) -> list[ClaimOutcome]:
+        return self.store.release_claims(self.words(*claims, **fields)).outcomes
 
 
 def state_of(store: Store, claim: Claim | str) -> State:
@@ -415,7 +415,7 @@ __all__ = [
     'changed',
     'claimed',
     'commit',
-    'fate_of',
+    'report_outcome',
     'generation_of',
     'live',
     'new_uuid',

@@ -15,7 +15,13 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt import plugin_loader
-from gantt.core.messages.report import ClaimWords, HostReport, Metric, RegisterHost, Running
+from gantt.core.messages.report import (
+    ClaimUpdate,
+    HostReport,
+    RegisterHost,
+    ReportedMetric,
+    Running,
+)
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
@@ -26,7 +32,7 @@ from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 
 
@@ -75,7 +81,7 @@ class Host:
                 'MEMORY_MB': Inventory(total=32_768),
                 'DISK_GB': Inventory(total=500),
             },
-            'metrics': {'load': Metric(value=0.5)},
+            'metrics': {'load': ReportedMetric(value=0.5)},
             'running': list(self.running.values()),
             'pending': [],
         }
@@ -85,8 +91,8 @@ class Host:
             HostReport(name=self.name, epoch=self.epoch, sequence=self.stamp(), full=True, **body)
         )
 
-    def words(self, *claim_ids: str, reason: str = '') -> ClaimWords:
-        return ClaimWords(
+    def words(self, *claim_ids: str, reason: str = '') -> ClaimUpdate:
+        return ClaimUpdate(
             name=self.name,
             epoch=self.epoch,
             sequence=self.stamp(),
@@ -95,7 +101,7 @@ class Host:
         )
 
     def confirm(self, *claim_ids: str) -> list[str]:
-        return [f.fate for f in self.world.scheduler.confirm(self.words(*claim_ids))]
+        return [f.outcome for f in self.world.scheduler.confirm(self.words(*claim_ids))]
 
 
 @functools.cache
@@ -144,7 +150,7 @@ class World:
 
     def another_scheduler(self) -> Scheduler:
         pipeline = plugin_loader.load_pipeline()
-        settings = Settings(worker=f'worker-{len(self.schedulers) + 1}', **self.settings)
+        settings = SchedulerSettings(worker=f'worker-{len(self.schedulers) + 1}', **self.settings)
         scheduler = Scheduler(self.store, pipeline, self.recorder, settings, self.clock)
         scheduler.cache.fetch()
         self.schedulers.append(scheduler)

@@ -5,7 +5,7 @@ import argparse
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 
 def _metadata(row: dict[str, Any]) -> str:
@@ -20,11 +20,11 @@ class AggregateList(base.Lister):
     member = 'aggregates'
     nothing = 'there is no aggregate'
     columns = (
-        Column('AGGREGATE', text.key('name'), least=16),
-        Column('UUID', lambda r: text.short_id(r['uuid'])),
-        Column('ZONE', lambda r: r['metadata'].get('availability_zone', '-'), least=8),
-        Column('HOSTS', lambda r: str(len(r['hosts'])), right=True),
-        Column('METADATA', _metadata, least=16),
+        TextColumn('AGGREGATE', text.key('name'), least=16),
+        TextColumn('UUID', lambda r: text.short_id(r['uuid'])),
+        TextColumn('ZONE', lambda r: r['metadata'].get('availability_zone', '-'), least=8),
+        TextColumn('HOSTS', lambda r: str(len(r['hosts'])), right=True),
+        TextColumn('METADATA', _metadata, least=16),
     )
 
 

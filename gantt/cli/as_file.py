@@ -55,13 +55,13 @@ class GroupEntry(Message, frozen=True, kw_only=True):
     project_id: Text | None = None
 
 
-class Aggregates(Message, frozen=True, kw_only=True):
+class AggregatesFile(Message, frozen=True, kw_only=True):
     """A file of aggregates, by name."""
 
     aggregates: Annotated[dict[Name, AggregateEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Groups(Message, frozen=True, kw_only=True):
+class GroupsFile(Message, frozen=True, kw_only=True):
     """A file of server groups, by uuid."""
 
     server_groups: Annotated[dict[Uuid, GroupEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
@@ -81,7 +81,7 @@ class Difference(NamedTuple):
     body: dict[str, Any]
 
 
-class Kind(abc.ABC):
+class FileKind(abc.ABC):
     """What is in a file: how it is read, compared and written."""
 
     noun = ''
@@ -146,10 +146,10 @@ class Kind(abc.ABC):
                 yield Difference('delete', name, [], {})
 
 
-class OfAggregates(Kind):
+class OfAggregates(FileKind):
     """Aggregates by their names."""
 
-    noun, key, path, form = 'aggregate', 'aggregates', '/v1/aggregates', Aggregates
+    noun, key, path, form = 'aggregate', 'aggregates', '/v1/aggregates', AggregatesFile
 
     def name_of(self, row: dict[str, Any]) -> str:
         return row['name']
@@ -197,10 +197,10 @@ class OfAggregates(Kind):
         return endpoint.put(path, one.body, dry_run=dry_run)['what']
 
 
-class OfGroups(Kind):
+class OfGroups(FileKind):
     """Server groups by their uuids."""
 
-    noun, key, path, form = 'server group', 'server_groups', '/v1/server-groups', Groups
+    noun, key, path, form = 'server group', 'server_groups', '/v1/server-groups', GroupsFile
 
     def name_of(self, row: dict[str, Any]) -> str:
         return row['uuid']
@@ -235,7 +235,7 @@ class Export(base.Base):
     """What there is, as a file."""
 
     forms = ('yaml', 'json')
-    kind: Kind
+    kind: FileKind
 
     takes = (
         base.arg(
@@ -266,7 +266,7 @@ class Export(base.Base):
 
 
 class _OfFile(base.Base):
-    kind: Kind
+    kind: FileKind
 
     takes = (
         base.arg('file', metavar='FILE', help='YAML or JSON; - reads standard input'),

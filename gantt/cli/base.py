@@ -57,11 +57,11 @@ class Parser(argparse.ArgumentParser):
         if not options:
             return f'{rest[0]!r} is one argument too many'
         known = self._option_string_actions
-        said = f'there is no option {options[0]}'
+        problem = f'there is no option {options[0]}'
         resource = _RESOURCES.get(options[0].strip('-').lower().removesuffix('s'))
         if resource is not None and '--resource' in known:
-            return f'{said}; say --resource {resource}'
-        return f'{said}{did_you_mean(near(options[0], known)) or "; see --help"}'
+            return f'{problem}; say --resource {resource}'
+        return f'{problem}{did_you_mean(near(options[0], known)) or "; see --help"}'
 
 
 #: Names and options of one argument, as argparse takes them.
@@ -246,7 +246,7 @@ class Lister(Base):
 
     forms = ('table', 'json', 'yaml', 'csv', 'value')
     member = ''  # the key of the list in the answer
-    columns: Sequence[text.Column] = ()
+    columns: Sequence[text.TextColumn] = ()
     nothing = 'nothing to show'
     #: Keys of --sort that the interface knows itself, for the help.
     sort_keys = ''
@@ -389,8 +389,8 @@ class Write(Base):
         """Do it and say so."""
         done = self.change(parsed_args)
         self.made = [done['what']]
-        said = f'dry run: {done["what"]}' if done['dry_run'] else done['what']
-        return self.show(parsed_args.form, done, [said])
+        problem = f'dry run: {done["what"]}' if done['dry_run'] else done['what']
+        return self.show(parsed_args.form, done, [problem])
 
 
 def dumped(form: str, data: Any) -> str:

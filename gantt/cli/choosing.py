@@ -37,12 +37,12 @@ class Field(NamedTuple):
     """
 
     name: str
-    column: text.Column
+    column: text.TextColumn
     value: Callable[[Row], Any]
     rank: Callable[[Row], Any]
 
 
-class Filter(NamedTuple):
+class RowFilter(NamedTuple):
     """``KEY=VALUE``, or ``KEY!=VALUE``; the value may have ``*`` and ``?`` in it."""
 
     name: str
@@ -79,16 +79,16 @@ def arguments(parser: argparse.ArgumentParser, sort: str = '') -> None:
     parser.add_argument('-r', '--reverse', action='store_true', help='the other way round')
 
 
-def _filter(value: str) -> Filter:
+def _filter(value: str) -> RowFilter:
     """An argument type."""
     found = _PAIR.fullmatch(value)
     if found is None:
         raise argparse.ArgumentTypeError(f'expected KEY=VALUE or KEY!=VALUE, got {value!r}')
-    return Filter(found[1].strip(), found[2] == '=', found[3])
+    return RowFilter(found[1].strip(), found[2] == '=', found[3])
 
 
 def columns(
-    names: Iterable[str], titles: Sequence[text.Column], rows: Sequence[Row]
+    names: Iterable[str], titles: Sequence[text.TextColumn], rows: Sequence[Row]
 ) -> list[Field]:
     """The columns of ``--columns``; none named: none.
 
@@ -99,7 +99,7 @@ def columns(
 
 
 def matching(
-    filters: Sequence[Filter], titles: Sequence[text.Column], rows: list[Row]
+    filters: Sequence[RowFilter], titles: Sequence[text.TextColumn], rows: list[Row]
 ) -> list[Row]:
     """The rows for which every filter holds.  :raises Failure: as :func:`columns`"""
     for one in filters:
@@ -109,7 +109,9 @@ def matching(
     return rows
 
 
-def ordered(name: str, reverse: bool, titles: Sequence[text.Column], rows: list[Row]) -> list[Row]:
+def ordered(
+    name: str, reverse: bool, titles: Sequence[text.TextColumn], rows: list[Row]
+) -> list[Row]:
     """The rows in the order of a column; those with nothing there are last, either way round.
 
     :raises Failure: as :func:`columns`
@@ -120,7 +122,7 @@ def ordered(name: str, reverse: bool, titles: Sequence[text.Column], rows: list[
     return sorted(full, key=lambda row: _order(rank(row)), reverse=reverse) + empty
 
 
-def find(option: str, name: str, titles: Sequence[text.Column], rows: Sequence[Row]) -> Field:
+def find(option: str, name: str, titles: Sequence[text.TextColumn], rows: Sequence[Row]) -> Field:
     """A column by its title or its key; as it is written first, then whatever its capitals."""
     fields = [_of_title(column, rows) for column in titles]
     fields += [_of_key(key) for key in _keys(rows)]
@@ -160,14 +162,14 @@ def _keys(rows: Sequence[Row]) -> list[str]:
     return list(found)
 
 
-def _of_title(column: text.Column, rows: Sequence[Row]) -> Field:
+def _of_title(column: text.TextColumn, rows: Sequence[Row]) -> Field:
     rank = functools.partial(_dig, column.by) if column.by else _natural(column.show)
     return Field(column.title, column, column.show, rank)
 
 
 def _of_key(key: str) -> Field:
     value = functools.partial(_dig, key)
-    column = text.Column(key.upper(), lambda row: flat(value(row)) or '-', least=12)
+    column = text.TextColumn(key.upper(), lambda row: flat(value(row)) or '-', least=12)
     return Field(key, column, value, value)
 
 

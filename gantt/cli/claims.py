@@ -5,7 +5,7 @@ import argparse
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 STATES = ('reserved', 'confirmed', 'released', 'expired', 'refused')
 
@@ -19,13 +19,13 @@ def lease(row: dict[str, Any]) -> str:
 
 
 COLUMNS = (
-    Column('CLAIM', lambda r: text.short_id(r['id'])),
-    Column('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
-    Column('HOST', text.key('host'), least=12),
-    Column('CONSUMER', lambda r: text.short_id(r['consumer'])),
-    Column('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
-    Column('LEASE', lease, right=True, by='lease_seconds'),
-    Column('RESOURCES', lambda r: text.needs(r['resources']), least=14),
+    TextColumn('CLAIM', lambda r: text.short_id(r['id'])),
+    TextColumn('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
+    TextColumn('HOST', text.key('host'), least=12),
+    TextColumn('CONSUMER', lambda r: text.short_id(r['consumer'])),
+    TextColumn('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
+    TextColumn('LEASE', lease, right=True, by='lease_seconds'),
+    TextColumn('RESOURCES', lambda r: text.needs(r['resources']), least=14),
 )
 
 
@@ -63,7 +63,7 @@ class ClaimShow(base.Show):
     path = '/v1/claims/{claim}'
 
     def lines(self, claim: dict[str, Any]) -> list[str]:
-        adopted = ', adopted: nobody asked for it' if claim['adopted'] else ''
+        adopted = ', adopted: without a request' if claim['adopted'] else ''
         request = f'{claim["request_id"]}, member {claim["member"]}, attempt {claim["attempt"]}'
         facts = {
             'host': claim['host'],

@@ -12,7 +12,7 @@ from gantt.cli import base
 
 SHELLS = ('bash', 'zsh', 'fish')
 #: Set by the script of the shell.
-ASKED = '_ARGCOMPLETE'
+COMPLETION_VARIABLE = '_ARGCOMPLETE'
 
 
 class Complete(base.Base):
@@ -21,7 +21,7 @@ class Complete(base.Base):
     forms = ('text',)
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Of which shell."""
+        """The shell to complete for."""
         parser.add_argument('shell', choices=SHELLS)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

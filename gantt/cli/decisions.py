@@ -5,7 +5,7 @@ import argparse
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 OUTCOMES = (
     'placed',
@@ -32,13 +32,13 @@ class DecisionList(base.Lister):
     may_watch = True
     path = '/v1/decisions'
     member = 'decisions'
-    nothing = 'no decision is kept that matches'
+    nothing = 'no stored decision matches'
     columns = (
-        Column('DECISION', lambda r: text.short_id(r['id'])),
-        Column('REQUEST', lambda r: text.short_id(r['request_id'])),
-        Column('OUTCOME', text.key('outcome')),
-        Column('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
-        Column('WHY', text.key('reason'), least=20),
+        TextColumn('DECISION', lambda r: text.short_id(r['id'])),
+        TextColumn('REQUEST', lambda r: text.short_id(r['request_id'])),
+        TextColumn('OUTCOME', text.key('outcome')),
+        TextColumn('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
+        TextColumn('WHY', text.key('reason'), least=20),
     )
 
     takes = (

@@ -8,7 +8,7 @@ from typing import Any
 from gantt.cli import base, text
 from gantt.cli.endpoint import Exit, Failure
 from gantt.cli.hosts import HostDisable, HostEnable
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 #: Claims that are listed; the rest is counted.
 SHOWN_MAX = 20
@@ -113,10 +113,10 @@ def _progress(state: dict[str, Any]) -> str:
 
 
 _OBSTACLES = (
-    Column('CLAIM', lambda r: text.short_id(r['claim']['id'])),
-    Column('CONSUMER', lambda r: r['claim']['consumer'], least=8),
-    Column('AGE', lambda r: text.age(r['claim']['age_seconds']), right=True),
-    Column('WAITS FOR', text.key('remedy'), least=20),
+    TextColumn('CLAIM', lambda r: text.short_id(r['claim']['id'])),
+    TextColumn('CONSUMER', lambda r: r['claim']['consumer'], least=8),
+    TextColumn('AGE', lambda r: text.age(r['claim']['age_seconds']), right=True),
+    TextColumn('WAITS FOR', text.key('remedy'), least=20),
 )
 
 

@@ -50,8 +50,8 @@ class Failure(Exception):
         error = self.error
         details = error.get('details') or {}
         lines = [f'{program}: {self.message}']
-        told = details.get('explanation') or details.get('nearest') or ()
-        lines.extend(f'  {line}'.rstrip() for line in (*told, *self.notes))
+        reasons = details.get('explanation') or details.get('nearest') or ()
+        lines.extend(f'  {line}'.rstrip() for line in (*reasons, *self.notes))
         decision = details.get('decision_id')
         if decision:
             lines.append(f'  the whole story: gantt explain {decision}')

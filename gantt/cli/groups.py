@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 
@@ -18,14 +18,14 @@ class GroupList(base.Lister):
     member = 'server_groups'
     nothing = 'there is no server group'
     columns = (
-        Column('GROUP', text.key('uuid')),
-        Column('POLICY', text.key('policy')),
-        Column(
+        TextColumn('GROUP', text.key('uuid')),
+        TextColumn('POLICY', text.key('policy')),
+        TextColumn(
             'PER HOST',
             lambda r: str(r['max_per_host']) if r['policy'] == 'anti-affinity' else '-',
             right=True,
         ),
-        Column('NAME', text.key('name'), least=8),
+        TextColumn('NAME', text.key('name'), least=8),
     )
 
 

@@ -5,7 +5,7 @@ import argparse
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 
 class HostHistory(base.Show):
@@ -28,15 +28,17 @@ class HostHistory(base.Show):
 
     def lines(self, found: dict[str, Any]) -> list[str]:
         entries = found['entries']
-        lines = text.table(_COLUMNS, entries, self.width) if entries else ['nothing is kept of it']
+        lines = (
+            text.table(_COLUMNS, entries, self.width) if entries else ['nothing is stored of it']
+        )
         if found['truncated']:
             lines.append(f'there is more; see --limit ({len(entries)} shown)')
         return lines
 
 
 _COLUMNS = (
-    Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
-    Column('WHAT', text.key('kind')),
-    Column('BY', text.key('by'), least=6),
-    Column('DETAIL', text.key('what'), least=20),
+    TextColumn('AGE', lambda r: text.age(r['age_seconds']), right=True),
+    TextColumn('WHAT', text.key('kind')),
+    TextColumn('BY', text.key('by'), least=6),
+    TextColumn('DETAIL', text.key('what'), least=20),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantt.cli import base, claims, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 CONDITIONS = ('up', 'stale', 'new', 'disabled', 'over_committed')
 #: Keys that the interface sorts by.
@@ -38,14 +38,14 @@ class HostList(base.Lister):
     nothing = 'no host matches'
     sort_keys = '; also free:CLASS, such as free:VCPU'
     columns = (
-        Column('HOST', text.key('name'), least=16),
-        Column('STATE', lambda r: _WORDS.get(r['condition'], r['condition'])),
-        Column('ZONE', text.key('zone'), least=6),
-        Column('FREE CPU', _cpu, right=True, by='free.VCPU'),
-        Column('RAM', _room('MEMORY_MB'), right=True, by='free.MEMORY_MB'),
-        Column('DISK', _room('DISK_GB'), right=True, by='free.DISK_GB'),
-        Column('CLAIMS', lambda r: str(r['claims']), right=True),
-        Column(
+        TextColumn('HOST', text.key('name'), least=16),
+        TextColumn('STATE', lambda r: _WORDS.get(r['condition'], r['condition'])),
+        TextColumn('ZONE', text.key('zone'), least=6),
+        TextColumn('FREE CPU', _cpu, right=True, by='free.VCPU'),
+        TextColumn('RAM', _room('MEMORY_MB'), right=True, by='free.MEMORY_MB'),
+        TextColumn('DISK', _room('DISK_GB'), right=True, by='free.DISK_GB'),
+        TextColumn('CLAIMS', lambda r: str(r['claims']), right=True),
+        TextColumn(
             'REPORT',
             lambda r: text.age(r['report_age_seconds']),
             right=True,
@@ -145,13 +145,13 @@ def _plain(name: str) -> Any:
 
 
 _USE = (
-    Column('CLASS', text.key('resource_class'), least=12),
-    Column('CAPACITY', _plain('cap'), right=True),
-    Column('CLAIMED', _plain('claimed'), right=True),
-    Column('FOREIGN', _plain('foreign'), right=True),
-    Column('BELIEVED', _plain('believed'), right=True),
-    Column('REPORTED', _plain('reported'), right=True),
-    Column('FREE', _plain('free'), right=True),
+    TextColumn('CLASS', text.key('resource_class'), least=12),
+    TextColumn('CAPACITY', _plain('cap'), right=True),
+    TextColumn('CLAIMED', _plain('claimed'), right=True),
+    TextColumn('FOREIGN', _plain('foreign'), right=True),
+    TextColumn('BELIEVED', _plain('believed'), right=True),
+    TextColumn('REPORTED', _plain('reported'), right=True),
+    TextColumn('FREE', _plain('free'), right=True),
 )
 
 _CLAIMS = tuple(column for column in claims.COLUMNS if column.title != 'HOST')

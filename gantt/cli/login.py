@@ -63,7 +63,7 @@ class Login:
 
     def token(self) -> str:
         """A token that is good for now.  :raises Failure:"""
-        with self._asking('gives no token'):
+        with self._querying('gives no token'):
             if self._given:  # and refused
                 self._session.invalidate()
             self._given = True
@@ -71,10 +71,10 @@ class Login:
 
     def url(self) -> str:
         """Where the catalog has the API.  :raises Failure:"""
-        said = self._region.get_endpoint(SERVICE_TYPE)
+        endpoint_found = self._region.get_endpoint(SERVICE_TYPE)
         found = None
-        with self._asking('tells no catalog'), contextlib.suppress(self._nowhere):
-            found = said or self._session.get_endpoint(
+        with self._querying('tells no catalog'), contextlib.suppress(self._nowhere):
+            found = endpoint_found or self._session.get_endpoint(
                 service_type=SERVICE_TYPE,
                 region_name=self._region.get_region_name(SERVICE_TYPE),
                 interface=self._region.get_interface(SERVICE_TYPE),
@@ -92,7 +92,7 @@ class Login:
         return self._session.verify
 
     @contextlib.contextmanager
-    def _asking(self, failed: str) -> Iterator[None]:
+    def _querying(self, failed: str) -> Iterator[None]:
         """:raises Failure: in place of what the library raises"""
         try:
             yield
@@ -120,9 +120,9 @@ def _check_url(config: dict[str, Any]) -> None:
 
 
 def _not_understood(error: Exception) -> Failure:
-    said = _LACKS.search(_line(error))
-    if said:
-        return _lacking([said[1] or said[2]])
+    endpoint_found = _LACKS.search(_line(error))
+    if endpoint_found:
+        return _lacking([endpoint_found[1] or endpoint_found[2]])
     return _unusable(
         f'clouds.yaml or a variable OS_... is not of the form that is expected: '
         f'{type(error).__name__}: {_line(error)}'

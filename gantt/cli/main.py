@@ -144,7 +144,7 @@ class Gantt(app.App):
     def print_help_if_requested(self) -> None:
         """The options, and every command with a line about it."""
         self.parser.print_help(self.stdout)
-        self.stdout.write('\ncommands ("gantt COMMAND --help" tells more):\n')
+        self.stdout.write('\ncommands (details: "gantt COMMAND --help"):\n')
         size = max(map(len, COMMANDS))
         for name, target in COMMANDS.items():
             about = (_Later(name, target).load().__doc__ or '').partition('\n')[0].rstrip('.')
@@ -226,10 +226,10 @@ def main(
         stderr.write(f'gantt: {e.strerror or e}\n')
         return int(Exit.TROUBLE)
     except Exception as e:  # a defect, or an answer that no Gantt gives
-        said = ' '.join(str(e).split())
+        message = ' '.join(str(e).split())
         stderr.write(
             f'gantt: an answer is not as expected, or gantt has a defect: '
-            f'{type(e).__name__}: {said}\n'
+            f'{type(e).__name__}: {message}\n'
         )
         return int(Exit.TROUBLE)
 
@@ -246,7 +246,7 @@ def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
             stderr=stderr,
             deferred_help=True,
         )
-        if complete.ASKED in os.environ:
+        if complete.COMPLETION_VARIABLE in os.environ:
             complete.answer(gantt.parser, gantt.parsers())
         gantt.options, rest = gantt.parser.parse_known_args(arguments)
         if gantt.options.deferred_help:

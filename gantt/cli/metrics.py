@@ -5,7 +5,7 @@ import argparse
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 
 def _number(key: str) -> Any:
@@ -23,13 +23,13 @@ class MetricList(base.Lister):
     member = 'metrics'
     nothing = 'no metric is declared, and no host reports one'
     columns = (
-        Column('METRIC', text.key('name'), least=16),
-        Column('DECLARED', lambda r: 'yes' if r['declared'] else 'no'),
-        Column('UNIT', lambda r: r['unit'] or '-'),
-        Column('LOWER', _number('lower'), right=True),
-        Column('UPPER', _number('upper'), right=True),
-        Column('STALE AFTER', _number('stale_seconds'), right=True),
-        Column('HOSTS', _hosts, right=True),
+        TextColumn('METRIC', text.key('name'), least=16),
+        TextColumn('DECLARED', lambda r: 'yes' if r['declared'] else 'no'),
+        TextColumn('UNIT', lambda r: r['unit'] or '-'),
+        TextColumn('LOWER', _number('lower'), right=True),
+        TextColumn('UPPER', _number('upper'), right=True),
+        TextColumn('STALE AFTER', _number('stale_seconds'), right=True),
+        TextColumn('HOSTS', _hosts, right=True),
     )
 
 

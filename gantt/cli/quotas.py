@@ -6,7 +6,7 @@ from typing import Any
 
 from gantt.cli import base, text
 from gantt.cli.endpoint import Exit, Failure
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 #: The project that stands for all without limits of their own.
 DEFAULT = 'default'
@@ -14,10 +14,10 @@ UNLIMITED = -1
 _MOST = 10**15
 
 _COLUMNS = (
-    Column('LIMIT', text.key('name'), least=16),
-    Column('MOST', lambda r: _shown(r['limit']), right=True),
-    Column('USED', lambda r: '-' if r['used'] is None else str(r['used']), right=True),
-    Column('FROM', text.key('source')),
+    TextColumn('LIMIT', text.key('name'), least=16),
+    TextColumn('MOST', lambda r: _shown(r['limit']), right=True),
+    TextColumn('USED', lambda r: '-' if r['used'] is None else str(r['used']), right=True),
+    TextColumn('FROM', text.key('source')),
 )
 
 
@@ -46,8 +46,8 @@ class QuotaList(base.Lister):
     member = 'quotas'
     nothing = 'no limit is set; the options of [quotas] hold, see "gantt quota show default"'
     columns = (
-        Column('PROJECT', text.key('project_id'), least=16),
-        Column(
+        TextColumn('PROJECT', text.key('project_id'), least=16),
+        TextColumn(
             'LIMITS',
             lambda r: ', '.join(f'{k}={_shown(v)}' for k, v in sorted(r['limits'].items())),
             least=20,

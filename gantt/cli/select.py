@@ -7,7 +7,7 @@ from typing import Any
 
 from gantt.cli import base, spec, text
 from gantt.cli.endpoint import Exit, Failure, InDoubt
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 
 class Select(base.Base):
@@ -56,8 +56,8 @@ class Select(base.Base):
         """POST the request and print the places."""
         body = _body(parsed_args)
         if not body.get('dry_run'):
-            told = body['request_id']
-            self.made = [f'it may have been placed; see: gantt request show {told}']
+            request_id = body['request_id']
+            self.made = [f'it may have been placed; see: gantt request show {request_id}']
         try:
             placement = self.endpoint.post('/v1/requests', body, timeout=_budget(body) + 15)
         except InDoubt as e:
@@ -116,15 +116,15 @@ def _lines(placement: dict[str, Any], width: int, dry_run: bool) -> list[str]:
 
 
 _COLUMNS = (
-    Column('CLAIM', lambda r: text.short_id(r['chosen']['claim_id'])),
-    Column('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
-    Column('HOST', lambda r: r['chosen']['host'], least=16),
-    Column('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
-    Column(
+    TextColumn('CLAIM', lambda r: text.short_id(r['chosen']['claim_id'])),
+    TextColumn('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
+    TextColumn('HOST', lambda r: r['chosen']['host'], least=16),
+    TextColumn('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
+    TextColumn(
         'LEASE',
         lambda r: text.age(r['chosen']['lease_seconds']) if r['chosen']['lease_seconds'] else '-',
         right=True,
     ),
-    Column('ALTERNATES', lambda r: ', '.join(s['host'] for s in r['others']) or '-', least=12),
+    TextColumn('ALTERNATES', lambda r: ', '.join(s['host'] for s in r['others']) or '-', least=12),
 )
 _DRY = tuple(column for column in _COLUMNS if column.title not in ('CLAIM', 'LEASE'))

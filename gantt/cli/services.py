@@ -7,7 +7,7 @@ from typing import Any
 
 from gantt.cli import base, text
 from gantt.cli.endpoint import Failure
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 from gantt.version import version_string
 
 
@@ -22,14 +22,16 @@ class ServiceList(base.Lister):
     member = 'services'
     nothing = 'no process has noted itself'
     columns = (
-        Column('KIND', text.key('kind')),
-        Column('NAME', text.key('name'), least=16),
-        Column('STATE', lambda r: 'silent' if r['is_silent'] else 'up'),
-        Column('SEEN', _age('seen_seconds'), right=True, by='seen_seconds'),
-        Column('UP', _age('up_seconds'), right=True, by='up_seconds'),
-        Column('VERSION', text.key('version'), least=8),
-        Column('CONFIG', lambda r: (r['configuration'][:8] or '-') + ('!' if r['differs'] else '')),
-        Column('READ', _age('configured_seconds'), right=True, by='configured_seconds'),
+        TextColumn('KIND', text.key('kind')),
+        TextColumn('NAME', text.key('name'), least=16),
+        TextColumn('STATE', lambda r: 'silent' if r['is_silent'] else 'up'),
+        TextColumn('SEEN', _age('seen_seconds'), right=True, by='seen_seconds'),
+        TextColumn('UP', _age('up_seconds'), right=True, by='up_seconds'),
+        TextColumn('VERSION', text.key('version'), least=8),
+        TextColumn(
+            'CONFIG', lambda r: (r['configuration'][:8] or '-') + ('!' if r['differs'] else '')
+        ),
+        TextColumn('READ', _age('configured_seconds'), right=True, by='configured_seconds'),
     )
 
     def fetch(

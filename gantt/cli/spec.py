@@ -99,7 +99,7 @@ def _hints(args: argparse.Namespace) -> dict[str, list[str]]:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     group = {'uuid': args.group, 'policy': args.group_policy} if args.group else None
-    asked = {
+    requested = {
         'resources': dict(args.resource),
         'availability_zone': args.zone,
         'required_traits': args.trait,
@@ -111,4 +111,4 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         'project_id': args.project,
         'group': group,
     }
-    return {name: value for name, value in asked.items() if value}
+    return {name: value for name, value in requested.items() if value}

@@ -7,7 +7,7 @@ from typing import Any
 
 from gantt.cli import base, text
 from gantt.cli.endpoint import Failure
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 _WORDS = {'over_committed': 'over-committed'}
 
@@ -120,11 +120,11 @@ def _used(row: dict[str, Any]) -> str:
 
 
 _USAGE = (
-    Column('CLASS', text.key('resource_class'), least=12),
-    Column('CAPACITY', lambda r: str(r['cap']), right=True),
-    Column('CLAIMED', lambda r: str(r['claimed']), right=True),
-    Column('FOREIGN', lambda r: str(r['foreign']), right=True),
-    Column('FREE', lambda r: str(r['free']), right=True),
-    Column('USED', _used, right=True),
-    Column('UNIT', text.key('unit')),
+    TextColumn('CLASS', text.key('resource_class'), least=12),
+    TextColumn('CAPACITY', lambda r: str(r['cap']), right=True),
+    TextColumn('CLAIMED', lambda r: str(r['claimed']), right=True),
+    TextColumn('FOREIGN', lambda r: str(r['foreign']), right=True),
+    TextColumn('FREE', lambda r: str(r['free']), right=True),
+    TextColumn('USED', _used, right=True),
+    TextColumn('UNIT', text.key('unit')),
 )

@@ -21,7 +21,7 @@ _GAP = 2
 SHORT = {'MEMORY_MB': 'RAM', 'DISK_GB': 'DISK'}
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     """A column of a table.
 
     :ivar show: from a row (a dictionary) to text
@@ -57,7 +57,7 @@ def width_of(out: TextIO) -> int:
 
 
 def table(
-    columns: Sequence[Column],
+    columns: Sequence[TextColumn],
     rows: Iterable[dict[str, Any]],
     width: int = WIDTH,
     note: Callable[[dict[str, Any]], str] | None = None,
@@ -74,13 +74,13 @@ def table(
     lines = [_line([c.title for c in columns], columns, sizes)]
     for row, line in zip(rows, cells, strict=True):
         lines.append(_line(line, columns, sizes))
-        said = note(row) if note else ''
-        if said:
-            lines.append('    ' + cut(plain(said), width - 4))
+        remark = note(row) if note else ''
+        if remark:
+            lines.append('    ' + cut(plain(remark), width - 4))
     return lines
 
 
-def _shrink(columns: Sequence[Column], sizes: list[int], width: int) -> None:
+def _shrink(columns: Sequence[TextColumn], sizes: list[int], width: int) -> None:
     over = sum(sizes) + _GAP * (len(sizes) - 1) - width
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         least = columns[i].least
@@ -92,7 +92,7 @@ def _shrink(columns: Sequence[Column], sizes: list[int], width: int) -> None:
             over -= less
 
 
-def _line(cells: Sequence[str], columns: Sequence[Column], sizes: Sequence[int]) -> str:
+def _line(cells: Sequence[str], columns: Sequence[TextColumn], sizes: Sequence[int]) -> str:
     out = []
     for cell, column, size in zip(cells, columns, sizes, strict=True):
         cell = cut(cell, size)

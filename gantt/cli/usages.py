@@ -4,7 +4,7 @@
 from typing import Any
 
 from gantt.cli import base, text
-from gantt.cli.text import Column
+from gantt.cli.text import TextColumn
 
 
 def _others(row: dict[str, Any]) -> str:
@@ -22,12 +22,12 @@ def _amount(name: str) -> Any:
 
 _SHOWN = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 COLUMNS = (
-    Column('PROJECT', lambda r: r['project_id'] or '(none)', least=12),
-    Column('GUESTS', lambda r: str(r['consumers']), right=True),
-    Column('CLAIMS', lambda r: str(r['claims']), right=True),
-    Column('IN FLIGHT', lambda r: str(r['claims_in_flight']), right=True),
-    *(Column(text.SHORT.get(name, name), _amount(name), right=True) for name in _SHOWN),
-    Column('OTHERS', _others, least=8),
+    TextColumn('PROJECT', lambda r: r['project_id'] or '(none)', least=12),
+    TextColumn('GUESTS', lambda r: str(r['consumers']), right=True),
+    TextColumn('CLAIMS', lambda r: str(r['claims']), right=True),
+    TextColumn('IN FLIGHT', lambda r: str(r['claims_in_flight']), right=True),
+    *(TextColumn(text.SHORT.get(name, name), _amount(name), right=True) for name in _SHOWN),
+    TextColumn('OTHERS', _others, least=8),
 )
 
 

@@ -12,17 +12,17 @@ choice of a concurrency backend.  Errors are those of ``gantt.exceptions``.
 """
 
 from gantt.client.compute import ComputeClient
-from gantt.client.hosts import ClaimFate, ClaimsClient, ReportFate, StatsClient
+from gantt.client.hosts import ClaimOutcome, ClaimsClient, ReportOutcome, StatsClient
 from gantt.client.nova import NovaClient
 from gantt.client.scheduler import SchedulerClient
 from gantt.rpc.amqp.transport import own_transport as get_transport
 
 __all__ = [
-    'ClaimFate',
+    'ClaimOutcome',
     'ClaimsClient',
     'ComputeClient',
     'NovaClient',
-    'ReportFate',
+    'ReportOutcome',
     'SchedulerClient',
     'StatsClient',
     'get_transport',

@@ -52,7 +52,7 @@ class _Renewals:
     def __init__(self) -> None:
         self.at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         #: Held by the one thread that finds out.
-        self.asking = threading.Lock()
+        self.renewing = threading.Lock()
 
 
 _renewals = _Renewals()
@@ -64,11 +64,11 @@ def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
     A connection may be open, and acknowledge, and carry nothing: no call would ever have an
     answer.  Called after a call had none.  Nobody else waits while one thread finds out.
     """
-    if driver.is_in_process(carrier) or not _renewals.asking.acquire(blocking=False):
+    if driver.is_in_process(carrier) or not _renewals.renewing.acquire(blocking=False):
         return False
     try:
         last = _renewals.at.get(carrier, float('-inf'))
-        if time.monotonic() - last < _RENEWED_SECONDS or driver.hears_answers(
+        if time.monotonic() - last < _RENEWED_SECONDS or driver.receives_answers(
             carrier, _ECHO_SECONDS
         ):
             return False
@@ -81,7 +81,7 @@ def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
         driver.renew(carrier)
         return True
     finally:
-        _renewals.asking.release()
+        _renewals.renewing.release()
 
 
 class NoAnswer(exceptions.Unavailable):
@@ -110,7 +110,7 @@ class Patience:
         return wait if wait + _TRY_LEAST < left else left
 
 
-class Caller:
+class ServerCaller:
     """Calls and casts on one topic; publishing and waiting are bounded.
 
     :param carrier: made by ``gantt.client.get_transport``
@@ -220,7 +220,7 @@ class Caller:
             raise NoAnswer(f'{method}: nobody listens on {topic or self._topic}') from None
         except driver.AWAY as e:
             raise exceptions.BrokerUnavailable(
-                url=transport.address(self._carrier), problem=refusals.said(e)
+                url=transport.address(self._carrier), problem=refusals.text_of(e)
             ) from None
         except om.RemoteError as e:
             raise exceptions.Unavailable(f'{method}: {e.exc_type}: {e.value}') from None

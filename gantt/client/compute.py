@@ -5,7 +5,7 @@ from typing import Any
 
 import oslo_messaging as om
 
-from gantt.client.calls import Caller
+from gantt.client.calls import ServerCaller
 from gantt.core.messages import base
 from gantt.core.messages.base import TOPIC_PREFIX, topic_of
 from gantt.core.messages.build import Build, Delete
@@ -17,7 +17,7 @@ class ComputeClient:
     """Sends ``build`` and ``delete`` to the topic that a Selection names."""
 
     def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 10.0) -> None:
-        self._caller = Caller(transport, TOPIC_PREFIX)
+        self._caller = ServerCaller(transport, TOPIC_PREFIX)
         self._timeout = timeout
 
     def build(self, topic: str, build: Build, *, wait: bool = False) -> Any:

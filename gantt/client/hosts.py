@@ -7,10 +7,10 @@ import msgspec
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.client.calls import Caller
+from gantt.client.calls import ServerCaller
 from gantt.client.signing import Signer
 from gantt.core.messages import base
-from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import ExtendClaims
 from gantt.rpc import wire
 from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
@@ -20,7 +20,7 @@ _PASSING = (exceptions.Unavailable,)
 _TRIES_MOST = 20
 
 
-class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a word about one claim.
 
     :ivar fate: ok | gone (final, unknown or of another host) | kept
@@ -29,16 +29,16 @@ class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     claim_id: str
-    fate: str
+    outcome: str
     state: str = ''
     reason: str = ''
 
 
-class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
+class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a report: applied | stale | needs_full (send a full one)."""
 
     name: str
-    fate: str
+    outcome: str
     changed: bool = False
     confirmed: list[str] = []
     released: list[str] = []
@@ -63,7 +63,7 @@ class ClaimsClient:
         timeout: float = 20.0,
         signer: Signer | None = None,
     ) -> None:
-        self._caller = Caller(transport, wire.CLAIMS_TOPIC, HOSTS_EXCHANGE)
+        self._caller = ServerCaller(transport, wire.CLAIMS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
         self._signer = signer
 
@@ -89,32 +89,32 @@ class ClaimsClient:
         found = self._call('register_host', host.name, host=body)
         return base.decode(found, Registered, inside='registered')
 
-    def confirm_claims(self, words: ClaimWords) -> list[ClaimFate]:
+    def confirm_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """Before a guest starts.  Only ``ok`` allows it to.
 
         :raises StaleEpoch: the host registered again since
         :raises NotProven: it is not signed with the host's key: register again
         """
-        return self._words('confirm_claims', words)
+        return self._send_update('confirm_claims', update)
 
-    def refuse_claims(self, words: ClaimWords) -> list[ClaimFate]:
+    def refuse_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The second check on the host says no."""
-        return self._words('refuse_claims', words)
+        return self._send_update('refuse_claims', update)
 
-    def release_claims(self, words: ClaimWords) -> list[ClaimFate]:
+    def release_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The guests are gone."""
-        return self._words('release_claims', words)
+        return self._send_update('release_claims', update)
 
     def extend_claims(self, request: ExtendClaims) -> dict[str, Any]:
         """Lengthen the leases of what a request has reserved."""
         return self._call('extend_claims', request.request_id, request=base.to_builtins(request))
 
-    def _words(self, method: str, words: ClaimWords) -> list[ClaimFate]:
-        body = base.to_builtins(words)
+    def _send_update(self, method: str, update: ClaimUpdate) -> list[ClaimOutcome]:
+        body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.message(method, body)
-        found = self._call(method, words.name, words=body)
-        return base.decode(found, list[ClaimFate], inside='fates')
+        found = self._call(method, update.name, words=body)
+        return base.decode(found, list[ClaimOutcome], inside='fates')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
         return self._caller.call_again(
@@ -138,13 +138,13 @@ class StatsClient:
         timeout: float = 15.0,
         signer: Signer | None = None,
     ) -> None:
-        self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
+        self._caller = ServerCaller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
         self._signer = signer
 
     def update_resource_stats(
         self, report: HostReport, *, wait: bool | None = None
-    ) -> ReportFate | None:
+    ) -> ReportOutcome | None:
         """Send a report.
 
         :param wait: whether to wait for its fate; None: for full ones only
@@ -161,9 +161,9 @@ class StatsClient:
         )
         return None
 
-    def send_foreign(self, name: str, stats: dict[str, Any]) -> ReportFate:
+    def send_foreign(self, name: str, stats: dict[str, Any]) -> ReportOutcome:
         """Send a plain dictionary or a serialized ComputeNode as it is, and wait."""
         found = self._caller.call(
             'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
         )
-        return base.decode(found, ReportFate, inside='fate')
+        return base.decode(found, ReportOutcome, inside='fate')

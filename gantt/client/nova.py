@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who speaks for hosts of Nova, or beside it: what reports have no room for."""
+"""Who reports for hosts of Nova, or beside it: what reports have no room for."""
 
 from typing import Any
 
 import oslo_messaging as om
 
-from gantt.client.calls import Caller
+from gantt.client.calls import ServerCaller
 from gantt.client.signing import Signer
-from gantt.core.claims.host_facts import FactsHeard, TellFacts
+from gantt.core.claims.host_facts import UpdateHostFacts, UpdateHostFactsResult
 from gantt.core.messages import base
 from gantt.core.nova.source import (
-    AggregatesTold,
-    AskMoves,
-    GroupsTold,
+    AggregateUpdate,
+    GroupUpdate,
     GuestList,
-    GuestsHeard,
-    GuestsSettled,
+    GuestListResult,
+    GuestLocations,
+    ListMoves,
     Moves,
 )
 from gantt.rpc import wire
@@ -37,10 +37,10 @@ class NovaClient:
         signer: Signer | None = None,
     ) -> None:
         self._signer = signer
-        self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
+        self._caller = ServerCaller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
 
-    def list_guests(self, listed: GuestList) -> GuestsHeard:
+    def list_guests(self, listed: GuestList) -> GuestListResult:
         """All guests of a host; claims are folded when this returns.
 
         :raises NotProven: it is not signed with the key of the host
@@ -50,38 +50,38 @@ class NovaClient:
         if self._signer is not None:
             body = self._signer.guests(body)
         found = self._call('list_guests', listed.host, self._version, listed=body)
-        return base.decode(found, GuestsHeard, inside='heard')
+        return base.decode(found, GuestListResult, inside='heard')
 
-    def tell_aggregates(self, told: AggregatesTold) -> None:
+    def tell_aggregates(self, update: AggregateUpdate) -> None:
         """Aggregates as Nova has them."""
-        self._call('tell_aggregates', '', told=base.to_builtins(told))
+        self._call('tell_aggregates', '', told=base.to_builtins(update))
 
-    def tell_groups(self, told: GroupsTold) -> int:
+    def tell_groups(self, update: GroupUpdate) -> int:
         """Server groups; how many were not known."""
-        return int(self._call('tell_groups', '', told=base.to_builtins(told)))
+        return int(self._call('tell_groups', '', told=base.to_builtins(update)))
 
-    def open_moves(self, asked: AskMoves) -> Moves:
+    def open_moves(self, query: ListMoves) -> Moves:
         """Moves that nobody has ended."""
-        found = self._call('open_moves', '', asked=base.to_builtins(asked))
+        found = self._call('open_moves', '', asked=base.to_builtins(query))
         return base.decode(found, Moves, inside='moves')
 
-    def settle_guests(self, told: GuestsSettled) -> None:
+    def settle_guests(self, update: GuestLocations) -> None:
         """Where guests are that were between two hosts."""
-        self._call('settle_guests', '', told=base.to_builtins(told))
+        self._call('settle_guests', '', told=base.to_builtins(update))
 
-    def tell_facts(self, told: TellFacts) -> FactsHeard:
+    def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
         """What an agent has read on its host.
 
-        :raises NotFound: who speaks for the host has not told of it yet
-        :raises Refused: an agent of its own speaks for the host, or a field is wrong
+        :raises NotFound: who reports for the host has not told of it yet
+        :raises Refused: an agent of its own reports for the host, or a field is wrong
         :raises NotProven: it is not signed by the agent that is known of the host
         :raises Unavailable: not taken, or no answer
         """
-        body = base.to_builtins(told)
+        body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.facts(body)
-        found = self._call('tell_facts', told.host, self._version, told=body)
-        return base.decode(found, FactsHeard, inside='heard', newer_minor=True)
+        found = self._call('tell_facts', update.host, self._version, told=body)
+        return base.decode(found, UpdateHostFactsResult, inside='heard', newer_minor=True)
 
     @property
     def _version(self) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.client.calls import TRIES_MOST, Caller, NoAnswer, Patience, again
+from gantt.client.calls import TRIES_MOST, NoAnswer, Patience, ServerCaller, again
 from gantt.client.hosts import ClaimsClient
 from gantt.core.messages import base
 from gantt.core.messages.request import (
@@ -42,7 +42,7 @@ class SchedulerClient:
     def __init__(
         self, transport: om.transport.RPCTransport, *, attempt_seconds: float | None = None
     ) -> None:
-        self._caller = Caller(transport, wire.SCHEDULER_TOPIC)
+        self._caller = ServerCaller(transport, wire.SCHEDULER_TOPIC)
         self._claims = ClaimsClient(transport, timeout=10.0)
         self._attempt_seconds = attempt_seconds
 

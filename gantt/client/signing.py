@@ -37,16 +37,18 @@ class Signer:
 
     def message(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
         """The body of a report or of a message about claims, with its signature."""
-        said = host_keys.signed_bytes(method, body['name'], body['epoch'], body['sequence'], body)
-        return {**body, 'signature': host_keys.text(self._key.sign(said))}
+        signed_part = host_keys.signed_bytes(
+            method, body['name'], body['epoch'], body['sequence'], body
+        )
+        return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
 
     def guests(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body of a list of guests, with its signature."""
-        said = host_keys.signed_bytes('list_guests', body['host'], 0, 0, body)
-        return {**body, 'signature': host_keys.text(self._key.sign(said))}
+        signed_part = host_keys.signed_bytes('list_guests', body['host'], 0, 0, body)
+        return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
 
     def facts(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of what an agent beside nova-compute tells, with its proof."""
+        """The body of what an agent next to nova-compute tells, with its proof."""
         return self._proven('tell_facts', body['host'], body['sequence'], body)
 
     def registration(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -62,9 +64,12 @@ class Signer:
         return True
 
     def _proven(self, method: str, host: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        said = host_keys.signed_bytes(method, host, 0, number, body)
+        signed_part = host_keys.signed_bytes(method, host, 0, number, body)
         parts = Parts(
-            number=number, key=self._key.public, signature=self._key.sign(said), older=self._older
+            number=number,
+            key=self._key.public,
+            signature=self._key.sign(signed_part),
+            older=self._older,
         )
         return {**body, 'proof': host_keys.written(parts)}
 

@@ -22,13 +22,13 @@ from gantt.db.stores import store
 from gantt.http import auth, policy, settings
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.event_log import EventLog
 from gantt.insights.read_model import Insights
 from gantt.rpc.amqp import refusals, transport
 from gantt.telemetry import guru
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.api')
@@ -50,7 +50,7 @@ def compose(conf: Any) -> Wsgi:
     return made.app
 
 
-class Parts(NamedTuple):
+class ApiParts(NamedTuple):
     """What a process that serves the API is made of.
 
     :ivar presence: the process among others, not started
@@ -62,18 +62,18 @@ class Parts(NamedTuple):
     events: EventLog
 
 
-def parts(conf: Any) -> Parts:
+def parts(conf: Any) -> ApiParts:
     """The parts of this process, the host table read.
 
     :raises GanttError: the database is away or not synced, a plugin does not
         load, an option is wrong
     """
     strategy = auth.strategy(conf.api.auth_strategy, conf)
-    rules = policy.Policy(conf)
+    rules = policy.PolicyEnforcer(conf)
     pipeline = pipeline_from_conf(conf)
     connected = store.connect(conf)
     connected.check_rights()
-    metrics = Metrics()
+    metrics = MetricRegistry()
     insights = Insights(
         connected,
         pipeline,
@@ -85,7 +85,7 @@ def parts(conf: Any) -> Parts:
     transport.service_defaults(conf)
     probe = Probe(schedulers)
     _warm(insights)
-    guru.tell({'Gantt API': lambda: _state(conf, insights)})
+    guru.print_report({'Gantt API': lambda: _state(conf, insights)})
     made = make_app(
         insights,
         connected,
@@ -100,7 +100,7 @@ def parts(conf: Any) -> Parts:
     presence = Presence(
         conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )
-    return Parts(made, presence, insights.events)
+    return ApiParts(made, presence, insights.events)
 
 
 def _warm(insights: Insights) -> None:
@@ -108,7 +108,7 @@ def _warm(insights: Insights) -> None:
     try:
         insights.table()
     except exceptions.DatabaseUnavailable as e:
-        LOG.warning('the hosts are read when they are first asked for: %s', e)
+        LOG.warning('the hosts are read at the first request for them: %s', e)
 
 
 def _state(conf: Any, insights: Insights) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def settings_of(conf: Any) -> HttpSettings:
 
 def policy_enforcer() -> Any:
     """The rules in force, for oslo.policy's own commands, which find it by its entry point."""
-    return policy.Policy(wiring.parse([], 'gantt-api')).enforcer
+    return policy.PolicyEnforcer(wiring.parse([], 'gantt-api')).enforcer
 
 
 class Probe:
@@ -150,30 +150,30 @@ class Probe:
     def __init__(self, schedulers: Any) -> None:
         self._client = schedulers
         self._lock = threading.Lock()
-        self._asked_at = float('-inf')
+        self._probed_at = float('-inf')
         self._met: exceptions.GanttError | None = None
 
     def broker(self) -> str:
         """:raises BrokerUnavailable:"""
-        met = self._ask()
+        met = self._probe()
         if isinstance(met, exceptions.BrokerUnavailable):
             raise met
         return 'the broker takes messages'
 
     def schedulers(self) -> str:
         """:raises Unavailable: none of them answers"""
-        met = self._ask()
+        met = self._probe()
         if isinstance(met, exceptions.Unavailable):
             raise met
         return 'a scheduler answers'
 
-    def _ask(self) -> exceptions.GanttError | None:
+    def _probe(self) -> exceptions.GanttError | None:
         # Whoever comes while it is being asked reads the last answer: the question may take
         # seconds, and anybody may ask for health.
-        if not self._lock.acquire(blocking=self._asked_at == float('-inf')):
+        if not self._lock.acquire(blocking=self._probed_at == float('-inf')):
             return self._met
         try:
-            if time.monotonic() - self._asked_at < PROBED_FOR_SECONDS:
+            if time.monotonic() - self._probed_at < PROBED_FOR_SECONDS:
                 return self._met
             try:
                 self._client.get_request(derived_id('probe'), timeout=PROBE_SECONDS)
@@ -183,8 +183,8 @@ class Probe:
             except exceptions.GanttError as e:
                 self._met = e
             except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-                self._met = exceptions.BrokerUnavailable(url='', problem=refusals.said(e))
-            self._asked_at = time.monotonic()
+                self._met = exceptions.BrokerUnavailable(url='', problem=refusals.text_of(e))
+            self._probed_at = time.monotonic()
             return self._met
         finally:
             self._lock.release()
@@ -196,12 +196,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    told = wiring.Told().by_signals()
+    signals = wiring.ProcessSignals().by_signals()
     sys.setswitchinterval(SWITCH_SECONDS)
     guru.listen(conf, 'gantt-api')
     clear_text.guard(conf, clear_text.of_api(conf))
     app, presence, events = parts(conf)
-    server = Server(
+    server = HttpServer(
         app,
         conf.api.host,
         conf.api.port,
@@ -212,7 +212,7 @@ def _serve(conf: Any) -> int:
     server.start()
     presence.start()
     LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
-    for _ in told.until_stop():
+    for _ in signals.until_stop():
         LOG.info('gantt-api reads its options at start only; start it again to change them')
     LOG.info('Stopping: finishing what was begun, for %d s at most', conf.api.drain_seconds)
     events.stop()

@@ -12,7 +12,7 @@ from gantt.cmd import USAGE
 MOST = 2**63 - 1
 
 
-class Parser(argparse.ArgumentParser):
+class ArgumentParser(argparse.ArgumentParser):
     """Wrong usage has an exit code of its own: 2 means something else here."""
 
     def error(self, message: str) -> NoReturn:

@@ -14,7 +14,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cmd import wiring
-from gantt.cmd.say import say
+from gantt.cmd.console import print_lines
 from gantt.core.records import audit_trail
 
 #: Commands that change something.
@@ -37,11 +37,11 @@ def show(conf: Any) -> int:
         print(json.dumps([msgspec.to_builtins(entry) for entry in found]))
         return 0
     for entry in found:
-        say(_sentence(entry))
+        print_lines(_sentence(entry))
     return 0
 
 
-def _sentence(entry: audit_trail.Entry) -> str:
+def _sentence(entry: audit_trail.AuditEntry) -> str:
     who = entry.initiator
     name = who.user_name or who.user_id or 'somebody'
     of = f' of project {who.project_id}' if who.project_id else ''
@@ -87,7 +87,7 @@ def _keep(conf: Any, argv: list[str], reason: str) -> None:
         account = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as containers have it
         account = str(os.getuid())
-    entry = audit_trail.Entry(
+    entry = audit_trail.AuditEntry(
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
         action=' '.join(filter(None, ['gantt-manage', conf.command.name, _verb(conf)])),
         target=' '.join(argv)[:1000],

@@ -147,7 +147,7 @@ def _parts(conf: Any) -> Iterator[tuple[str, str]]:
     for name, make in parts:
         yield name, _or_why_not(make, conf)
     for name, url in _listeners(conf):
-        yield name, _or_why_not(_asked, url)
+        yield name, _or_why_not(_fetched, url)
     left = LOGS_MAX
     for log_file in _logs(conf):
         text = _or_why_not(_end_of, log_file)
@@ -161,7 +161,7 @@ def _or_why_not(make: Callable[[Any], str], of: Any) -> str:
     try:
         return make(of)
     except (exceptions.GanttError, cfg.Error) as e:
-        return f'cannot be had: {files.said(e)}\n'
+        return f'cannot be had: {files.message(e)}\n'
     except (OSError, ValueError, sqlalchemy_errors.SQLAlchemyError) as e:
         return f'cannot be had: {type(e).__name__}: {e}\n'
 
@@ -202,11 +202,13 @@ def _configuration(conf: Any) -> str:
         lines += ['', f'# {place}']
         for group, settings in itertools.groupby(in_place, key=lambda one: one[1]):
             lines += ['', f'[{group}]']
-            lines += [f'{name} = {_told(name, value, o)}' for _, _, name, value, o in settings]
+            lines += [
+                f'{name} = {_shown_value(name, value, o)}' for _, _, name, value, o in settings
+            ]
     return '\n'.join(lines[1:]) + '\n'
 
 
-def _told(name: str, value: Any, option: Any) -> Any:
+def _shown_value(name: str, value: Any, option: Any) -> Any:
     if not is_secret(name, value, option):
         return value
     return '(set; secret)' if value else '(not set; secret)'
@@ -220,11 +222,11 @@ def _value(conf: Any, group: str, option: Any) -> Any:
     except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
         raise cfg.NoSuchOptError(option.dest) from None
     except (cfg.Error, ValueError) as e:
-        return f'(cannot be read: {files.said(e)})'
+        return f'(cannot be read: {files.message(e)})'
 
 
 def _secret_values(conf: Any) -> Iterator[str]:
-    """Of options, of what stands in the files whoever reads it, and of the environment."""
+    """The secrets of options, of configuration files and of the environment."""
     found = [one[2:] for one in _settings(conf)]
     found += [(name, value, None) for name, value in os.environ.items()]
     for name, value, option in found:
@@ -286,7 +288,7 @@ def _local(host: str) -> str:
     return f'[{host}]' if ':' in host else host
 
 
-def _asked(url: str) -> str:
+def _fetched(url: str) -> str:
     """What a server answers, as far as there is room for it."""
     import httpx  # nothing else here needs it
 

@@ -50,8 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('%s', files.said(e))
-        print(f'gantt-compute: {files.said(e)}', file=sys.stderr)
+        LOG.error('%s', files.message(e))
+        print(f'gantt-compute: {files.message(e)}', file=sys.stderr)
         return 1
 
 

@@ -71,7 +71,9 @@ def _reads(conf: Any, group: str | None, option: Any) -> bool:
         return False  # of a plugin that is installed, but not enabled
     except (cfg.Error, ValueError) as e:
         raise exceptions.Misconfigured(
-            option=f'[{group or "DEFAULT"}] {option.name}', problem=files.said(e), fix='Correct it'
+            option=f'[{group or "DEFAULT"}] {option.name}',
+            problem=files.message(e),
+            fix='Correct it',
         ) from None
     return True
 

@@ -11,7 +11,7 @@ import amqp
 import msgspec
 
 from gantt import exceptions
-from gantt.cmd.say import say
+from gantt.cmd.console import print_lines
 from gantt.insights.explain.wording import count
 from gantt.rpc.amqp import driver, refusals, transport
 
@@ -51,7 +51,7 @@ def show(conf: Any) -> int:
         print(json.dumps([{f: getattr(one, f) for f in one.__struct_fields__} for one in found]))
         return 0
     for one in found:
-        say(*_lines(one))
+        print_lines(*_lines(one))
     print(f'{count(len(found), "message")}{none_yet}')
     return 0
 
@@ -73,7 +73,7 @@ def drop(conf: Any) -> int:
     except exceptions.NotFound as e:
         print(f'0 messages deleted: {e.message}')
         return 0
-    say(f'{count(gone, "message")} deleted')
+    print_lines(f'{count(gone, "message")} deleted')
     return 0
 
 
@@ -96,7 +96,7 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
     carrier = transport.own_transport(conf)
     where = transport.address(carrier)
     try:
-        with driver.connection_beside(carrier) as own:
+        with driver.separate_connection(carrier) as own:
             own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             with driver.answered_within(own, ANSWER_SECONDS):
                 yield own.default_channel, name
@@ -114,7 +114,7 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
     except amqp.AMQPError as e:
         raise exceptions.Misconfigured(
             option='transport_url',
-            problem=f'the message broker at {where} refuses us: {refusals.said(e)}',
+            problem=f'the message broker at {where} refuses us: {refusals.text_of(e)}',
             fix=f'Correct {_wrong(e)}',
         ) from None
     finally:

@@ -13,9 +13,9 @@ import threading
 import time
 
 from gantt import exceptions
-from gantt.cmd.arguments import Parser, whole
-from gantt.demo import acts, say
-from gantt.demo.stage import Stage
+from gantt.cmd.arguments import ArgumentParser, whole
+from gantt.demo import say, scenario
+from gantt.demo.environment import Stage
 
 NEXT = (
     'make demo ARGS=--serve       the same, and it stays up: dashboard and commands to try',
@@ -25,7 +25,7 @@ NEXT = (
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog='gantt-demo', description=__doc__.splitlines()[0])
+    parser = ArgumentParser(prog='gantt-demo', description=__doc__.splitlines()[0])
     parser.add_argument('--hosts', type=whole(100_000, 20), default=200, help='fake hosts (200)')
     parser.add_argument(
         '--requests', type=whole(1_000_000, 10), default=1000, help='requests (1000)'
@@ -60,24 +60,24 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
         stack.callback(stage.close)
         stage.open()
         say.heading('1. Hosts register and report')
-        acts.hosts_appear(stage, given.hosts)
+        scenario.hosts_appear(stage, given.hosts)
         say.heading('2. An unmodified Nova asks')
-        acts.nova_asks(stage)
+        scenario.nova_asks(stage)
         say.heading(f'3. A conductor asks {given.requests} times, and hosts are killed')
-        tally = acts.conductor_asks(stage, given.requests, given.seed)
+        tally = scenario.conductor_asks(stage, given.requests, given.seed)
         say.heading('4. What was placed where')
-        acts.where_it_went(tally, stage)
+        scenario.where_it_went(tally, stage)
         say.heading('5. Why')
-        acts.explanations(stage, tally)
+        scenario.explanations(stage, tally)
         say.heading('6. The audit')
-        kept = acts.audit(stage, tally)
+        promises_hold = scenario.audit(stage, tally)
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
         if given.serve:
             _serve(stage, given.port)
         else:
             say.heading('Next')
             say.block(NEXT)
-    return 0 if kept else 1
+    return 0 if promises_hold else 1
 
 
 def _serve(stage: Stage, port: int) -> None:

@@ -18,7 +18,7 @@ DATABASE_SECONDS = 2.0
 #: commit that is tried until the database is given up.
 OVERDUE_SECONDS = 60.0
 #: For so long the database's last answer is good.
-KEPT_SECONDS = 1.0
+STORED_SECONDS = 1.0
 
 
 class Health:
@@ -92,7 +92,7 @@ class Health:
     def _threads(facts: dict[str, Any]) -> str:
         if not facts['failing']:
             return ''
-        return f'round after round fails of {", ".join(facts["failing"])}: the log says why'
+        return f'several rounds in a row failed of {", ".join(facts["failing"])}: the log says why'
 
 
 class Knock:
@@ -103,13 +103,13 @@ class Knock:
 
     def __init__(
         self,
-        ask: Callable[[], object],
+        probe: Callable[[], object],
         seconds: float = DATABASE_SECONDS,
-        kept: float = KEPT_SECONDS,
+        stored_seconds: float = STORED_SECONDS,
     ) -> None:
-        self._ask = ask
+        self._probe = probe
         self._seconds = seconds
-        self._kept = kept
+        self._stored_seconds = stored_seconds
         self._lock = threading.Lock()
         self._answered: threading.Event | None = None
         self._met = ''
@@ -118,7 +118,7 @@ class Knock:
     def problem(self) -> str:
         """What is wrong, or nothing."""
         with self._lock:
-            if time.monotonic() - self._met_at < self._kept:
+            if time.monotonic() - self._met_at < self._stored_seconds:
                 return self._met
             if self._answered is None:
                 self._answered = threading.Event()
@@ -130,7 +130,7 @@ class Knock:
 
     def _run(self) -> None:
         try:
-            self._ask()
+            self._probe()
             met = ''
         except exceptions.GanttError as e:
             met = e.message

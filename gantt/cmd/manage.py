@@ -30,7 +30,7 @@ from gantt.cmd import (
     wiring,
 )
 from gantt.cmd.arguments import whole
-from gantt.cmd.say import say
+from gantt.cmd.console import print_lines
 from gantt.conf import files
 from gantt.core.claims.adoption import GUESTS_MAX
 from gantt.core.resources.host import HostRow
@@ -42,7 +42,7 @@ from gantt.testing import conformance
 #: Of check-plugin.
 _CASES_MAX = 100_000
 #: Of dead-letters list.
-_LETTERS_MAX = 100_000
+_DEAD_LETTERS_MAX = 100_000
 #: Of host decommission: a week.
 _WAIT_MAX = 604_800
 LOG = logging.getLogger(__name__)
@@ -111,9 +111,9 @@ def audit(conf: Any) -> int:
         print(', '.join(f'{WORDS.get(key, key)} {len(value)}' for key, value in lines.items()))
         for key, values in lines.items():
             for line in values:
-                say(f'{WORDS.get(key, key)}: {line}')
+                print_lines(f'{WORDS.get(key, key)}: {line}')
         for row in flagged:
-            say(f'flagged, no violation: {_over_full(row)}; nothing new lands there')
+            print_lines(f'flagged, no violation: {_over_full(row)}; nothing new lands there')
     return 1 if any(lines.values()) else 0
 
 
@@ -183,15 +183,15 @@ def add_commands(parsers: Any) -> None:
         help='how many, at most (50)',
     )
     manage_broker.add_commands(add, group)
-    letters = group('dead-letters', 'Messages that could not be handled.')
-    add(letters, 'list', dead_letters.show, json_too=True).add_argument(
+    dead_letter_group = group('dead-letters', 'Messages that could not be handled.')
+    add(dead_letter_group, 'list', dead_letters.show, json_too=True).add_argument(
         '--limit',
-        type=whole(_LETTERS_MAX),
+        type=whole(_DEAD_LETTERS_MAX),
         default=20,
         metavar='N',
         help='how many, at most (20)',
     )
-    add(letters, 'drop', dead_letters.drop, writes=True)
+    add(dead_letter_group, 'drop', dead_letters.drop, writes=True)
     configuration = group('config', 'The configuration.')
     add(configuration, 'check', config_check.run)
     add(configuration, 'doctor', doctor.run, json_too=True).add_argument(
@@ -253,10 +253,14 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
         parser.add_argument(
             '--now', action='store_true', help='although it reported lately: its agent is stopped'
         )
-    told = add(parsers, 'adopt', manage_hosts.adopt, json_too=True, writes=True)
-    told.add_argument('file', metavar='FILE', help='guests, a line of JSON each; - reads them')
-    told.add_argument('--dry-run', action='store_true', help='say what would be; write nothing')
-    told.add_argument(
+    parser_made = add(parsers, 'adopt', manage_hosts.adopt, json_too=True, writes=True)
+    parser_made.add_argument(
+        'file', metavar='FILE', help='guests, a line of JSON each; - reads them'
+    )
+    parser_made.add_argument(
+        '--dry-run', action='store_true', help='say what would be; write nothing'
+    )
+    parser_made.add_argument(
         '--batch',
         type=whole(GUESTS_MAX),
         default=manage_hosts.BATCH,
@@ -310,7 +314,7 @@ def run(argv: list[str]) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-manage: {files.said(e)}', file=sys.stderr)
+        print(f'gantt-manage: {files.message(e)}', file=sys.stderr)
         return 1
     if conf.command.name is None:
         print('gantt-manage: which command? "gantt-manage --help" lists them', file=sys.stderr)
@@ -322,7 +326,7 @@ def run(argv: list[str]) -> int:
             code.append(conf.command.run(conf))
             return code[0]
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-manage: {files.said(e)}', file=sys.stderr)
+        print(f'gantt-manage: {files.message(e)}', file=sys.stderr)
     except Exception as e:
         LOG.exception('gantt-manage failed')
         where = conf.log_file or conf.log_dir or 'standard error'

@@ -21,7 +21,7 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.cmd import manage_hosts
-from gantt.core.resources.host import Kind
+from gantt.core.resources.host import HostKind
 from gantt.db.stores import store
 from gantt.rpc.amqp import driver, permissions, transport
 from gantt.rpc.amqp.permissions import Grant, User
@@ -79,41 +79,41 @@ def users(conf: Any) -> int:
     Each may do what its role needs and no more. Shows the commands of rabbitmqctl; with --apply
     makes the users, or brings their permissions up to date.
     """
-    told = conf.command
-    if told.apply and not told.files:
+    command = conf.command
+    if command.apply and not command.files:
         raise exceptions.Misconfigured(
             option='--files',
             problem='--apply makes passwords, and there is no place to keep them',
             fix='Name a directory, e.g. /etc/gantt/broker',
         )
-    site = Site(conf, told)
-    if told.apply:
-        return _apply(site, told)
-    if told.format == 'json':
+    site = BrokerSite(conf, command)
+    if command.apply:
+        return _apply(site, command)
+    if command.format == 'json':
         print(json.dumps(definitions(site, {}), indent=2))
         return 0
     for user in site.users:
-        print(*_commands(site, user, told.rabbitmqctl), sep='\n')
+        print(*_commands(site, user, command.rabbitmqctl), sep='\n')
     print(f'# {len(site.users)} users; nothing was changed: --apply makes them')
     return 0
 
 
-class Site:
+class BrokerSite:
     """What the configuration and the command line name.
 
     :ivar nova_elsewhere: Nova's topic is on another broker, which rabbitmqctl here does not reach
     :ivar vhosts: of this broker
     """
 
-    def __init__(self, conf: Any, told: Any) -> None:
+    def __init__(self, conf: Any, command: Any) -> None:
         self.url = driver.transport_url(conf)
         carrier = transport.own_transport(conf, guarded=False)
         try:
             own = driver.options(carrier)[0]
         finally:
             carrier.cleanup()
-        hosts = _hosts(conf, told)
-        roles = told.role or ([] if hosts else list(permissions.USUAL))
+        hosts = _hosts(conf, command)
+        roles = command.role or ([] if hosts else list(permissions.USUAL))
         self.nova_url, nova = '', None
         if conf.rpc.nova_enabled or 'shadow' in roles:
             self.nova_url = conf.rpc.nova_transport_url or ''
@@ -121,7 +121,7 @@ class Site:
         if self.nova_url:
             nova = urllib.parse.unquote(urllib.parse.urlsplit(self.nova_url).path[1:]) or '/'
         self.nova_elsewhere = bool(self.nova_url) and _places(self.nova_url) != _places(self.url)
-        names = permissions.names_from(conf.rpc, told.prefix, own.virtual_host or '/', nova)
+        names = permissions.names_from(conf.rpc, command.prefix, own.virtual_host or '/', nova)
         self.users = permissions.users(names, roles, hosts)
         self.vhosts = [names.vhost]
 
@@ -142,22 +142,22 @@ class Site:
         return '\n'.join(lines) + '\n'
 
 
-def _hosts(conf: Any, told: Any) -> list[str]:
-    for name in told.compute_hosts:
+def _hosts(conf: Any, command: Any) -> list[str]:
+    for name in command.compute_hosts:
         if not manage_hosts.HOST_NAME.fullmatch(name):
             raise exceptions.Misconfigured(
                 option='--host',
                 problem=f'{name!r} is no name of a host',
                 fix='Expected letters, digits, ".", "_" and "-", as [DEFAULT] host of its agent',
             )
-    if not told.all_hosts:
-        return list(told.compute_hosts)
+    if not command.all_hosts:
+        return list(command.compute_hosts)
     rows = (change.row for change in store.connect(conf).load_everything().hosts)
-    known = sorted(row.name for row in rows if row is not None and row.kind is Kind.HOST)
-    return [*told.compute_hosts, *known]
+    known = sorted(row.name for row in rows if row is not None and row.kind is HostKind.HOST)
+    return [*command.compute_hosts, *known]
 
 
-def _commands(site: Site, user: User, ctl: str) -> Iterator[str]:
+def _commands(site: BrokerSite, user: User, ctl: str) -> Iterator[str]:
     yield f'# {user.about}; its password is asked for, or read from standard input'
     yield f'{ctl} add_user {user.name}'
     for grant in site.grants(user):
@@ -183,7 +183,7 @@ def _quoted(text: str) -> str:
     return text if text == '' else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
-def definitions(site: Site, hashes: dict[str, str]) -> dict[str, Any]:
+def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
     """What ``rabbitmqctl import_definitions`` reads; what is there and not named stays.
 
     :param hashes: of passwords, by user
@@ -224,18 +224,18 @@ def definitions(site: Site, hashes: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _apply(site: Site, told: Any) -> int:
-    folder, hashes = pathlib.Path(told.files), {}
+def _apply(site: BrokerSite, command: Any) -> int:
+    folder, hashes = pathlib.Path(command.files), {}
     for user in site.users:
         path = folder / f'{user.about}.conf'
-        password = None if told.new_passwords else _kept(path, user)
+        password = None if command.new_passwords else _stored_password(path, user)
         if password is None:
             password = secrets.token_urlsafe(32)
         _write(path, site.text(user, password))
         hashes[user.name] = hashed(password, os.urandom(_SALT_BYTES))
         print(f'{user.name}: {path}')
-    said = definitions(site, hashes)
-    _import(shlex.split(told.rabbitmqctl), json.dumps(said))
+    document = definitions(site, hashes)
+    _import(shlex.split(command.rabbitmqctl), json.dumps(document))
     print(f'{len(site.users)} users have their permissions')
     for user in site.users:
         if site.nova_elsewhere and user.nova is not None:
@@ -246,7 +246,7 @@ def _apply(site: Site, told: Any) -> int:
     return 0
 
 
-def _kept(path: pathlib.Path, user: User) -> str | None:
+def _stored_password(path: pathlib.Path, user: User) -> str | None:
     """The password of a file that was written before.
 
     :raises Misconfigured: there is a file, and it is none of this user
@@ -318,7 +318,7 @@ def _import(ctl: list[str], text: str) -> None:
 
 def _first_line(*texts: str) -> str:
     lines = (line.strip() for text in texts for line in text.splitlines())
-    return next((line for line in lines if line), 'it failed and says nothing')
+    return next((line for line in lines if line), 'it failed without a message')
 
 
 def _places(url: str) -> set[str]:
@@ -332,5 +332,5 @@ def _as_user(url: str, user: str, password: str) -> str:
     """A url of the broker with other credentials for each of its nodes."""
     parts = urllib.parse.urlsplit(url)
     places = (host.rpartition('@')[2] or 'localhost' for host in parts.netloc.split(','))
-    said = ','.join(f'{user}:{password}@{place}' for place in places)
-    return parts._replace(netloc=said).geturl()
+    document = ','.join(f'{user}:{password}@{place}' for place in places)
+    return parts._replace(netloc=document).geturl()

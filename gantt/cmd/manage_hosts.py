@@ -14,9 +14,15 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cmd import wiring
-from gantt.cmd.say import say
+from gantt.cmd.console import print_lines
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.core.claims.adoption import GUESTS_MAX, Guest, GuestFate, Told, unknown_class
+from gantt.core.claims.adoption import (
+    GUESTS_MAX,
+    AdoptionStatus,
+    GuestOutcome,
+    GuestToAdopt,
+    unknown_class,
+)
 from gantt.core.claims.claim import Claim
 from gantt.core.messages import base
 from gantt.core.resources import host_keys
@@ -35,13 +41,13 @@ LIVE_MAX = 1000
 HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{base.NAME_MAX}}}')
 
 #: What of the fates is trouble: each of these guests is shown.
-TROUBLE = (Told.OVER_FULL, Told.ELSEWHERE, Told.UNKNOWN_HOST)
+TROUBLE = (AdoptionStatus.OVER_FULL, AdoptionStatus.ELSEWHERE, AdoptionStatus.UNKNOWN_HOST)
 WORDS = {
-    Told.ADOPTED: 'adopted',
-    Told.OVER_FULL: 'adopted beyond capacity',
-    Told.KNOWN: 'known already',
-    Told.ELSEWHERE: 'on another host',
-    Told.UNKNOWN_HOST: 'on unknown hosts',
+    AdoptionStatus.ADOPTED: 'adopted',
+    AdoptionStatus.OVER_FULL: 'adopted beyond capacity',
+    AdoptionStatus.KNOWN: 'known already',
+    AdoptionStatus.ELSEWHERE: 'on another host',
+    AdoptionStatus.UNKNOWN_HOST: 'on unknown hosts',
 }
 
 
@@ -91,32 +97,34 @@ def adopt(conf: Any) -> int:
     """
     connected = store.connect(conf)
     guests = _read(conf.command.file, connected.declared_classes())
-    fates: list[GuestFate] = []
+    outcomes: list[GuestOutcome] = []
     for batch in batches(guests, conf.command.batch):
-        fates += connected.adopt_guests(batch, dry_run=conf.command.dry_run)
-    counts = collections.Counter(fate.fate for fate in fates)
-    trouble = [fate for fate in fates if fate.fate in TROUBLE]
+        outcomes += connected.adopt_guests(batch, dry_run=conf.command.dry_run)
+    counts = collections.Counter(outcome.outcome for outcome in outcomes)
+    trouble = [outcome for outcome in outcomes if outcome.outcome in TROUBLE]
     if conf.command.format == 'json':
-        shown = [msgspec.to_builtins(fate) for fate in trouble]
-        numbers = {str(told): counts[told] for told in Told}
+        shown = [msgspec.to_builtins(outcome) for outcome in trouble]
+        numbers = {str(seen): counts[seen] for seen in AdoptionStatus}
         print(json.dumps({'dry_run': conf.command.dry_run, 'counts': numbers, 'trouble': shown}))
     else:
         if conf.command.dry_run:
             print('nothing is written:')
-        print(', '.join(f'{counts[told]} {WORDS[told]}' for told in Told))
-        for fate in trouble:
-            say(f'{WORDS[fate.fate]}: {fate.consumer} on {fate.host}: {fate.note}')
+        print(', '.join(f'{counts[seen]} {WORDS[seen]}' for seen in AdoptionStatus))
+        for outcome in trouble:
+            print_lines(
+                f'{WORDS[outcome.outcome]}: {outcome.consumer} on {outcome.host}: {outcome.note}'
+            )
     return 1 if trouble else 0
 
 
-def batches(guests: list[Guest], least: int) -> Iterator[list[Guest]]:
+def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdopt]]:
     """Whole hosts together, so that the last guest of one is judged after the first.
 
     :param least: guests of a batch, unless it is the last; a host more may come with it
     :raises InvalidMessage: a host has more guests than one transaction takes
     """
     ordered = sorted(guests, key=lambda guest: guest.host)
-    batch: list[Guest] = []
+    batch: list[GuestToAdopt] = []
     for host, group in itertools.groupby(ordered, key=lambda guest: guest.host):
         theirs = list(group)
         if len(theirs) > GUESTS_MAX:
@@ -133,7 +141,7 @@ def batches(guests: list[Guest], least: int) -> Iterator[list[Guest]]:
         yield batch
 
 
-def _read(path: str, declared: frozenset[str]) -> list[Guest]:
+def _read(path: str, declared: frozenset[str]) -> list[GuestToAdopt]:
     if path == '-':
         return _guests(sys.stdin.buffer, declared)
     try:
@@ -145,10 +153,10 @@ def _read(path: str, declared: frozenset[str]) -> list[Guest]:
         ) from None
 
 
-def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[Guest]:
+def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdopt]:
     """:raises InvalidMessage: names the line, the field and what was expected"""
     found = []
-    told: dict[str, int] = {}
+    seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         where = f'line {number}'
         if number > LINES_MAX or len(line) > LINE_BYTES_MAX:
@@ -157,16 +165,16 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[Guest]:
             )
         if not line.strip():
             continue
-        guest = base.decode_json(line, Guest, inside=where)
+        guest = base.decode_json(line, GuestToAdopt, inside=where)
         strange = unknown_class(guest, declared)
         if strange is not None:
             raise exceptions.UnknownResourceClass(field=f'{where}.resources', name=strange)
-        if guest.consumer in told:
+        if guest.consumer in seen:
             raise exceptions.InvalidMessage(
                 field=f'{where}.consumer',
-                problem=f'expected each guest once, got that of line {told[guest.consumer]} again',
+                problem=f'expected each guest once, got that of line {seen[guest.consumer]} again',
             )
-        told[guest.consumer] = number
+        seen[guest.consumer] = number
         found.append(guest)
     return found
 
@@ -188,15 +196,15 @@ def key_show(conf: Any) -> int:
         print(json.dumps(shown))
         return 0
     if shown['fingerprint'] is None:
-        say(f'{name} has no key: the next one that it registers with is kept')
+        print_lines(f'{name} has no key: the next one that it registers with is stored')
     else:
         when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(shown['since']))
-        state = ', revoked: nobody speaks for the host' if shown['is_revoked'] else ''
-        say(f'{name} has the key {shown["fingerprint"]}, known since {when}{state}')
+        state = ', revoked: messages of the host are refused' if shown['is_revoked'] else ''
+        print_lines(f'{name} has the key {shown["fingerprint"]}, known since {when}{state}')
     if shown['fingerprint_beside'] is not None:
-        say(f'the agent beside nova-compute has the key {shown["fingerprint_beside"]}')
+        print_lines(f'the agent next to nova-compute has the key {shown["fingerprint_beside"]}')
     for one in shown['revoked']:
-        say(f'never taken again: {one}')
+        print_lines(f'never taken again: {one}')
     return 0
 
 
@@ -205,7 +213,7 @@ def key_forget(conf: Any) -> int:
     name = conf.command.name_of_host
     store.connect(conf).forget_host_key(name)
     print(
-        f'the key of {name} is forgotten; the next one that it registers with is kept. Compare '
+        f'the key of {name} is forgotten; the next one that it registers with is stored. Compare '
         'its fingerprint with what the agent logs at its start: gantt-manage host key show '
         f'{name}'
     )

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from gantt.cmd.arguments import whole
-from gantt.cmd.say import say
-from gantt.core.records.shadow import AGREE, DIFFER, WORDS, Compared, Verdict
+from gantt.cmd.console import print_lines
+from gantt.core.records.shadow import AGREE, DIFFER, WORDS, Compared, ShadowVerdict
 from gantt.db.stores import store
 
 ROWS = 20
@@ -21,32 +21,32 @@ _ID = 8
 def report(conf: Any) -> int:
     """How often Nova's scheduler and this one agree, and where not, why."""
     connected = store.connect(conf)
-    wanted = [Verdict(name) for name in conf.command.verdict or [one.value for one in DIFFER]]
+    wanted = [ShadowVerdict(name) for name in conf.command.verdict or [one.value for one in DIFFER]]
     counts = connected.count_shadows()
     found = connected.shadows(wanted, conf.command.limit)
     if conf.command.format == 'json':
         body = {
-            'counts': {one.value: counts.get(one, 0) for one in Verdict},
+            'counts': {one.value: counts.get(one, 0) for one in ShadowVerdict},
             'agreement': share(counts),
             'comparisons': msgspec.to_builtins(found),
         }
         print(json.dumps(body))
     else:
-        say(*_summary(counts), *_lines(found))
+        print_lines(*_summary(counts), *_lines(found))
     return 0
 
 
-def share(counts: dict[Verdict, int]) -> float | None:
-    """Of the requests that both came to an end of, the share where it was one as good."""
+def share(counts: dict[ShadowVerdict, int]) -> float | None:
+    """The share of equally good choices, among the requests that both sides ended."""
     agreed = sum(counts.get(one, 0) for one in AGREE)
     differed = sum(counts.get(one, 0) for one in DIFFER)
     return agreed / (agreed + differed) if agreed + differed else None
 
 
-def _summary(counts: dict[Verdict, int]) -> list[str]:
+def _summary(counts: dict[ShadowVerdict, int]) -> list[str]:
     found = share(counts)
     total = sum(counts.values())
-    same, ties = counts.get(Verdict.SAME, 0), counts.get(Verdict.TIE, 0)
+    same, ties = counts.get(ShadowVerdict.SAME, 0), counts.get(ShadowVerdict.TIE, 0)
     differ = sum(counts.get(one, 0) for one in DIFFER)
     lines = [
         f'{total} instances compared'
@@ -60,7 +60,9 @@ def _summary(counts: dict[Verdict, int]) -> list[str]:
         )
     ]
     lines += [
-        f'  {one.value:<12} {counts[one]:>7}  {WORDS[one]}' for one in Verdict if counts.get(one)
+        f'  {one.value:<12} {counts[one]:>7}  {WORDS[one]}'
+        for one in ShadowVerdict
+        if counts.get(one)
     ]
     return lines
 
@@ -96,6 +98,6 @@ def add_commands(add: Any, group: Any) -> None:
     shown.add_argument(
         '--verdict',
         action='append',
-        choices=[one.value for one in Verdict],
+        choices=[one.value for one in ShadowVerdict],
         help='only these; may be given several times (those where the two differ)',
     )

@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 FORGET_SECONDS = 2.0
 
 
-class Store(Protocol):
+class PresenceStore(Protocol):
     """The store, as far as it is needed here."""
 
     def note_service(self, note: ServiceNote) -> None:
@@ -45,7 +45,7 @@ class Presence:
     def __init__(
         self,
         conf: Any,
-        store: Store,
+        store: PresenceStore,
         kind: str,
         name: Callable[[], str],
         described: Callable[[], dict[str, Any]],

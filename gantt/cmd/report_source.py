@@ -20,7 +20,7 @@ from gantt.compute.sources.report_source import ReportSource
 from gantt.conf import files
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.report_source')
@@ -60,13 +60,13 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('%s', files.said(e))
-        print(f'{prog}: {files.said(e)}', file=sys.stderr)
+        LOG.error('%s', files.message(e))
+        print(f'{prog}: {files.message(e)}', file=sys.stderr)
         return 1
 
 
 def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
-    metrics = Metrics()
+    metrics = MetricRegistry()
     # Before it speaks for any host: who cannot listen ends, and would take hosts over each time.
     listener = listen(metrics, conf, source.metrics_group)
     running = source.from_conf(conf, metrics.count, metrics.gauge)

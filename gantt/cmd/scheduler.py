@@ -20,7 +20,7 @@ from gantt.db.stores import store
 from gantt.rpc.service import RpcService
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.scheduler')
@@ -40,17 +40,17 @@ def _serve(conf: Any) -> int:
     wiring.say_unread(conf)
     guru.listen(conf, 'gantt-scheduler')
     if conf.scheduler.workers == 1:
-        return work(conf, wiring.Told().by_signals())
+        return work(conf, wiring.ProcessSignals().by_signals())
     return workers.supervise(conf, work)
 
 
-def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
+def work(conf: Any, signals: wiring.ProcessSignals, number: int = 0) -> int:
     """One scheduler, until it is told to stop; exit code.
 
     :param number: of the worker, from 0; the same after it was started again
     """
     wiring.keep_memory_small()
-    metrics = Metrics()
+    metrics = MetricRegistry()
     connected = store.connect(conf)
     connected.check_rights()
     scheduler = wiring.scheduler(conf, connected, metrics)
@@ -62,7 +62,9 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
         scheduler,
         server=server,
         count=metrics.count,
-        on_stuck=lambda problem: told.give_up(problem, 2 * conf.rpc.drain_seconds + GRACE_SECONDS),
+        on_stuck=lambda problem: signals.give_up(
+            problem, 2 * conf.rpc.drain_seconds + GRACE_SECONDS
+        ),
     )
     health = Health(scheduler, rpc)
     metrics.watch('gantt_configuration_refused', lambda: float(bool(health.refused)))
@@ -77,9 +79,9 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
         alarm=scheduler.signatures.alarm.sentence,
     )
     scheduler.start()
-    if rpc.start(told.is_stopping):
+    if rpc.start(signals.is_stopping):
         presence.start()
-        _until_stop(conf, told, scheduler, rpc, health, presence)
+        _until_stop(conf, signals, scheduler, rpc, health, presence)
         presence.stop()
     health.stopping()
     LOG.info('Stopping: %s', scheduler.health())
@@ -87,21 +89,21 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     finished = scheduler.stop(conf.rpc.drain_seconds)
     if listener is not None:
         listener.stop()
-    return 0 if answered and finished and not told.problem else 1
+    return 0 if answered and finished and not signals.problem else 1
 
 
 def _until_stop(
     conf: Any,
-    told: wiring.Told,
+    signals: wiring.ProcessSignals,
     scheduler: Any,
     rpc: RpcService,
     health: Health,
     presence: Presence,
 ) -> None:
-    guru.tell({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
+    guru.print_report({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
     _banner(conf, scheduler, rpc)
     wiring.collect_seldom()
-    for _ in told.until_stop():
+    for _ in signals.until_stop():
         health.refused = wiring.reload(conf, scheduler)
         presence.configured(health.refused)
 

@@ -14,12 +14,12 @@ from gantt.cmd import wiring
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.db.stores import store
 from gantt.insights.read_model import Insights
-from gantt.insights.shadow import Settings, Shadow
+from gantt.insights.shadow import Shadow, ShadowSettings
 from gantt.rpc.amqp import transport
-from gantt.rpc.nova.tap import CONNECT_SECONDS, Ears, Terms
+from gantt.rpc.nova.tap import CONNECT_SECONDS, BroadcastTap, TapSettings
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.listener import listen
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.shadow')
@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    told = wiring.Told().by_signals()
-    metrics = Metrics()
+    signals = wiring.ProcessSignals().by_signals()
+    metrics = MetricRegistry()
     # Before anything is heard: who cannot listen ends.
     listener = listen(metrics, conf, 'shadow')
     pipeline = pipeline_from_conf(conf)
@@ -50,26 +50,26 @@ def _serve(conf: Any) -> int:
         SystemClock(),
         settings_of(conf),
     )
-    terms = Terms(
+    terms = TapSettings(
         budget_ms=int(conf.shadow.budget_seconds * 1000),
         max_attempts=conf.rpc.nova_max_attempts,
         payload_bytes_max=conf.rpc.payload_bytes_max,
     )
-    ears = Ears(
-        nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.hear, metrics.count, terms
+    tap = BroadcastTap(
+        nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.receive, metrics.count, terms
     )
     for carrier, option in ((own, 'transport_url'), (nova, '[rpc] nova_transport_url')):
         seconds = conf.rpc.start_wait_seconds
-        if not transport.wait_for_broker(carrier, seconds, option, told.is_stopping):
+        if not transport.wait_for_broker(carrier, seconds, option, signals.is_stopping):
             return 0
     shadow.start()
-    ears.start()
-    if not ears.wait(CONNECT_SECONDS):
-        LOG.warning('Nova is not heard yet at %s: it goes on trying', transport.address(nova))
+    tap.start()
+    if not tap.wait(CONNECT_SECONDS):
+        LOG.warning('Nova cannot be listened to yet at %s: trying again', transport.address(nova))
     LOG.info('gantt-shadow %s is ready: %s', version_string(), transport.address(nova))
-    for _ in told.until_stop():
+    for _ in signals.until_stop():
         LOG.info('%d requests are not compared yet', shadow.pending)
-    done = ears.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)
+    done = tap.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)
     for carrier in (own, nova):
         carrier.cleanup()
     if listener is not None:
@@ -77,13 +77,13 @@ def _serve(conf: Any) -> int:
     return 0 if done else 1
 
 
-def settings_of(conf: Any) -> Settings:
+def settings_of(conf: Any) -> ShadowSettings:
     """The options of [shadow]."""
     own = conf.shadow
-    return Settings(
+    return ShadowSettings(
         outcome_seconds=own.outcome_seconds,
         pending_most=own.pending_most,
-        kept=own.kept,
+        comparisons_most=own.kept,
         threads=own.threads,
     )
 

@@ -6,13 +6,13 @@ import json
 import sys
 import time
 
-from gantt.cmd.arguments import Parser, whole
+from gantt.cmd.arguments import ArgumentParser, whole
 from gantt.sim.loop import Stacks
-from gantt.sim.world import Verdict, run
+from gantt.sim.world import SimVerdict, run
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(
+    parser = ArgumentParser(
         prog='gantt-sim',
         description='Run the service in a simulated world.',
         epilog='exit codes: 0 all promises were kept, 1 some were not, 64 wrong usage',
@@ -73,7 +73,7 @@ def replay(seed: int) -> str:
     return f'gantt-sim faults --first {seed} --seeds 1 --trace'
 
 
-def _show(verdict: Verdict, form: str) -> None:
+def _show(verdict: SimVerdict, form: str) -> None:
     if form == 'json':
         print(
             json.dumps(

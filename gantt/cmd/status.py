@@ -35,7 +35,7 @@ from gantt.rpc.amqp import refusals, transport
 LOG = logging.getLogger(__name__)
 FAILED = 255
 ANSWER_SECONDS = 5.0
-LETTERS_MOST = 1000
+DEAD_LETTERS_MOST = 1000
 #: Hosts and options that are named; the rest is counted.
 NAMED = 10
 
@@ -99,18 +99,18 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def policies(self) -> Result:
         """Whether the site's policy file is understood, and whether defaults are others now."""
-        rules = policy.Policy(self._conf)
+        rules = policy.PolicyEnforcer(self._conf)
         path = rules.enforcer.policy_path
         if path is not None and path.endswith('.json'):
             return _warning(
                 f'{path} is JSON; convert it with oslopolicy-convert-json-to-yaml, and name the '
                 'new one in [oslo_policy] policy_file'
             )
-        said = rules.enforcer.file_rules
+        cause = rules.enforcer.file_rules
         others = [
             f'{one.rule} ({one.what}): {one.now} only, before {one.before}'
             for one in changed.CHANGED
-            if one.rule not in said
+            if one.rule not in cause
         ]
         if others and self._conf.api.auth_strategy != 'noauth':  # there everybody is an admin
             return _warning(
@@ -126,10 +126,12 @@ class Checks(upgradecheck.UpgradeCommands):
         conf = self._conf
         carrier = client.get_transport(conf)
         if transport.address(carrier).startswith(transport.IN_PROCESS_URL):
-            return _success('not asked: the broker is in the process itself')
+            return _success('not checked: the broker is in the process itself')
         try:
-            asked = client.SchedulerClient(carrier)
-            asked.get_request(derived_id('probe'), timeout=ANSWER_SECONDS, version=wire.VERSION)
+            scheduler_client = client.SchedulerClient(carrier)
+            scheduler_client.get_request(
+                derived_id('probe'), timeout=ANSWER_SECONDS, version=wire.VERSION
+            )
         except exceptions.UnsupportedVersion as e:
             return _failure(
                 f'a scheduler that runs does not understand version {wire.VERSION}: {e.message}. '
@@ -138,14 +140,14 @@ class Checks(upgradecheck.UpgradeCommands):
         except exceptions.NotFound:
             pass  # nobody ever made this request: that is an answer
         except exceptions.Unavailable as e:
-            return _warning(f'no scheduler answers, so none was asked: {e.message}')
+            return _warning(f'not checked, because no scheduler answers: {e.message}')
         except Exception as e:
-            said = refusals.said(e)
-            wrong = refusals.wrong_in_url(said)
+            cause = refusals.text_of(e)
+            wrong = refusals.wrong_in_url(cause)
             if not wrong:
                 raise
             return _failure(
-                f'the message broker runs and refuses us: {said}; correct in transport_url {wrong}'
+                f'the message broker runs and refuses us: {cause}; correct in transport_url {wrong}'
             )
         finally:
             carrier.cleanup()
@@ -158,21 +160,23 @@ class Checks(upgradecheck.UpgradeCommands):
             return _success('not looked at: no queue is named in [rpc] dead_letter_queue')
         try:
             with dead_letters.opened(conf) as (channel, name):
-                letters = list(dead_letters.read(channel, name, LETTERS_MOST))
+                dead_letter_list = list(dead_letters.read(channel, name, DEAD_LETTERS_MOST))
         except exceptions.NotFound:
-            letters = []  # nothing was ever refused
+            dead_letter_list = []  # nothing was ever refused
         except exceptions.Unavailable as e:
             return _warning(f'not looked at: {e.message}')
         code = exceptions.UnsupportedVersion.code
         strange = {
-            f'{one.method} on {one.topic}: {one.problem}' for one in letters if one.code == code
+            f'{one.method} on {one.topic}: {one.problem}'
+            for one in dead_letter_list
+            if one.code == code
         }
         if strange:
             return _failure(
                 f'senders whose version is not read: {_some(sorted(strange))}. Bring them up to '
                 'date, and drop the dead letters'
             )
-        return _success(f'none of {len(letters)} dead letters is of another version')
+        return _success(f'none of {len(dead_letter_list)} dead letters is of another version')
 
     def hosts(self) -> Result:
         """Whether all hosts report: a silent one is not upgraded, it is gone."""
@@ -221,7 +225,7 @@ def _guarded(check: Callable[[Checks], Result]) -> Callable[[Checks], Result]:
         try:
             return check(self)
         except (cfg.Error, exceptions.GanttError) as e:
-            return _failure(files.said(e))
+            return _failure(files.message(e))
         except Exception as e:  # whatever a foreign server or file makes of the question
             LOG.exception('a check failed')
             return _failure(f'the check failed: {type(e).__name__}: {" ".join(str(e).split())}')
@@ -268,7 +272,7 @@ def run(argv: list[str]) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-status: {files.said(e)}', file=sys.stderr)
+        print(f'gantt-status: {files.message(e)}', file=sys.stderr)
         return FAILED
     if conf.command.name is None or conf.command.check != 'check':
         print('gantt-status: the command is "gantt-status upgrade check"', file=sys.stderr)

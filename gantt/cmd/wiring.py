@@ -30,9 +30,9 @@ from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.placement.pipeline import Pipeline
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.telemetry import guru, log
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.telemetry.trail import TrailFile
 
 LOG = logging.getLogger(__name__)
@@ -77,13 +77,13 @@ def run(argv: list[str], program: str, serve: Callable[[Any], int]) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'{program}: {files.said(e)}', file=sys.stderr)
+        print(f'{program}: {files.message(e)}', file=sys.stderr)
         return 1
     try:
         return serve(conf)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('%s', files.said(e))
-        print(f'{program}: {files.said(e)}', file=sys.stderr)
+        LOG.error('%s', files.message(e))
+        print(f'{program}: {files.message(e)}', file=sys.stderr)
         return 1
 
 
@@ -105,12 +105,12 @@ def collect_seldom() -> None:
     gc.set_threshold(*COLLECT_EACH)
 
 
-class Told:
+class ProcessSignals:
     """What signals, or a supervisor, tell a process while it serves."""
 
     def __init__(self) -> None:
         # Of all queues only this one may be filled from a signal handler.
-        self._words: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._signals: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._is_stopping = False
         #: Why the process ends by itself, for a supervisor to start another one; else nothing.
         self.problem = ''
@@ -120,9 +120,9 @@ class Told:
         return self._is_stopping
 
     def stop(self, *_: Any) -> None:
-        """To finish and end."""
+        """Ask the process to finish and end."""
         self._is_stopping = True
-        self._words.put('stop')
+        self._signals.put('stop')
 
     def give_up(self, problem: str, seconds: float) -> None:
         """To finish what goes well and end with an error, after so many seconds in any case."""
@@ -133,10 +133,10 @@ class Told:
         self.stop()
 
     def reload(self, *_: Any) -> None:
-        """To read the options again."""
-        self._words.put('reload')
+        """Ask the process to read its options again."""
+        self._signals.put('reload')
 
-    def by_signals(self) -> 'Told':
+    def by_signals(self) -> 'ProcessSignals':
         """SIGTERM and SIGINT stop, SIGHUP reloads."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
@@ -145,7 +145,7 @@ class Told:
 
     def until_stop(self) -> Iterator[str]:
         """Everything else that is told, until it is to stop."""
-        while (word := self._words.get()) != 'stop':
+        while (word := self._signals.get()) != 'stop':
             yield word
 
 
@@ -166,15 +166,15 @@ def reload(conf: Any, scheduler: Scheduler) -> str:
         pipeline, found = read_again(conf)
         changed = scheduler.reconfigure(found, pipeline)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('the configuration was not taken over: %s', files.said(e))
-        return files.said(e)
+        LOG.error('the configuration was not taken over: %s', files.message(e))
+        return files.message(e)
     say_unread(conf)
     LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
     say_pipeline(pipeline)
     return ''
 
 
-def read_again(conf: Any) -> tuple[Pipeline, Settings]:
+def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
     """Read the configuration files again; the filters and weighers, and the settings.
 
     :raises cfg.Error, GanttError: they are wrong; ``conf`` is as it was
@@ -217,10 +217,10 @@ def say_pipeline(pipeline: Pipeline) -> None:
     LOG.info('weighers: %s', ', '.join(f'{w.multiplier:g} × {w.name}' for w in pipeline.weighers))
 
 
-def settings(conf: Any, pipeline: Pipeline) -> Settings:
+def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
     """The service's settings from its options."""
     s, c, d = conf.scheduler, conf.claims, conf.decisions
-    return Settings(
+    return SchedulerSettings(
         worker=worker_name(conf),
         queue_limit=s.queue_limit,
         retry_after_ms=s.retry_after_ms,
@@ -248,7 +248,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         report_wait_ms=s.report_wait_ms,
         refuse_undeclared_metrics=s.refuse_undeclared_metrics,
         signatures=security.rules(conf),
-        decisions_kept=d.kept,
+        decisions_stored=d.kept,
         decision_bytes=d.kept_mb << 20,
         decision_queue_limit=d.queue_limit,
         tombstone_seconds=c.tombstone_seconds,
@@ -262,7 +262,9 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
 def down_time(pipeline: Pipeline) -> float:
     """After how many seconds of silence the filters take a host for down."""
     times = [f.settings().get('service_down_time') for f in pipeline.filters]
-    return min((float(t) for t in times if t is not None), default=Settings().stale_after_seconds)
+    return min(
+        (float(t) for t in times if t is not None), default=SchedulerSettings().stale_after_seconds
+    )
 
 
 def database_shown(conf: Any) -> str:
@@ -270,7 +272,7 @@ def database_shown(conf: Any) -> str:
     return make_url(conf.database.connection).render_as_string(hide_password=True)
 
 
-def scheduler(conf: Any, store: Any, metrics: Metrics) -> Scheduler:
+def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
     """A scheduler over ``store``, not started yet.
 
     :raises PluginError: a filter or weigher does not load

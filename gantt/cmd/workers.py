@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 GRACE_SECONDS = 15
 
 #: ``work(conf, told, number) -> exit code``
-Work = Callable[[Any, wiring.Told, int], int]
+Work = Callable[[Any, wiring.ProcessSignals, int], int]
 
 
 class Worker(cotyledon.Service):
@@ -38,7 +38,7 @@ class Worker(cotyledon.Service):
         self._number = number
         self._conf = conf
         self._work = work
-        self._told = wiring.Told()
+        self._signals = wiring.ProcessSignals()
         self._finished = threading.Event()
         self._code = 1
         guru.listen(conf, f'{self.name}-{number}')
@@ -46,24 +46,24 @@ class Worker(cotyledon.Service):
     def run(self) -> None:
         """Work until told to stop; ends the process where the work ends by itself."""
         try:
-            self._code = self._work(self._conf, self._told, self._number)
+            self._code = self._work(self._conf, self._signals, self._number)
         except exceptions.GanttError as e:
             LOG.error('worker %d: %s', self._number, e)
             raise SystemExit(1) from None
         finally:
             self._finished.set()
-        if self._told.problem:
+        if self._signals.problem:
             raise SystemExit(self._code)
 
     def terminate(self) -> None:
         """Let the work finish; the process ends with its exit code."""
-        self._told.stop()
+        self._signals.stop()
         self._finished.wait(2 * self._conf.rpc.drain_seconds + GRACE_SECONDS)
         raise SystemExit(self._code)
 
     def reload(self) -> None:
         """Have the options read again."""
-        self._told.reload()
+        self._signals.reload()
 
 
 def supervise(conf: Any, work: Work) -> int:

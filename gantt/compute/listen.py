@@ -10,9 +10,9 @@ from typing import Any
 
 import oslo_messaging as om
 
-from gantt.compute.agent.agent import Agent, Halted, Outcome
+from gantt.compute.agent.agent import Agent, BuildOutcome, Halted
 from gantt.compute.farm.farm import Farm
-from gantt.compute.farm.faults import Order
+from gantt.compute.farm.faults import Fault
 from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
@@ -20,8 +20,8 @@ from gantt.rpc import wire
 from gantt.rpc.amqp import driver, transport
 from gantt.rpc.amqp.consumer import Consumer
 from gantt.rpc.amqp.replies import StockReplies
-from gantt.rpc.amqp.timers import Later
-from gantt.rpc.call import Call
+from gantt.rpc.amqp.timers import DelayedExecutor
+from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic
 
 # -- One queue for the topics of many hosts.
@@ -57,7 +57,7 @@ class Bindings:
 
     def bind(self) -> None:
         """Bind every topic; the broker has answered when this returns."""
-        with driver.connection_beside(self._transport) as own:
+        with driver.separate_connection(self._transport) as own:
             own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             channel = own.default_channel
             for topic in self._topics[:-1]:
@@ -103,7 +103,7 @@ class Methods:
     def __init__(
         self,
         builder: Agent | Farm,
-        command: Callable[[Order], dict[str, object]] | None = None,
+        command: Callable[[Fault], dict[str, object]] | None = None,
         level: int = logging.INFO,
     ) -> None:
         self._level = level
@@ -118,16 +118,16 @@ class Methods:
         }
         if command is not None:
             methods['farm_command'] = Method(
-                self.farm_command, takes={'order': Order}, bytes_max=None
+                self.farm_command, takes={'order': Fault}, bytes_max=None
             )
         self.interface = Interface(methods)
 
-    def farm_command(self, call: Call) -> Any:
-        order: Order = wire.argument(call)
+    def farm_command(self, call: RpcCall) -> Any:
+        order: Fault = wire.argument(call)
         assert self._command is not None
         return self._command(order)
 
-    def _run(self, act: Callable[[Any], Outcome], call: Call) -> Any:
+    def _run(self, act: Callable[[Any], BuildOutcome], call: RpcCall) -> Any:
         try:
             outcome = act(wire.argument(call))
         except Halted:
@@ -136,7 +136,7 @@ class Methods:
         return base.to_builtins(outcome)
 
 
-class Listener:
+class BuildListener:
     """Serves the topic of a host, or that of a farm for all its hosts.
 
     :param carrier: transport of ``gantt.client.get_transport``
@@ -155,7 +155,7 @@ class Listener:
         queue: int = 1000,
     ) -> None:
         self.topic = topic_of(name)
-        self._later = Later(REPLY_BACKLOG, 'compute-later')
+        self._later = DelayedExecutor(REPLY_BACKLOG, 'compute-later')
         self._served = Topic(
             carrier,
             om.Target(exchange=transport.EXCHANGE, topic=self.topic, server=name),

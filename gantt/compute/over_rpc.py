@@ -5,8 +5,8 @@ from typing import Any
 
 from gantt.client import ClaimsClient, StatsClient
 from gantt.client.signing import Signer
-from gantt.compute.ports import fate_of
-from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.compute.ports import report_outcome
+from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 
 
 class OverRpc:
@@ -27,14 +27,18 @@ class OverRpc:
         return self._claims.register_host(message)
 
     def report(self, report: HostReport) -> str | None:
-        fate = self._stats.update_resource_stats(report)
-        return None if fate is None else fate_of(report, fate.fate, fate.current_sequence)
+        outcome = self._stats.update_resource_stats(report)
+        return (
+            None
+            if outcome is None
+            else report_outcome(report, outcome.outcome, outcome.current_sequence)
+        )
 
-    def confirm(self, words: ClaimWords) -> dict[str, str]:
-        return {f.claim_id: f.fate for f in self._claims.confirm_claims(words)}
+    def confirm(self, update: ClaimUpdate) -> dict[str, str]:
+        return {f.claim_id: f.outcome for f in self._claims.confirm_claims(update)}
 
-    def refuse(self, words: ClaimWords) -> dict[str, str]:
-        return {f.claim_id: f.fate for f in self._claims.refuse_claims(words)}
+    def refuse(self, update: ClaimUpdate) -> dict[str, str]:
+        return {f.claim_id: f.outcome for f in self._claims.refuse_claims(update)}
 
-    def release(self, words: ClaimWords) -> dict[str, str]:
-        return {f.claim_id: f.fate for f in self._claims.release_claims(words)}
+    def release(self, update: ClaimUpdate) -> dict[str, str]:
+        return {f.claim_id: f.outcome for f in self._claims.release_claims(update)}

@@ -16,14 +16,14 @@ from gantt import exceptions
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import CellLayout
 from gantt.core.messages.report import (
-    ClaimWords,
+    ClaimUpdate,
     DevicePool,
     HostReport,
     Hypervisor,
-    Metric,
     NumaCell,
     Registered,
     RegisterHost,
+    ReportedMetric,
 )
 from gantt.core.messages.resource_classes import Inventory
 
@@ -35,7 +35,7 @@ class GuestError(exceptions.Unavailable):
     template = 'guest {consumer}: {problem}'
 
 
-class Guest(msgspec.Struct, frozen=True, kw_only=True):
+class RunningGuest(msgspec.Struct, frozen=True, kw_only=True):
     """A guest that exists on the host.
 
     :ivar claim_id: None where whoever lists it does not know
@@ -50,12 +50,12 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[str] = []
 
     @classmethod
-    def of(cls, build: Build) -> 'Guest':
+    def of(cls, build: Build) -> 'RunningGuest':
         """The guest that a build makes."""
         return cls(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
     """What a host is, in the fields of a report; UNSET is left out of it."""
 
     inventories: dict[str, Inventory]
@@ -70,7 +70,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     numa: list[NumaCell] | UnsetType = msgspec.field(default_factory=list)
     devices: list[DevicePool] | UnsetType = msgspec.field(default_factory=list)
     hypervisor: Hypervisor | UnsetType = UNSET
-    metrics: dict[str, Metric] | UnsetType = msgspec.field(default_factory=dict)
+    metrics: dict[str, ReportedMetric] | UnsetType = msgspec.field(default_factory=dict)
     disabled: str | None | UnsetType = None
 
 
@@ -87,24 +87,24 @@ class SchedulerPort(Protocol):
     def report(self, report: HostReport) -> str | None:
         """A full report is a call and returns its fate; a delta is cast: None.
 
-        Fates: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``fate_of``.
+        Fates: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``report_outcome``.
 
         :raises StaleEpoch: of an older registration; ``kwargs['current']`` has the newest epoch
         :raises NotFound: the host must register first
         :raises Refused: the report is wrong; the message names the field
         """
 
-    def confirm(self, words: ClaimWords) -> dict[str, str]:
+    def confirm(self, update: ClaimUpdate) -> dict[str, str]:
         """Claim id -> ``ok`` | ``gone``; raises as ``report`` does."""
 
-    def refuse(self, words: ClaimWords) -> dict[str, str]:
+    def refuse(self, update: ClaimUpdate) -> dict[str, str]:
         """Claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
 
-    def release(self, words: ClaimWords) -> dict[str, str]:
+    def release(self, update: ClaimUpdate) -> dict[str, str]:
         """Claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
 
 
-def fate_of(report: HostReport, fate: str, sequence: int) -> str:
+def report_outcome(report: HostReport, outcome: str, sequence: int) -> str:
     """What became of a full report; of one that arrived twice the first copy counts.
 
     The answer to the first may be lost.  ``stale`` is then no sign that somebody else speaks
@@ -113,16 +113,16 @@ def fate_of(report: HostReport, fate: str, sequence: int) -> str:
     :param fate: as the scheduler says it
     :param sequence: the last one that it took from this host
     """
-    return 'applied' if fate == 'stale' and sequence == report.sequence else fate
+    return 'applied' if outcome == 'stale' and sequence == report.sequence else outcome
 
 
 class GuestDriver(Protocol):
     """The machine and its guests."""
 
-    def facts(self, guests: Sequence[Guest]) -> Facts:
+    def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
         """What the machine is now; ``guests`` is what runs, so that the rest is foreign use."""
 
-    def guests(self) -> list[Guest] | None:
+    def guests(self) -> list[RunningGuest] | None:
         """Every guest that exists here; None where nobody can tell (the journal is believed).
 
         :raises GuestError: it cannot be said now
@@ -134,8 +134,8 @@ class GuestDriver(Protocol):
     def start(self, build: Build) -> None:
         """Start a guest and return when it runs.  :raises GuestError:"""
 
-    def stop(self, guest: Guest) -> None:
+    def stop(self, guest: RunningGuest) -> None:
         """Stop a guest; fine where it is gone already.  :raises GuestError:"""
 
-    def settle(self, claim_id: str, seconds: float) -> bool:
+    def await_start(self, claim_id: str, seconds: float) -> bool:
         """Wait for a start that an earlier process began; whether none is under way."""

@@ -12,16 +12,16 @@ from typing import Any
 from gantt import client, exceptions
 from gantt.client.signing import Signer
 from gantt.compute.agent import key_file
-from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import SqliteJournal
-from gantt.compute.drivers.beside_nova import BesideNova
+from gantt.compute.drivers.beside_nova import NovaCompanion
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
 from gantt.compute.farm import faults, shapes
-from gantt.compute.farm.farm import Claimed, Farm, Plan
-from gantt.compute.farm.host_agent import Member, Settings, with_agent
+from gantt.compute.farm.farm import Claimed, Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.farm.runner import Runner
-from gantt.compute.listen import Listener, Methods
+from gantt.compute.listen import BuildListener, Methods
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.ports import SchedulerPort
 from gantt.compute.sources.facts_only import FactsOnly
@@ -38,7 +38,7 @@ Signals = dict[int, Callable[[], object]]
 Reserved = Callable[[], Iterable[Build]]
 
 
-class Service(abc.ABC):
+class ComputeService(abc.ABC):
     """One of the four things that gantt-compute can be."""
 
     @abc.abstractmethod
@@ -58,7 +58,7 @@ class Service(abc.ABC):
         return {signal.SIGHUP: self.status}
 
 
-class HostService(Service):
+class HostService(ComputeService):
     """The agent of this machine.
 
     :raises Misconfigured: an option or the journal cannot be used
@@ -78,7 +78,7 @@ class HostService(Service):
             cell=c.cell or None,
             zone=c.zone or None,
         )
-        self.member: Member = with_agent(
+        self.member: HostAgent = with_agent(
             announcement,
             port,
             driver,
@@ -89,7 +89,7 @@ class HostService(Service):
         self._runner = Runner(threads=2)
         agent = self.member.agent
         assert agent is not None
-        self._listener = Listener(
+        self._listener = BuildListener(
             carrier, self.name, Methods(agent), threads=c.threads, queue=c.queue_limit
         )
 
@@ -110,7 +110,7 @@ class HostService(Service):
         return self.member.status()
 
 
-class FarmService(Service):
+class FarmService(ComputeService):
     """A farm of fake hosts, with one topic for all of them.
 
     :param reserved: what it builds although nobody tells it to; None: nothing
@@ -121,7 +121,7 @@ class FarmService(Service):
     ) -> None:
         c = conf.compute
         name = conf.name or 'farm'
-        plan = Plan(
+        plan = FarmPlan(
             count=conf.fake,
             seed=conf.seed,
             prefix=c.farm_prefix,
@@ -133,7 +133,7 @@ class FarmService(Service):
         events = faults.load_events(conf.events) if conf.events else []
         self.farm = Farm(plan, port, _settings(c, logging.DEBUG), events)
         methods = Methods(self.farm, self.farm.command, logging.DEBUG)
-        self._listener = Listener(
+        self._listener = BuildListener(
             carrier,
             name,
             methods,
@@ -164,15 +164,15 @@ class FarmService(Service):
         return self.farm.status()
 
     def signals(self) -> Signals:
-        some = faults.Order(do='die', hosts=faults.Selector(fraction=0.1))
+        some = faults.Fault(do='die', hosts=faults.Selector(fraction=0.1))
         return {
             signal.SIGHUP: self.status,
             signal.SIGUSR1: lambda: self.farm.command(some),
-            signal.SIGUSR2: lambda: self.farm.command(faults.Order(do='revive')),
+            signal.SIGUSR2: lambda: self.farm.command(faults.Fault(do='revive')),
         }
 
 
-class ReportOnlyService(Service):
+class ReportOnlyService(ComputeService):
     """Hosts that a file lists and something else runs."""
 
     def __init__(self, conf: Any, port: SchedulerPort) -> None:
@@ -197,7 +197,7 @@ class ReportOnlyService(Service):
         }
 
 
-class FactsOnlyService(Service):
+class FactsOnlyService(ComputeService):
     """What Nova's APIs do not carry of this machine, told beside nova-compute.
 
     :raises Misconfigured: an option names what is not there
@@ -206,7 +206,7 @@ class FactsOnlyService(Service):
     def __init__(self, conf: Any, carrier: Any) -> None:
         c = conf.compute
         name = conf.name or c.name or conf.host
-        machine = BesideNova(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
+        machine = NovaCompanion(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
         self.member = FactsOnly(
             name,
             machine.look,
@@ -228,7 +228,7 @@ class FactsOnlyService(Service):
         return self.member.status()
 
 
-def from_conf(conf: Any, reserved: Reserved | None = None) -> Service:
+def from_conf(conf: Any, reserved: Reserved | None = None) -> ComputeService:
     """What the command line asks for; waits for the broker.
 
     :param conf: the process's global configuration object, as oslo.messaging needs it
@@ -261,7 +261,7 @@ def from_conf(conf: Any, reserved: Reserved | None = None) -> Service:
     carrier = client.get_transport(conf)
     port = OverRpc(carrier, conf.compute.call_seconds, _signer(conf))
     if conf.fake:
-        service: Service = FarmService(conf, carrier, port, reserved)
+        service: ComputeService = FarmService(conf, carrier, port, reserved)
     elif conf.report_only:
         service = ReportOnlyService(conf, port)
     elif conf.facts_only:
@@ -291,7 +291,7 @@ def _signer(conf: Any) -> Signer | None:
 
     The agent of a machine has a key of its own.  Those who play hosts, or speak for others', have
     one only where it is named: they may be started anywhere, and their hosts have no disk.  So
-    has an agent beside nova-compute: schedulers of before do not know its proof.
+    has an agent next to nova-compute: schedulers of before do not know its proof.
     """
     is_own = not (conf.fake or conf.report_only or conf.facts_only)
     if not (conf.compute.sign_messages and (is_own or conf.compute.key_file)):
@@ -303,13 +303,13 @@ def _signer(conf: Any) -> Signer | None:
     return signer
 
 
-def _settings(c: Any, level: int = logging.INFO) -> Settings:
-    return Settings(
+def _settings(c: Any, level: int = logging.INFO) -> HostAgentSettings:
+    return HostAgentSettings(
         level=level,
         report_seconds=c.report_seconds,
         full_every=c.full_report_every,
         change_seconds=c.change_report_seconds,
-        terms=Terms(
+        terms=AgentSettings(
             confirm_seconds=c.confirm_seconds,
             wait_for_other_seconds=c.guest_command_seconds,
             tombstone_seconds=float(c.tombstone_seconds),

@@ -47,10 +47,10 @@ OPTS = [
     cfg.StrOpt(
         'auth_strategy',
         default='noauth',
-        help='How callers are told apart. keystone: by a token in X-Auth-Token, which is looked at '
+        help='How callers are identified. keystone: by a token in X-Auth-Token, which is looked at '
         'as [keystone_authtoken] says; what the caller may do then is said by [oslo_policy]. '
         'noauth: not at all, everybody may do everything; the names in X-User-Id and '
-        'X-Project-Id are noted as said.',
+        'X-Project-Id are noted as given.',
     ),
     cfg.IntOpt(
         'body_bytes_max',

@@ -73,12 +73,15 @@ def of_database(url: Any, parameters: str = '') -> Exposure | None:
     """
     if url.get_backend_name() == 'sqlite' or is_here(url.host):
         return None
-    said = {**url.query, **dict(p.split('=', 1) for p in parameters.split('&') if '=' in p)}
+    parameters_found = {
+        **url.query,
+        **dict(p.split('=', 1) for p in parameters.split('&') if '=' in p),
+    }
     if url.get_backend_name() == 'postgresql':
-        is_safe = said.get('sslmode') in _VERIFIED
+        is_safe = parameters_found.get('sslmode') in _VERIFIED
         fix = 'Add ?sslmode=verify-full&sslrootcert=FILE'
     else:
-        is_safe = 'ssl_ca' in said
+        is_safe = 'ssl_ca' in parameters_found
         fix = 'Add ?ssl_ca=FILE'
     if is_safe:
         return None

@@ -70,7 +70,7 @@ CLI_OPTS = [
         'facts-only',
         dest='facts_only',
         default=False,
-        help='Beside nova-compute on a host that gantt-nova-source reports: tell of this '
+        help='Next to nova-compute on a host that gantt-nova-source reports: tell of this '
         'machine what the APIs of Nova do not carry, and build nothing.',
     ),
 ]
@@ -92,7 +92,7 @@ OPTS = [
     ),
     cfg.ListOpt(
         'aggregates',
-        help='Aggregates that the host says it is in, by name or uuid. Not set: '
+        help='Aggregates that the host is in, by name or uuid. Not set: '
         'membership is managed through the API alone.',
     ),
     cfg.ListOpt('traits', default=[], help='Traits that the host has, such as CUSTOM_SSD.'),
@@ -152,7 +152,7 @@ OPTS = [
         default=1000,
         min=1,
         max=1_000_000,
-        help='Builds and deletes that may wait for a thread. One more is told "busy".',
+        help='Builds and deletes that may wait for a thread. One more is answered "busy".',
     ),
     cfg.StrOpt(
         'journal',
@@ -164,7 +164,7 @@ OPTS = [
     cfg.BoolOpt(
         'sign_messages',
         default=True,
-        help='Sign what this host says to the scheduler, with the key in key_file.',
+        help='Sign what this host sends to the scheduler, with the key in key_file.',
     ),
     cfg.StrOpt(
         'key_file',

@@ -3,7 +3,7 @@
 
 from oslo_config import cfg
 
-GROUP = cfg.OptGroup('decisions', title='How decisions are kept')
+GROUP = cfg.OptGroup('decisions', title='How decisions are stored')
 
 OPTS = [
     cfg.IntOpt(

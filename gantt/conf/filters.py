@@ -34,7 +34,7 @@ OPTS = [
         'extra_filters',
         mutable=True,
         default=[],
-        help='Filters that run beside those of enabled_filters, named in the same way. Name '
+        help='Filters that run in addition to enabled_filters, named in the same way. Name '
         'your own here, and enabled_filters stays what each release makes of it.',
     ),
     cfg.BoolOpt(
@@ -50,13 +50,13 @@ OPTS = [
         mutable=True,
         default=list(plugin_loader.DEFAULT_WEIGHERS),
         help='Weighers by the names of their entry points in gantt.weighers. One whose '
-        'multiplier is 0 is not asked.',
+        'multiplier is 0 does not run.',
     ),
     cfg.ListOpt(
         'extra_weighers',
         mutable=True,
         default=[],
-        help='Weighers that are asked beside those of enabled_weighers. Their options are in '
+        help='Weighers that run in addition to those of enabled_weighers. Their options are in '
         '[weighers].',
     ),
     cfg.IntOpt(

@@ -44,7 +44,7 @@ OPTS = [
         min=1,
         max=100_000,
         help='How many messages per topic may wait for those threads. Beyond it the sender is '
-        'told "busy".',
+        'answered "busy".',
     ),
     cfg.StrOpt(
         'reply_channel',
@@ -79,7 +79,7 @@ OPTS = [
         max=3600,
         help='How often a scheduler process calls itself over the broker, on each topic. A '
         'connection may be stuck although it is open; only a message shows it. 0: never, and '
-        'a process that hears nothing stays so until somebody restarts it.',
+        'a process that receives nothing stays so until somebody restarts it.',
     ),
     cfg.FloatOpt(
         'self_ping_wait_seconds',
@@ -182,7 +182,7 @@ OPTS = [
         min=1,
         max=600,
         help='How long a request of Nova may wait here for room or for knowledge before it is '
-        'told NoValidHost. Never more than three quarters of the time after which the caller '
+        'answered NoValidHost. Never more than three quarters of the time after which the caller '
         'gives up without a sign of life (long_rpc_timeout and rpc_response_timeout of Nova).',
     ),
     cfg.IntOpt(
@@ -198,7 +198,7 @@ OPTS = [
         default=3,
         min=1,
         max=20,
-        help='Hosts per instance that Nova is told: the chosen one and alternates. As '
+        help='Hosts per instance in an answer to Nova: the chosen one and alternates. As '
         '[scheduler] max_attempts of Nova.',
     ),
     cfg.StrOpt(

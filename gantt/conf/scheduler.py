@@ -44,7 +44,7 @@ OPTS = [
         'for all requests of no project together. While more waits than can be placed, '
         'members are placed in proportion to them, whatever came first. Where '
         'queue_limit is met, the project with the most inside relative to its weight '
-        'is told "busy", and none that has less than its share. A request counts for '
+        'is answered "busy", and none that has less than its share. A request counts for '
         'the project that it places for, whoever asks.',
     ),
     cfg.IntOpt(

@@ -16,13 +16,13 @@ OPTS = [
         mutable=True,
         default=Mode.KNOWN.value,
         choices=[
-            (Mode.OFF.value, 'signatures are not read, and no keys are kept'),
+            (Mode.OFF.value, 'signatures are not read, and no keys are stored'),
             (
                 Mode.KNOWN.value,
                 'a host that has once registered with a key must sign with it; hosts '
-                'without one are heard as before',
+                'without one are accepted as before',
             ),
-            (Mode.REQUIRED.value, 'only hosts that sign are heard'),
+            (Mode.REQUIRED.value, 'only messages of hosts that sign are accepted'),
         ],
         help='Whether registrations, reports and messages about claims of compute hosts must be '
         'signed by them. Read by gantt-scheduler.',

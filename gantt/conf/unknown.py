@@ -143,8 +143,8 @@ def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
             for group in (group for group, names in _LIBRARIES.items() if library in names):
                 found.pop(group, None)
     for group in (one for one in _AUTH if one in found):
-        said = [one.get(group, {}) for one in files]
-        kinds = {text for one in said for name in _KIND for text in one.get(name, ())}
+        found_in = [one.get(group, {}) for one in files]
+        kinds = {text for one in found_in for name in _KIND for text in one.get(name, ())}
         _add_auth(found, group, kinds or {'password'})
     for group, enabled in filters.chosen(conf).items():
         for name in enabled:

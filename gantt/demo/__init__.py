@@ -3,5 +3,5 @@
 
 ``stage`` puts the real parts together (SQLite, the in-process broker, the real
 RPC, a farm of fake hosts, the agent of this machine); ``acts`` is what is
-played on it, one function each; ``say`` prints.
+played on it, one function each; ``print_lines`` prints.
 """

@@ -9,7 +9,8 @@ import msgspec
 
 from gantt import exceptions
 from gantt.http import auth, errors, gates, middleware, openapi, origin, policy, trail
-from gantt.http.dispatch import Observer, Raw, Resource, Route, Versions, check
+from gantt.http.context import Caller, Checks, HandlerContext, MetricsSource, RequestsClient
+from gantt.http.dispatch import HandlerVersions, Observer, Raw, Resource, Route, check
 from gantt.http.handlers import (
     aggregates,
     capacity,
@@ -25,12 +26,11 @@ from gantt.http.handlers import (
     root,
 )
 from gantt.http.settings import HttpSettings
-from gantt.http.world import Caller, Checks, Metrics, RequestsClient, World
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
 
 
-def openapi_document(world: World, caller: Caller) -> dict[str, Any]:
+def openapi_document(world: HandlerContext, caller: Caller) -> dict[str, Any]:
     """Show this interface as an OpenAPI 3.1 document."""
     body = msgspec.json.encode(openapi.document(ROUTES, at=caller.base))
     return Raw(body, falcon.MEDIA_JSON)  # type: ignore[return-value]
@@ -130,11 +130,11 @@ def make_app(
     insights: Insights,
     store: Store,
     requests_client: RequestsClient,
-    metrics: Metrics,
+    metrics: MetricsSource,
     settings: HttpSettings | None = None,
     checks: Checks | None = None,
     strategy: auth.Strategy = auth.noauth,
-    rules: policy.Policy | None = None,
+    rules: policy.PolicyEnforcer | None = None,
     keep: trail.Keep = lambda entry: None,
 ) -> middleware.Wsgi:
     """The WSGI application.
@@ -156,7 +156,7 @@ def make_app(
             '[api] auth_strategy = noauth asks nobody for a token',
             fix='Name the origins, or use auth_strategy = keystone',
         )
-    world = World(
+    world = HandlerContext(
         insights=insights,
         store=store,
         client=requests_client,
@@ -169,7 +169,7 @@ def make_app(
     layers: list[Any] = [
         Observer(world),
         trail.Trail(keep),
-        Versions(),
+        HandlerVersions(),
         origin.Origins(settings, is_open),
         dashboard.OneAddress(),
     ]
@@ -181,8 +181,8 @@ def make_app(
         check(route, world.policy)
         by_path.setdefault(route.path, {})[route.method] = route
     for path, routes in by_path.items():
-        said = path.replace('{name}', '{name:path}') if path in SLASHED else path
-        app.add_route(said, Resource(path, routes, world, strategy))
+        shown_path = path.replace('{name}', '{name:path}') if path in SLASHED else path
+        app.add_route(shown_path, Resource(path, routes, world, strategy))
     return middleware.stack(app, world)
 
 

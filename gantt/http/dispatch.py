@@ -24,9 +24,9 @@ from gantt.core.messages import base, quoting, since
 from gantt.http import errors, fair_tasks, links, microversion
 from gantt.http.auth import Strategy
 from gantt.http.caller import NOBODY, Caller
+from gantt.http.context import HandlerContext
 from gantt.http.errors import IdentityUnavailable, Unauthorized
-from gantt.http.policy import Policy
-from gantt.http.world import World
+from gantt.http.policy import PolicyEnforcer
 from gantt.insights.views import Change
 
 #: Bytes from which on an answer is compressed, and how hard.
@@ -144,7 +144,7 @@ def choices(annotated: Any) -> tuple[Any, ...]:
     return get_args(annotated) if is_union else (annotated,)
 
 
-def check(route: Route, policy: Policy) -> None:
+def check(route: Route, policy: PolicyEnforcer) -> None:
     """A route that cannot work is found when the application is made.
 
     :raises Bug: names the route
@@ -159,7 +159,7 @@ class Resource:
     """All methods of one path, as falcon wants them."""
 
     def __init__(
-        self, path: str, routes: Mapping[str, Route], world: World, strategy: Strategy
+        self, path: str, routes: Mapping[str, Route], world: HandlerContext, strategy: Strategy
     ) -> None:
         self.path = path
         for method, route in routes.items():
@@ -172,13 +172,13 @@ class Resource:
 
 def _respond(
     route: Route,
-    world: World,
+    world: HandlerContext,
     strategy: Strategy,
     req: falcon.Request,
     resp: falcon.Response,
     **path: str,
 ) -> None:
-    version: microversion.Version = req.context.version
+    version: microversion.Microversion = req.context.version
     if version.minor < route.minor:
         raise exceptions.NotFound(
             f'path {req.path!r} came with version 1.{route.minor} of the interface; say '
@@ -224,7 +224,11 @@ def _respond(
 
 
 def _handled(
-    route: Route, world: World, caller: Caller, given: dict[str, Any], version: microversion.Version
+    route: Route,
+    world: HandlerContext,
+    caller: Caller,
+    given: dict[str, Any],
+    version: microversion.Microversion,
 ) -> Any:
     """What the handler answers, its refusals as the version has them."""
     try:
@@ -235,7 +239,7 @@ def _handled(
         raise exceptions.Refused(e.message, **e.kwargs) from None
 
 
-def _caller(route: Route, world: World, strategy: Strategy, req: falcon.Request) -> Caller:
+def _caller(route: Route, world: HandlerContext, strategy: Strategy, req: falcon.Request) -> Caller:
     """Who asks, if the rule of the route wants to know; the log's lines carry it from here on.
 
     :raises Unauthorized, Forbidden:
@@ -325,7 +329,7 @@ def _body(req: falcon.Request, tp: type, limit: int) -> Any:
     return base.decode_json(data, tp, inside='body')
 
 
-class Versions:
+class HandlerVersions:
     """falcon middleware: the microversion that is asked for, whatever path or method."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -339,7 +343,7 @@ class Versions:
 class Observer:
     """falcon middleware: the log's request id, and one measure per request."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: HandlerContext) -> None:
         self._metrics = world.metrics
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:

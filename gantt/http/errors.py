@@ -19,7 +19,7 @@ from oslo_middleware import request_id as request_id_middleware
 from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.core.messages.near import did_you_mean, near
-from gantt.http.world import Metrics
+from gantt.http.context import MetricsSource
 
 LOG = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Handlers:
     :param paths: those of the interface, for who asks for one that is not there
     """
 
-    def __init__(self, metrics: Metrics, paths: Sequence[str] = ()) -> None:
+    def __init__(self, metrics: MetricsSource, paths: Sequence[str] = ()) -> None:
         self._metrics = metrics
         self._paths = [path for path in paths if '{' not in path]
 
@@ -148,7 +148,7 @@ class Handlers:
         else:
             LOG.warning('%s %s: %s', req.method, _path(req), error.message)
         req.context.code, req.context.what = error.code, error.message[: base.TEXT_MAX]
-        _say(resp, error, request_id_of(req.env))
+        _respond_with(resp, error, request_id_of(req.env))
 
     def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
         if isinstance(error, falcon.HTTPMethodNotAllowed):
@@ -168,8 +168,8 @@ class Handlers:
     def _no_path(self, path: str) -> exceptions.NotFound:
         """The version at the beginning is forgotten more often than anything else."""
         meant = [known for known in self._paths if known == f'/v1{path}'] or near(path, self._paths)
-        said = exceptions.NotFound(kind='path', name=path).message
-        return exceptions.NotFound(f'{said}{did_you_mean(meant)}', kind='path', name=path)
+        message = exceptions.NotFound(kind='path', name=path).message
+        return exceptions.NotFound(f'{message}{did_you_mean(meant)}', kind='path', name=path)
 
     def _too_large(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
@@ -187,7 +187,7 @@ class Handlers:
             'the service met an error that it did not expect; its log has it under this request id'
         )
         req.context.code = bug.code
-        _say(resp, bug, request_id_of(req.env))
+        _respond_with(resp, bug, request_id_of(req.env))
 
 
 def _path(req: falcon.Request) -> str:
@@ -195,7 +195,7 @@ def _path(req: falcon.Request) -> str:
     return quoting.plain(req.path, base.NAME_MAX)
 
 
-def _say(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -> None:
+def _respond_with(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -> None:
     resp.status = error.http_status
     resp.content_type = falcon.MEDIA_JSON
     resp.data = body_of(error, request_id)

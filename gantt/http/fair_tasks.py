@@ -58,8 +58,8 @@ def key_of(headers: Mapping[str, Any], prefix: str = '') -> bytes:
     """
     token, project = (headers.get(prefix + name) for name in ('X_AUTH_TOKEN', 'X_PROJECT_ID'))
     # What stands beside a token is anybody's guess.
-    said = f'token {token}' if token else f'project {project or ""}'
-    return hashlib.blake2b(said.encode('latin-1', 'replace'), digest_size=16).digest()
+    owner_text = f'token {token}' if token else f'project {project or ""}'
+    return hashlib.blake2b(owner_text.encode('latin-1', 'replace'), digest_size=16).digest()
 
 
 class Sockets(dict[int, Any]):
@@ -110,17 +110,17 @@ class FairTasks:
         self._owners, self._most, self._of_one = owners, most, of_one
         self._dispatcher = dispatcher
         self._sockets = sockets
-        self._queue: FairQueue[Turn] = FairQueue()
+        self._queue: FairQueue[TaskTurn] = FairQueue()
         self._begun: collections.Counter[str] = collections.Counter()  # and those in the queue
         self._all_begun = 0
-        self._held: dict[str, collections.deque[Turn]] = {}
+        self._held: dict[str, collections.deque[TaskTurn]] = {}
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def append(self, task: Any) -> None:
         """A connection whose next request is complete."""
-        turn = Turn(self, self._owner_of(task), task)
+        turn = TaskTurn(self, self._owner_of(task), task)
         if self._may_begin(turn.owner):
             self._begin(turn)
         else:
@@ -134,12 +134,12 @@ class FairTasks:
         own = self._begun[owner]
         return not own or own < min(self._of_one, self._most - self._all_begun)
 
-    def _begin(self, turn: 'Turn') -> None:
+    def _begin(self, turn: 'TaskTurn') -> None:
         self._begun[turn.owner] += turn.cost
         self._all_begun += turn.cost
         self._queue.put(turn.owner, turn)
 
-    def popleft(self) -> 'Turn':
+    def popleft(self) -> 'TaskTurn':
         """The connection whose turn it is.  :raises IndexError: none waits"""
         return self._queue.pop()
 
@@ -149,7 +149,7 @@ class FairTasks:
         with self._dispatcher.lock:
             return len(self._queue) + sum(map(len, self._held.values()))
 
-    def done(self, turn: 'Turn') -> None:
+    def done(self, turn: 'TaskTurn') -> None:
         """A request is at its end; the lock is held."""
         self._begun[turn.owner] -= turn.cost
         self._all_begun -= turn.cost
@@ -168,13 +168,13 @@ class FairTasks:
                 del self._held[least]
             self._dispatcher.queue_cv.notify()
 
-    def served(self, turn: 'Turn') -> None:
-        """The same by a thread that does not hold it."""
+    def served(self, turn: 'TaskTurn') -> None:
+        """Take the socket back by a thread that does not hold it."""
         with self._dispatcher.lock:
             self.done(turn)
 
 
-class Turn:
+class TaskTurn:
     """A task of waitress.
 
     :ivar owner: whose it is

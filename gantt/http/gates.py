@@ -25,7 +25,7 @@ from gantt.http.settings import HttpSettings
 RETRY_AFTER_MS = 1000
 
 
-class Gate:
+class QuotaGate:
     """See the module docstring.
 
     :param what: what waits, for the refusal
@@ -74,7 +74,7 @@ def _owner(caller: Caller, project: str | None) -> tuple[str, str]:
     return 'caller', caller.user
 
 
-class Gates(msgspec.Struct, frozen=True):
+class QuotaGates(msgspec.Struct, frozen=True):
     """The gates of one process.
 
     :ivar placements: wait for the schedulers
@@ -82,15 +82,15 @@ class Gates(msgspec.Struct, frozen=True):
     :ivar waits: wait until something happens
     """
 
-    placements: Gate
-    trials: Gate
-    waits: Gate
+    placements: QuotaGate
+    trials: QuotaGate
+    waits: QuotaGate
 
 
-def gates(settings: HttpSettings) -> Gates:
+def gates(settings: HttpSettings) -> QuotaGates:
     """As it is configured."""
-    return Gates(
-        Gate('requests', settings.placements_max, settings.placements_of_one_max),
-        Gate('trials', settings.trials_max, settings.trials_max),
-        Gate('waits for events', settings.waits_max, settings.waits_max),
+    return QuotaGates(
+        QuotaGate('requests', settings.placements_max, settings.placements_of_one_max),
+        QuotaGate('trials', settings.trials_max, settings.trials_max),
+        QuotaGate('waits for events', settings.waits_max, settings.waits_max),
     )

@@ -41,7 +41,7 @@ DEFAULTS = {
 
 _CACHE = 'gantt.token_cache'
 #: Each with the catalog that came with it, some ten kilobytes.
-_TOKENS_KEPT = 2_000
+_TOKENS_MOST = 2_000
 _CONFIRMED = 'Confirmed'
 
 
@@ -143,16 +143,16 @@ class TokenCache:
 
     def __init__(self, seconds: float) -> None:
         """:param seconds: how long, 0 or less: nothing is kept"""
-        self._kept: Any = cachetools.TTLCache(_TOKENS_KEPT, seconds) if seconds > 0 else None
+        self._tokens: Any = cachetools.TTLCache(_TOKENS_MOST, seconds) if seconds > 0 else None
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
         """What was said."""
         with self._lock:
-            return None if self._kept is None else self._kept.get(key)
+            return None if self._tokens is None else self._tokens.get(key)
 
     def set(self, key: str, value: bytes, time: int = 0) -> None:
         """Keep it; for how long was said at the beginning."""
         with self._lock:
-            if self._kept is not None:
-                self._kept[key] = value
+            if self._tokens is not None:
+                self._tokens[key] = value

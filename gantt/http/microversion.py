@@ -16,7 +16,7 @@ SERVICE = 'scheduler'
 HEADER = 'OpenStack-API-Version'
 
 
-class Version(msgspec.Struct, frozen=True, order=True):
+class Microversion(msgspec.Struct, frozen=True, order=True):
     """A version that is served."""
 
     major: int
@@ -29,25 +29,25 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
 #: Every version ever served, oldest first; the documentation's history is this list.
 HISTORY = (
-    Version(
+    Microversion(
         1,
         0,
         'Hosts, aggregates, server groups, requests, decisions, claims, capacity, resource '
         'classes, status and health.',
     ),
-    Version(
+    Microversion(
         1,
         1,
         'All hosts in a few numbers (host map), what happened lately (activity), and what '
         'refused (refused).',
     ),
-    Version(
+    Microversion(
         1,
         2,
         'Decisions about one consumer, and found by a consumer or by the id that their request has '
         'elsewhere.',
     ),
-    Version(
+    Microversion(
         1,
         3,
         'Answers that say where things are: 201 with Location for what was created, links to the '
@@ -61,26 +61,26 @@ LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]
 _FORM = re.compile(r'(\d{1,4})\.(\d{1,4})\Z')
 
 
-def parse(header: str | None) -> Version:
+def parse(header: str | None) -> Microversion:
     """The version that a request asks for.
 
     :raises UnsupportedMicroversion: malformed, or not served
     """
     for part in (header or '').split(','):
-        service, _, asked = part.strip().partition(' ')
+        service, _, version_text = part.strip().partition(' ')
         if service.lower() != SERVICE:
             continue
-        asked = asked.strip()
-        if asked == 'latest':
+        version_text = version_text.strip()
+        if version_text == 'latest':
             return HIGHEST
-        found = _FORM.match(asked)
+        found = _FORM.match(version_text)
         numbers = tuple(map(int, found.groups())) if found else None
         for version in HISTORY:
             if numbers == (version.major, version.minor):
                 return version
         raise UnsupportedMicroversion(
             method=HEADER,
-            version=quoting.short(asked),
+            version=quoting.short(version_text),
             expected=f'{LOWEST} to {HIGHEST}, or latest',
         )
     return LOWEST

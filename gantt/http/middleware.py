@@ -21,8 +21,8 @@ from stevedore import extension
 
 from gantt import exceptions
 from gantt.http import errors, microversion
+from gantt.http.context import HandlerContext
 from gantt.http.handlers import root
-from gantt.http.world import World
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -47,7 +47,7 @@ EXPOSED = (
 FIXED = (('X-Content-Type-Options', 'nosniff'), ('Cache-Control', 'no-store'))
 
 
-def stack(app: Wsgi, world: World) -> Wsgi:
+def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
     """``app`` behind the whole stack."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
@@ -111,7 +111,7 @@ class SizeLimit(sizelimit.RequestBodySizeLimiter):
         return response(environ, start_response)
 
 
-class Check(pluginbase.HealthcheckBaseExtension):
+class CheckMiddleware(pluginbase.HealthcheckBaseExtension):
     """A check in the form of oslo's health check.
 
     :param problem: what is wrong just now, '' where nothing is.  Anybody may ask, so it is a word
@@ -134,7 +134,7 @@ class Healthcheck(healthcheck.Healthcheck):
     being found by name among the installed plugins.
     """
 
-    def __init__(self, world: World, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, world: HandlerContext, conf: cfg.ConfigOpts) -> None:
         super().__init__(None, conf)
         file = world.settings.disable_by_file
 
@@ -145,7 +145,7 @@ class Healthcheck(healthcheck.Healthcheck):
             return 'DISABLED BY FILE' if file and os.path.exists(file) else ''
 
         made: list[extension.Extension[pluginbase.HealthcheckBaseExtension]] = [
-            extension.Extension(name, point, Check, Check(problem, conf))
+            extension.Extension(name, point, CheckMiddleware, CheckMiddleware(problem, conf))
             for name, problem in (('gantt', state), ('disable_by_file', disabled))
             for point in [metadata.EntryPoint(name, f'{__name__}:Check', self.NAMESPACE)]
         ]

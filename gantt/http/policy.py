@@ -29,7 +29,7 @@ class Forbidden(exceptions.Refused):
     template = 'rule {rule} does not let you: it asks for {needs}; you have {have}'
 
 
-class Policy:
+class PolicyEnforcer:
     """The rules in force."""
 
     def __init__(self, conf: Any, policy_file: str | None = None) -> None:
@@ -75,8 +75,8 @@ class Policy:
             return
         refused = Forbidden(rule=rule, needs=self._words(rule), have=caller.words())
         if field:
-            said = f'{field}: expected {expected} of you: {refused.message}'
-            refused = Forbidden(said, field=field, **refused.kwargs)
+            message = f'{field}: expected {expected} of you: {refused.message}'
+            refused = Forbidden(message, field=field, **refused.kwargs)
         raise refused
 
     def allows(self, rule: str, caller: Caller) -> bool:
@@ -101,13 +101,13 @@ class Policy:
         return text
 
 
-def defaults() -> Policy:
+def defaults() -> PolicyEnforcer:
     """The rules as they stand in the code."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     policy.Enforcer(conf)  # registers its options
     conf.set_override('policy_dirs', [], 'oslo_policy')
-    return Policy(conf, os.devnull)
+    return PolicyEnforcer(conf, os.devnull)
 
 
 def _load(enforcer: policy.Enforcer, conf: Any) -> None:
@@ -118,7 +118,7 @@ def _load(enforcer: policy.Enforcer, conf: Any) -> None:
         raise _wrong(enforcer, ' '.join(str(e).split())) from None
     except (TypeError, AttributeError):
         raise _wrong(enforcer, 'expected a mapping of names of rules to rules') from None
-    if enforcer.policy_path is None and _is_said(conf):
+    if enforcer.policy_path is None and _is_configured(conf):
         raise _wrong(enforcer, 'there is no such file')
     for name, found in enforcer.file_rules.items():
         problem = _problem(enforcer, name, found)
@@ -128,11 +128,11 @@ def _load(enforcer: policy.Enforcer, conf: Any) -> None:
         raise _wrong(enforcer, 'rules refer to each other in a circle')
 
 
-def _is_said(conf: Any) -> bool:
+def _is_configured(conf: Any) -> bool:
     """Whether somebody set the option."""
     found = conf.get_location('policy_file', 'oslo_policy')
-    unsaid = (cfg.Locations.opt_default, cfg.Locations.set_default)
-    return found is not None and found.location not in unsaid
+    default_locations = (cfg.Locations.opt_default, cfg.Locations.set_default)
+    return found is not None and found.location not in default_locations
 
 
 def _wrong(enforcer: policy.Enforcer, problem: str) -> exceptions.Misconfigured:

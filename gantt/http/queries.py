@@ -43,7 +43,7 @@ class Page(Message, frozen=True, kw_only=True):
 
 
 class PageOfUuids(Message, frozen=True, kw_only=True):
-    """The same where entries stand in the order of their ids, whether or not that one is left."""
+    """A page of entries in the order of their ids, whether or not the marker is still there."""
 
     limit: Limit = 100
     marker: Uuid | None = None

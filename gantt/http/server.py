@@ -28,7 +28,7 @@ _OTHER_FILES = 256
 _QUEUE_LOG = logging.getLogger('waitress.queue')
 
 
-class Server:
+class HttpServer:
     """waitress on a thread of its own, with an end that loses nothing."""
 
     def __init__(

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import falcon
 
 from gantt.core.messages import base, quoting
-from gantt.core.records.audit_trail import FAILURE, SUCCESS, Entry, Initiator
+from gantt.core.records.audit_trail import FAILURE, SUCCESS, AuditEntry, Initiator
 from gantt.http import errors
 from gantt.http.caller import Caller
 
-Keep = Callable[[Entry], None]
+Keep = Callable[[AuditEntry], None]
 
 
 class Trail:
@@ -31,13 +31,13 @@ class Trail:
         self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool
     ) -> None:
         """Say what became of it."""
-        asked = req.context.get('change')
-        if asked is None or req.context.get('is_dry_run'):
+        change_requested = req.context.get('change')
+        if change_requested is None or req.context.get('is_dry_run'):
             return
-        rule, caller = asked
+        rule, caller = change_requested
         failed = (resp.status_code or 500) >= 400
         self._keep(
-            Entry(
+            AuditEntry(
                 time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
                 action=rule,
                 target=f'{req.method} {quoting.plain(req.path, base.TEXT_MAX)}',

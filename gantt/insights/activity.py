@@ -32,8 +32,8 @@ PARTS = 60
 DECISIONS_MAX = 50_000
 REFUSALS_MAX = 100
 #: How old an answer may be that is given again: whoever watches, one query is made.
-SECONDS_KEPT = 5.0
-SECONDS_KEPT_CLAIMS = 30.0
+SECONDS_STORED = 5.0
+SECONDS_STORED_CLAIMS = 30.0
 _REMEMBERED_MAX = 1000
 _WINDOWS_MAX = 100
 
@@ -157,9 +157,9 @@ class ActivityReader:
         def read() -> History:
             return self._store.history(seconds=window, parts=PARTS, most=DECISIONS_MAX)
 
-        history, age = self._remembered.get(('history', window), SECONDS_KEPT, read)
+        history, age = self._remembered.get(('history', window), SECONDS_STORED, read)
         counts, claims_age = self._remembered.get(
-            'claims', SECONDS_KEPT_CLAIMS, self._store.count_claims
+            'claims', SECONDS_STORED_CLAIMS, self._store.count_claims
         )
         waits = _by_part(history, window)
         return Activity(
@@ -179,7 +179,7 @@ class ActivityReader:
     def refused(self, window: int) -> RefusedFunnel:
         """What removed the hosts of requests that no host was found for."""
         return self._remembered.get(
-            ('refused', window), SECONDS_KEPT, lambda: self._refused(window)
+            ('refused', window), SECONDS_STORED, lambda: self._refused(window)
         )[0]
 
     def _refused(self, window: int) -> RefusedFunnel:

@@ -11,7 +11,7 @@ from gantt.core.placement.host_trace import HostStep, steps_of
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause
 from gantt.core.records.decision import Outcome, Score
-from gantt.core.records.decision_codec import PREFIX_MIN, Kept, unpack
+from gantt.core.records.decision_codec import PREFIX_MIN, StoredDecision, unpack
 from gantt.core.table.host_table import HostTable
 from gantt.insights import side_by_side, views
 from gantt.insights.explain import explaining, redacting
@@ -19,7 +19,7 @@ from gantt.insights.host_views import HostReader
 from gantt.insights.replaying import Gone, Otherwise, Replayer, differences
 from gantt.insights.views import DecisionSummary, Explanation, View
 from gantt.scheduler.ports import Store
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 
 #: For so long a decision is made again; what reads the log of the table comes before.
 SECONDS_MAX = 10.0
@@ -56,7 +56,7 @@ class DecisionReader:
         self,
         store: Store,
         pipeline: Pipeline,
-        settings: Settings,
+        settings: SchedulerSettings,
         table: Callable[[], HostTable],
     ) -> None:
         self._store = store
@@ -110,18 +110,18 @@ class DecisionReader:
         :raises NotFound: no such decision, or no longer kept
         :raises InvalidMessage: too short a prefix
         """
-        kept, provider_ids, created_at = self._load(decision_id, project)
+        stored, provider_ids, created_at = self._load(decision_id, project)
         table = self._table()
         if public:
-            found = explaining.explain(kept, created_at, table.now, provider_ids)
+            found = explaining.explain(stored, created_at, table.now, provider_ids)
             return redacting.redacted(found, self._public)
         if host is None:
-            return explaining.explain(kept, created_at, table.now, provider_ids)
+            return explaining.explain(stored, created_at, table.now, provider_ids)
         reader = HostReader(table, self._settings.stale_after_seconds)
         row = reader.row(host)
         wanted = (host, table.hosts[row].id)
-        steps = self._steps(kept, table, row)
-        return explaining.explain(kept, created_at, table.now, provider_ids, wanted, steps=steps)
+        steps = self._steps(stored, table, row)
+        return explaining.explain(stored, created_at, table.now, provider_ids, wanted, steps=steps)
 
     def scores(self, decision_id: str, member: int) -> list[Score]:
         """Of all hosts that no filter removed for a member, best first.
@@ -130,9 +130,9 @@ class DecisionReader:
 
         :raises NotFound: see :meth:`explain`
         """
-        kept, _, _ = self._load(decision_id)
+        stored, _, _ = self._load(decision_id)
         try:
-            again = self._replayer.scores(kept)
+            again = self._replayer.scores(stored)
         except (Gone, exceptions.PluginError):
             return []
         return next((one.scores for one in again.members if one.member == member), [])
@@ -146,24 +146,24 @@ class DecisionReader:
         :raises PluginError: a setting that does not exist
         :raises Expired: it takes longer than a trial may
         """
-        kept, provider_ids, created_at = self._load(decision_id)
+        stored, provider_ids, created_at = self._load(decision_id)
         otherwise = otherwise or Otherwise()
         end = time.monotonic() + SECONDS_MAX
         again = self._replayer.again(
-            kept, otherwise, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
+            stored, otherwise, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
         )
         if again.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(again.reason)
-        found, now = differences(kept.decision, again), self._table().now
-        then = explaining.explain(kept, created_at, now, provider_ids)
-        made = Kept(again, kept.request)
-        anew = explaining.explain(made, created_at, now, again.provider_ids, is_kept=False)
+        found, now = differences(stored.decision, again), self._table().now
+        then = explaining.explain(stored, created_at, now, provider_ids)
+        made = StoredDecision(again, stored.request)
+        anew = explaining.explain(made, created_at, now, again.provider_ids, is_stored=False)
         replayed = Replayed(
-            decision_id=kept.decision.id,
+            decision_id=stored.decision.id,
             same=not found,
             otherwise=otherwise.words(),
             differences=found,
-            config_then=kept.decision.config_digest,
+            config_then=stored.decision.config_digest,
             config_again=again.config_digest,
             then=then,
             again=anew,
@@ -171,7 +171,9 @@ class DecisionReader:
         )
         return msgspec.structs.replace(replayed, lines=_lines(replayed))
 
-    def _load(self, decision_id: str, project: str | None = None) -> tuple[Kept, bytes, float]:
+    def _load(
+        self, decision_id: str, project: str | None = None
+    ) -> tuple[StoredDecision, bytes, float]:
         if len(decision_id) < PREFIX_MIN:
             raise exceptions.InvalidMessage(
                 field='decision id', problem=f'expected at least {PREFIX_MIN} characters of it'
@@ -188,17 +190,19 @@ class DecisionReader:
         packed, provider_ids, created_at = found
         return unpack(packed), provider_ids, created_at
 
-    def _steps(self, kept: Kept, table: HostTable, row: int) -> tuple[str, list[HostStep]] | None:
+    def _steps(
+        self, stored: StoredDecision, table: HostTable, row: int
+    ) -> tuple[str, list[HostStep]] | None:
         """Of the host as it was, else of the host as it is now."""
-        if kept.request is None or not kept.decision.members:
+        if stored.request is None or not stored.decision.members:
             return None
         try:
-            found = self._replayer.steps(kept, table.hosts[row].id)
+            found = self._replayer.steps(stored, table.hosts[row].id)
             return None if found is None else ('then', found)
         except Gone:
-            consumer = kept.decision.members[-1].consumer
+            consumer = stored.decision.members[-1].consumer
             pipeline = self._replayer.pipeline
-            return 'now', steps_of(table, kept.request.spec, consumer, pipeline, row)
+            return 'now', steps_of(table, stored.request.spec, consumer, pipeline, row)
         except exceptions.PluginError:
             return None
 

@@ -39,7 +39,7 @@ Wanted = Callable[[views.EventEntry], bool]
 _CURSOR = re.compile(r'([0-9a-f]{8})-(\d{1,15})-(\d{1,12}\.\d{3})')
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _KnownEvents(msgspec.Struct, frozen=True):
     """An event here.
 
     :ivar since, until: when it came to be seen, by the database's clock
@@ -73,7 +73,7 @@ class EventLog:
         """Forget everything: what happens from now on is remembered."""
         self._covers = now  # what was committed since is here
         self._number = self._forgotten = self._began = number
-        self._events: collections.deque[_Seen] = collections.deque()
+        self._events: collections.deque[_KnownEvents] = collections.deque()
         self._known: dict[tuple[str, HostEvent], float] = {}
         self._read_at = now  # by the database's clock, as everything here
 
@@ -106,21 +106,21 @@ class EventLog:
         :raises EventsGone: what happened since is not remembered
         :raises DatabaseUnavailable: nothing was ever read
         """
-        said = _parsed(cursor) if cursor is not None else None
+        position = _parsed(cursor) if cursor is not None else None
         with self._lock:
             self._look()
-            if said is None:
+            if position is None:
                 return self._page([], self._number, self._read_at)
-            found = self._since(*said)
+            found = self._since(*position)
             if found is None:
                 raise exceptions.EventsGone(after=cursor)
             shown = found[:limit]
             if len(shown) == len(found):
                 return self._page(shown, self._number, self._read_at)
             # What is left was committed after both.
-            return self._page(shown, shown[-1].number, max(shown[-1].since, said[2]))
+            return self._page(shown, shown[-1].number, max(shown[-1].since, position[2]))
 
-    def _since(self, stamp: str, number: int, read_at: float) -> list[_Seen] | None:
+    def _since(self, stamp: str, number: int, read_at: float) -> list[_KnownEvents] | None:
         if stamp == self._stamp:
             known = self._forgotten <= number <= self._number
             return [one for one in self._events if one.number > number] if known else None
@@ -130,7 +130,7 @@ class EventLog:
         )
         return [one for one in self._events if one.until > first] if is_covered else None
 
-    def _page(self, events: list[_Seen], last: int, read_at: float) -> views.EventPage:
+    def _page(self, events: list[_KnownEvents], last: int, read_at: float) -> views.EventPage:
         return views.EventPage(
             events=[
                 views.view_of(
@@ -178,7 +178,7 @@ class EventLog:
             if (host, event) not in self._known:
                 self._known[host, event] = event.at
                 self._number += 1
-                self._events.append(_Seen(self._number, self._read_at, now, host, event))
+                self._events.append(_KnownEvents(self._number, self._read_at, now, host, event))
         while len(self._events) > REMEMBERED:
             self._forgotten = self._events.popleft().number
         old = read_at - 2 * LATE_SECONDS

@@ -30,8 +30,8 @@ from gantt.insights.views import (
     HostCondition,
     HostDetail,
     HostSummary,
-    Obstacle,
     ObstacleKind,
+    ObstacleView,
     ResourceUse,
     View,
     age,
@@ -48,7 +48,7 @@ CONDITIONS = (
 )
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class HostQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which hosts, and in which order.
 
     :ivar part: of the name
@@ -274,31 +274,31 @@ class HostReader:
                 'nothing is killed'
             )
         if self.condition(row) is HostCondition.STALE:
-            said = wording.age(self._report_age(host))
-            yield f'the last report is {said} old: what the host runs may have changed since'
+            age_text = wording.age(self._report_age(host))
+            yield f'the last report is {age_text} old: what the host runs may have changed since'
 
     # -- many hosts -------------------------------------------------------------------
-    def page(self, asked: Asked, table_age: float) -> HostPage:
+    def page(self, query: HostQuery, table_age: float) -> HostPage:
         """The hosts that match, in order.
 
         :raises InvalidMessage: an unknown sort key, or a marker that is no host
         :raises NotFound: the aggregate is not known
         """
-        found = {row for row in range(len(self.table)) if self._matches(row, asked)}
+        found = {row for row in range(len(self.table)) if self._matches(row, query)}
         total = len(found)
-        marker = None if asked.marker is None else self.table.row_of(asked.marker)
-        if marker is None and asked.marker is not None:
+        marker = None if query.marker is None else self.table.row_of(query.marker)
+        if marker is None and query.marker is not None:
             raise exceptions.InvalidMessage(
                 field='query.marker',
-                problem=f'no host {asked.marker!r} is known, or not any more; begin without a '
+                problem=f'no host {query.marker!r} is known, or not any more; begin without a '
                 'marker',
             )
         # A host that matches no more since the last page still says where that ended.
         order = sorted(found | ({marker} if marker is not None else set()), key=self._name)
-        descending = asked.sort.startswith('-')
-        order.sort(key=self._sort_key(asked.sort.removeprefix('-')), reverse=descending)
+        descending = query.sort.startswith('-')
+        order.sort(key=self._sort_key(query.sort.removeprefix('-')), reverse=descending)
         start = 0 if marker is None else order.index(marker) + 1
-        rows = order[start : start + asked.limit]
+        rows = order[start : start + query.limit]
         more = start + len(rows) < len(order)
         return HostPage(
             hosts=[self.summary(row) for row in rows],
@@ -310,14 +310,14 @@ class HostReader:
     def _name(self, row: int) -> str:
         return self.table.names[row]
 
-    def _matches(self, row: int, asked: Asked) -> bool:
-        if asked.part is not None and asked.part.lower() not in self.table.names[row].lower():
+    def _matches(self, row: int, query: HostQuery) -> bool:
+        if query.part is not None and query.part.lower() not in self.table.names[row].lower():
             return False
-        if asked.zone is not None and self.table.zone_name(row) != asked.zone:
+        if query.zone is not None and self.table.zone_name(row) != query.zone:
             return False
-        if asked.aggregate is not None and not self._in_aggregate(row, asked.aggregate):
+        if query.aggregate is not None and not self._in_aggregate(row, query.aggregate):
             return False
-        return asked.condition is None or self.condition(row) is asked.condition
+        return query.condition is None or self.condition(row) is query.condition
 
     def _in_aggregate(self, row: int, aggregate: str) -> bool:
         host = self.table.hosts[row]
@@ -431,7 +431,7 @@ def _key(key: HostKey | None) -> str | None:
     return host_keys.fingerprint(key.public) + (' (revoked)' if key.is_revoked else '')
 
 
-def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[Obstacle]:
+def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[ObstacleView]:
     """What is left on a host that is being emptied: an obstacle for each live claim, those that
     end by themselves last.
 
@@ -446,7 +446,7 @@ def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[O
     return sorted(found, key=lambda one: (order.index(one.kind), one.claim.id))
 
 
-def _obstacle(view: ClaimView, others: set[str]) -> Obstacle:
+def _obstacle(view: ClaimView, others: set[str]) -> ObstacleView:
     if view.lifecycle == Lifecycle.API:
         kind, remedy = ObstacleKind.ALLOCATED, 'ends when whoever wrote it by the API deletes it'
     elif view.state == State.RESERVED:
@@ -456,7 +456,7 @@ def _obstacle(view: ClaimView, others: set[str]) -> Obstacle:
         kind, remedy = ObstacleKind.MOVING, f'also on {there}: ends when its move does'
     else:
         kind, remedy = ObstacleKind.RUNNING, 'runs here: move it away or delete it'
-    return Obstacle(kind=kind, claim=view, remedy=remedy)
+    return ObstacleView(kind=kind, claim=view, remedy=remedy)
 
 
 def _lease(view: ClaimView) -> str:

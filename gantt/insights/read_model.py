@@ -17,7 +17,7 @@ from gantt.core.messages.near import did_you_mean, near
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.decision_codec import PREFIX_MIN, unpack
-from gantt.core.records.process import Service
+from gantt.core.records.process import ServiceRecord
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.table.host_table import HostTable
 from gantt.insights import host_views, views
@@ -25,7 +25,7 @@ from gantt.insights.activity import ActivityReader
 from gantt.insights.decision_reader import DecisionReader
 from gantt.insights.event_log import EventLog
 from gantt.insights.explain import explaining
-from gantt.insights.host_views import Asked, HostMap, HostPage, HostReader
+from gantt.insights.host_views import HostMap, HostPage, HostQuery, HostReader
 from gantt.insights.views import (
     ClaimView,
     Configuration,
@@ -35,12 +35,12 @@ from gantt.insights.views import (
     RefusalGroup,
     Status,
 )
-from gantt.insights.what_if import WhatIf
+from gantt.insights.what_if import WhatIfPlanner
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing import answers
 from gantt.scheduler.ports import Clock, Store, StoredRequest
-from gantt.scheduler.quotas import Quotas
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.quotas import QuotaChecks
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.version import version_string
 
 #: Claims of one host that are read to explain it.
@@ -68,13 +68,13 @@ class Insights:
         self,
         store: Store,
         pipeline: Pipeline,
-        settings: Settings | None = None,
+        settings: SchedulerSettings | None = None,
         clock: Clock | None = None,
         max_age: float = 1.0,
         count: Callable[..., None] | None = None,
     ) -> None:
         self.store = store
-        self.settings = settings or Settings(worker='gantt-api')
+        self.settings = settings or SchedulerSettings(worker='gantt-api')
         self.cache = HostCache(
             store,
             clock,
@@ -82,10 +82,10 @@ class Insights:
             default_zone=self.settings.default_zone,
             count=count,
         )
-        self.quotas = Quotas(
+        self.quotas = QuotaChecks(
             store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
         )
-        trials = WhatIf(self.table, self.cache, pipeline, self.settings, self.quotas)
+        trials = WhatIfPlanner(self.table, self.cache, pipeline, self.settings, self.quotas)
         self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
         reader = DecisionReader(store, pipeline, self.settings, self.table)
         self.decisions, self.is_decision = reader.summaries, reader.is_decision
@@ -132,15 +132,15 @@ class Insights:
         return HostReader(self.table(), self.settings.stale_after_seconds)
 
     # -- hosts -----------------------------------------------------------------------
-    def hosts(self, asked: Asked) -> HostPage:
+    def hosts(self, query: HostQuery) -> HostPage:
         """A page of hosts.
 
         :raises InvalidMessage, NotFound: see ``HostReader.page``
         """
         reader = self._reader()
-        if asked.aggregate is not None:
-            self.aggregate(asked.aggregate)
-        return reader.page(asked, self.cache.age_seconds)
+        if query.aggregate is not None:
+            self.aggregate(query.aggregate)
+        return reader.page(query, self.cache.age_seconds)
 
     def host(self, name: str) -> HostDetail:
         """A host with everything that is known of it.
@@ -426,7 +426,7 @@ class Insights:
 
 
 def _services(
-    notes: Sequence[Service], table: HostTable, stale_after: float
+    notes: Sequence[ServiceRecord], table: HostTable, stale_after: float
 ) -> list[views.ServiceView]:
     """The processes of a site: schedulers and APIs by kind, host and name, then the sources.
 
@@ -451,7 +451,7 @@ def _services(
     return [*found, *_sources(table, stale_after)]
 
 
-def _usual(notes: Iterable[Service]) -> str:
+def _usual(notes: Iterable[ServiceRecord]) -> str:
     """The configuration of most that are alive; of several, that which was read last."""
     alive = [one for one in notes if not one.is_silent]
     counts = collections.Counter(one.configuration for one in alive)
@@ -463,7 +463,7 @@ def _usual(notes: Iterable[Service]) -> str:
 
 
 def _sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
-    """What speaks for hosts of Nova, as one: which process it is, its reports do not say."""
+    """What reports for hosts of Nova, as one: which process it is, its reports do not say."""
     reported = [host.reported_at for host in table.hosts if host.speaks_for == 'nova']
     if not any(reported):
         return []

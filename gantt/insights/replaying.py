@@ -20,7 +20,7 @@ from gantt.core.placement.host_trace import HostStep, steps_of
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause, place
 from gantt.core.records.decision import Decision, MemberDecision, Outcome
-from gantt.core.records.decision_codec import Kept
+from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.table.host_table import HostTable
 from gantt.insights.explain import wording
 from gantt.scheduler import table_log
@@ -46,16 +46,16 @@ class Otherwise(Message, frozen=True, kw_only=True):
 
     def words(self) -> list[str]:
         """What is otherwise, a line each."""
-        said = [f'{name} {value}' for name, value in self.options.items()]
+        texts = [f'{name} {value}' for name, value in self.options.items()]
         for name in ('filters', 'weighers'):
             listed = getattr(self, name)
             if listed is not None:
-                said.append(f'{name} {", ".join(listed) or "none"}')
+                texts.append(f'{name} {", ".join(listed) or "none"}')
         for name in ('host_subset_size', 'shuffle_best', 'seed'):
             value = getattr(self, name)
             if value is not None:
-                said.append(f'{name} {value}')
-        return said
+                texts.append(f'{name} {value}')
+        return texts
 
 
 class Gone(exceptions.NotFound):
@@ -102,7 +102,7 @@ class Replayer:
         return self._began[1].copy()
 
     def again(
-        self, kept: Kept, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
+        self, stored: StoredDecision, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
     ) -> Decision:
         """Make a decision again.
 
@@ -111,20 +111,20 @@ class Replayer:
         :raises InvalidMessage: the settings name a plugin or option that is not there, or a
             value that cannot be
         """
-        decision, request = kept.decision, _request_of(kept)
+        decision, request = stored.decision, _request_of(stored)
         pipeline = self.pipeline_for(decision, otherwise)
         seed = decision.seed if otherwise.seed is None else otherwise.seed
         members = _planned(decision, len(request.consumers))
         table = self.table_of(decision)
         return _place(table, decision, request, pipeline, seed, members, pause)
 
-    def scores(self, kept: Kept) -> Decision:
+    def scores(self, stored: StoredDecision) -> Decision:
         """A decision made again as it was, with the scores of all hosts that no filter removed.
 
         :raises Gone: see :meth:`table_of`
         """
-        decision, table = kept.decision, self.table_of(kept.decision)
-        request = msgspec.structs.replace(_request_of(kept), alternates=len(table))
+        decision, table = stored.decision, self.table_of(stored.decision)
+        request = msgspec.structs.replace(_request_of(stored), alternates=len(table))
         members = _planned(decision, len(request.consumers))
         pipeline = self.pipeline_for(decision, Otherwise())
         return _place(table, decision, request, pipeline, decision.seed, members)
@@ -150,7 +150,7 @@ class Replayer:
             field, problem = f'body.{e.kwargs["field"]}', e.kwargs['problem']
             raise exceptions.InvalidMessage(field=field, problem=problem) from None
 
-    def steps(self, kept: Kept, host: int) -> list[HostStep] | None:
+    def steps(self, stored: StoredDecision, host: int) -> list[HostStep] | None:
         """What every filter said of a host, by provider id, as the member that failed saw it.
 
         Of a request that was placed: as its first member saw it.  None: the host was not
@@ -158,7 +158,7 @@ class Replayer:
 
         :raises Gone: see :meth:`table_of`
         """
-        decision, request = kept.decision, _request_of(kept)
+        decision, request = stored.decision, _request_of(stored)
         table = self.table_of(decision)
         row = table.row_of_id(host)
         if row is None or not decision.members:
@@ -204,15 +204,15 @@ def _place(
     )
 
 
-def _request_of(kept: Kept) -> SelectDestinations:
-    if kept.request is None:
+def _request_of(stored: StoredDecision) -> SelectDestinations:
+    if stored.request is None:
         raise exceptions.NotFound(
-            f'decision {kept.decision.id!r} is kept without its request',
+            f'decision {stored.decision.id!r} is kept without its request',
             kind='request',
-            name=kept.decision.id,
+            name=stored.decision.id,
         )
     # A dry run leaves no picks on its table; here nobody else uses the table.
-    return replace(kept.request, dry_run=False)
+    return replace(stored.request, dry_run=False)
 
 
 def differences(then: Decision, again: Decision) -> list[str]:

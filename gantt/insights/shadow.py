@@ -24,7 +24,15 @@ from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Score
-from gantt.core.records.shadow import Asked, Begun, Compared, Ended, Heard, Seen, Verdict
+from gantt.core.records.shadow import (
+    Compared,
+    Observation,
+    ObservedBegin,
+    ObservedEnd,
+    ObservedGuests,
+    ObservedRequest,
+    ShadowVerdict,
+)
 from gantt.insights.views import Explanation, ScoreRow
 from gantt.scheduler.ports import Clock
 
@@ -49,14 +57,14 @@ class ShadowStore(Protocol):
     def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
         """Keep comparisons, and of all the newest ``keep``."""
 
-    def shadows(self, verdicts: Sequence[Verdict] | None, limit: int) -> list[Compared]:
+    def shadows(self, verdicts: Sequence[ShadowVerdict] | None, limit: int) -> list[Compared]:
         """Newest first."""
 
-    def count_shadows(self) -> dict[Verdict, int]:
+    def count_shadows(self) -> dict[ShadowVerdict, int]:
         """How many of those that are kept have which verdict."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of [shadow].
 
     :ivar outcome_seconds: how long it is listened for what became of a request
@@ -67,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome_seconds: float = 300.0
     pending_most: int = 10_000
-    kept: int = 10_000
+    comparisons_most: int = 10_000
     threads: int = 4
 
 
@@ -79,7 +87,7 @@ class _Pending:
     :ivar problem: why nothing was decided
     """
 
-    asked: Asked
+    observed_request: ObservedRequest
     due: float
     begun: bool = False
     ended: bool = False
@@ -91,8 +99,8 @@ class _Pending:
 
     @property
     def is_whole(self) -> bool:
-        heard = len(self.theirs) == len(self.asked.request.consumers)
-        return heard and (self.ours is not None or bool(self.problem))
+        is_complete = len(self.theirs) == len(self.observed_request.request.consumers)
+        return is_complete and (self.ours is not None or bool(self.problem))
 
 
 class Shadow:
@@ -113,7 +121,7 @@ class Shadow:
         scores: Callable[[str, int], Sequence[Score]],
         count: Callable[..., None],
         clock: Clock,
-        settings: Settings,
+        settings: ShadowSettings,
     ) -> None:
         self._store = store
         self._decide = decide
@@ -125,9 +133,9 @@ class Shadow:
         self._lock = threading.Lock()
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
         self._of_guest: dict[str, _Pending] = {}
-        self._asked: queue.Queue[_Pending] = queue.Queue(settings.pending_most)
+        self._queue_of_pending: queue.Queue[_Pending] = queue.Queue(settings.pending_most)
         self._waiting: list[Compared] = []
-        self._hears_of_both = False
+        self._receives_both = False
         self._stopping = threading.Event()
         names = [f'shadow-{n}' for n in range(settings.threads)]
         self._threads = [
@@ -154,53 +162,57 @@ class Shadow:
         return len(self._pending)
 
     # -- hearing: by the listening thread, never waits -------------------------------------
-    def hear(self, word: Heard) -> None:
+    def receive(self, observation: Observation) -> None:
         """Take note."""
         with self._lock:
-            if isinstance(word, Asked):
-                self._hear_request(word)
-            elif isinstance(word, Seen):
-                self._hear_guests(word)
+            if isinstance(observation, ObservedRequest):
+                self._receive_request(observation)
+            elif isinstance(observation, ObservedGuests):
+                self._receive_guests(observation)
             else:
-                self._hear_notice(word)
+                self._receive_notice(observation)
 
-    def _hear_request(self, asked: Asked) -> None:
-        request = asked.request
+    def _receive_request(self, observed_request: ObservedRequest) -> None:
+        request = observed_request.request
         if request.request_id in self._pending:
             return
-        self._count('gantt_shadow_requests_total', fate='heard')
-        pending = _Pending(asked, self._clock.monotonic() + self._settings.outcome_seconds)
+        self._count('gantt_shadow_requests_total', outcome='heard')
+        pending = _Pending(
+            observed_request, self._clock.monotonic() + self._settings.outcome_seconds
+        )
         try:
             if len(self._pending) >= self._settings.pending_most:
                 raise queue.Full
-            self._asked.put_nowait(pending)
+            self._queue_of_pending.put_nowait(pending)
         except queue.Full:
-            self._count('gantt_shadow_requests_total', fate='dropped')
+            self._count('gantt_shadow_requests_total', outcome='dropped')
             return
         self._pending[request.request_id] = pending
         for consumer in request.consumers:
             self._of_guest[consumer] = pending
 
-    def _hear_guests(self, seen: Seen) -> None:
+    def _receive_guests(self, seen: ObservedGuests) -> None:
         few, many = sorted((set(seen.consumers), self._of_guest.keys()), key=len)
         for consumer in [one for one in few if one in many]:
             pending = self._of_guest[consumer]
-            if _tells(pending.asked, seen.host):
+            if _covers(pending.observed_request, seen.host):
                 pending.theirs.setdefault(consumer, seen.host)
 
-    def _hear_notice(self, word: Begun | Ended) -> None:
-        self._hears_of_both = True
-        pending = self._of_guest.get(word.consumer) or next(
+    def _receive_notice(self, observation: ObservedBegin | ObservedEnd) -> None:
+        self._receives_both = True
+        pending = self._of_guest.get(observation.consumer) or next(
             (
                 one
                 for one in reversed(self._pending.values())
-                if word.origin and one.asked.origin == word.origin and not one.ended
+                if observation.origin
+                and one.observed_request.origin == observation.origin
+                and not one.ended
             ),
             None,
         )
         if pending is not None:
             pending.begun = True
-            pending.ended |= isinstance(word, Ended)
+            pending.ended |= isinstance(observation, ObservedEnd)
 
     # -- deciding --------------------------------------------------------------------------
     def _run_decisions(self) -> None:
@@ -210,14 +222,14 @@ class Shadow:
     def decide_one(self, idle_seconds: float = 0.0) -> bool:
         """Decide the next request; whether there was one."""
         try:
-            pending = self._asked.get(bool(idle_seconds), idle_seconds)
+            pending = self._queue_of_pending.get(bool(idle_seconds), idle_seconds)
         except queue.Empty:
             return False
         self._decided(pending)
         return True
 
     def _decided(self, pending: _Pending) -> None:
-        request = pending.asked.request
+        request = pending.observed_request.request
         ours: dict[str, str] = {}
         problem, decision = '', ''
         try:
@@ -231,7 +243,7 @@ class Shadow:
         except Exception:
             LOG.exception('request %s was not decided', request.request_id)
             problem = 'it met a defect'
-        self._count('gantt_shadow_requests_total', fate='failed' if problem else 'decided')
+        self._count('gantt_shadow_requests_total', outcome='failed' if problem else 'decided')
         with self._lock:
             pending.decided_at = self._clock.monotonic()
             pending.decision, pending.problem = decision, problem
@@ -243,7 +255,7 @@ class Shadow:
             try:
                 self.look()
             except Exception:
-                LOG.exception('what was heard could not be compared')
+                LOG.exception('an observed request could not be compared')
 
     def look(self) -> int:
         """Compare what is ready or overdue, and keep it; how many comparisons were kept."""
@@ -256,8 +268,8 @@ class Shadow:
                 or (pending.is_whole and now >= pending.decided_at + EXPLAINED_SECONDS)
             ][:BATCH]
             for pending in ready:
-                del self._pending[pending.asked.request.request_id]
-                for consumer in pending.asked.request.consumers:
+                del self._pending[pending.observed_request.request.request_id]
+                for consumer in pending.observed_request.request.consumers:
                     if self._of_guest.get(consumer) is pending:
                         del self._of_guest[consumer]
         for pending in ready:
@@ -270,7 +282,7 @@ class Shadow:
         if not batch:
             return 0
         try:
-            self._store.save_shadows(batch, self._settings.kept)
+            self._store.save_shadows(batch, self._settings.comparisons_most)
         except exceptions.Unavailable as e:
             LOG.warning('%d comparisons wait for the database: %s', len(self._waiting), e)
             return 0
@@ -280,19 +292,19 @@ class Shadow:
         return len(batch)
 
     def _compared(self, pending: _Pending) -> list[Compared]:
-        asked = pending.asked
+        observed_request = pending.observed_request
         found = []
-        for number, consumer in enumerate(asked.request.consumers):
+        for number, consumer in enumerate(observed_request.request.consumers):
             ours = (pending.ours or {}).get(consumer)
             theirs = pending.theirs.get(consumer)
             verdict, why = self._judged(pending, number, ours, theirs)
             found.append(
                 Compared(
-                    id=derived_id('compared', asked.request.request_id, consumer),
-                    request_id=asked.request.request_id,
-                    origin=asked.origin[:255],
+                    id=derived_id('compared', observed_request.request.request_id, consumer),
+                    request_id=observed_request.request.request_id,
+                    origin=observed_request.origin[:255],
                     consumer=consumer,
-                    purpose=asked.request.spec.purpose.value,
+                    purpose=observed_request.request.spec.purpose.value,
                     verdict=verdict,
                     ours=ours,
                     theirs=theirs,
@@ -303,42 +315,42 @@ class Shadow:
 
     def _judged(
         self, pending: _Pending, number: int, ours: str | None, theirs: str | None
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[ShadowVerdict, str]:
         if pending.ours is None:
-            return Verdict.NOT_DECIDED, pending.problem or 'there was no answer in time'
+            return ShadowVerdict.NOT_DECIDED, pending.problem or 'there was no answer in time'
         if theirs is None:
-            refused = self._hears_of_both and pending.begun and not pending.ended
+            refused = self._receives_both and pending.begun and not pending.ended
             if not refused:
-                return Verdict.NOT_HEARD, 'it was placed' if pending.ended else ''
-            return (Verdict.NOVA_NONE, '') if ours else self._neither(pending)
+                return ShadowVerdict.NOT_OBSERVED, 'it was placed' if pending.ended else ''
+            return (ShadowVerdict.NOVA_NONE, '') if ours else self._neither(pending)
         if ours == theirs:
-            return Verdict.SAME, ''
+            return ShadowVerdict.SAME, ''
         return self._why_not(pending, number, ours, theirs)
 
-    def _neither(self, pending: _Pending) -> tuple[Verdict, str]:
+    def _neither(self, pending: _Pending) -> tuple[ShadowVerdict, str]:
         try:
-            return Verdict.NEITHER, self._explain(pending.decision, None).reason
+            return ShadowVerdict.NEITHER, self._explain(pending.decision, None).reason
         except exceptions.GanttError:
-            return Verdict.NEITHER, ''
+            return ShadowVerdict.NEITHER, ''
 
     def _why_not(
         self, pending: _Pending, number: int, ours: str | None, theirs: str
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[ShadowVerdict, str]:
         """Why another host was chosen here."""
         try:
             found = self._explain(pending.decision, theirs)
         except exceptions.GanttError as e:
             if isinstance(e, exceptions.NotFound) and e.kwargs.get('kind') == 'host':
-                return Verdict.NOT_KNOWN, f'{theirs} is not known here'
-            return Verdict.OTHER, f'it could not be explained: {e.message}'
-        said = next(
+                return ShadowVerdict.NOT_KNOWN, f'{theirs} is not known here'
+            return ShadowVerdict.OTHER, f'it could not be explained: {e.message}'
+        outcome_text = next(
             (one for one in found.host_verdicts if one.startswith(f'member {number}: ')), ''
         ).removeprefix(f'member {number}: ')
-        if _REMOVED in said:
-            return Verdict.REMOVED, said
+        if _REMOVED in outcome_text:
+            return ShadowVerdict.REMOVED, outcome_text
         member = next((one for one in found.members if one.member == number), None)
         if member is None or ours is None:
-            return Verdict.OTHER, said
+            return ShadowVerdict.OTHER, outcome_text
         rows: Sequence[ScoreRow | Score] = member.scores
         if not {ours, theirs} <= {row.host for row in rows}:
             rows = self._all_scores(pending, number) or rows
@@ -353,28 +365,28 @@ class Shadow:
             return []
 
 
-def _tells(asked: Asked, host: str) -> bool:
+def _covers(observed_request: ObservedRequest, host: str) -> bool:
     """Whether a guest that is on a host says where it was placed."""
-    if not asked.request.spec.purpose.is_move:
+    if not observed_request.request.spec.purpose.is_move:
         return True
     # Of one that may stay on its host nothing tells before from after.
-    return asked.source is not None and host != asked.source
+    return observed_request.source is not None and host != observed_request.source
 
 
 def ranked(
     scores: Sequence[ScoreRow | Score], weighers: Sequence[str], ours: str, theirs: str
-) -> tuple[Verdict, str]:
+) -> tuple[ShadowVerdict, str]:
     """Whether the other host is as good, else which weighers make the difference.
 
     :param scores: best first
     """
     rows = {row.host: (place, row) for place, row in enumerate(scores, 1)}
     if theirs not in rows or ours not in rows:
-        return Verdict.OTHER, f'{theirs} fits, and is not among the best {len(scores)}'
+        return ShadowVerdict.OTHER, f'{theirs} fits, and is not among the best {len(scores)}'
     place, row = rows[theirs]
     mine = rows[ours][1]
     if math.isclose(row.total, mine.total, rel_tol=SAME_SCORE, abs_tol=SAME_SCORE):
-        return Verdict.TIE, f'{theirs} is as good: {row.total:.3g} each'
+        return ShadowVerdict.TIE, f'{theirs} is as good: {row.total:.3g} each'
     apart = sorted(
         zip(weighers, mine.weighted, row.weighted, strict=False),
         key=lambda one: -abs(one[1] - one[2]),
@@ -384,4 +396,4 @@ def ranked(
     )
     of = len(scores)
     why = f'{theirs} is number {place} of {of}: {row.total:.3g}, not {mine.total:.3g} ({named})'
-    return Verdict.OTHER, why
+    return ShadowVerdict.OTHER, why

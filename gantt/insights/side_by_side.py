@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two explanations of one request beside each other: then and again, as it is and what if."""
+"""Two explanations of one request side by side: then and again, as it is and what if."""
 
 from collections.abc import Iterable, Sequence
 
@@ -25,11 +25,13 @@ def lines(titles: tuple[str, str], one: Explanation, other: Explanation) -> list
             rows.append((f'member {mine.member}', '', ''))
         rows.extend(_member_rows(mine, its, '  ' if many else ''))
     size = min(_NAME_MAX, max(len(name) for name, _, _ in rows))
-    said = [f'  {"":<{size}}  {titles[0]:<{_SIDE_MAX}}  {titles[1]}']
+    lines_shown = [f'  {"":<{size}}  {titles[0]:<{_SIDE_MAX}}  {titles[1]}']
     for name, left, right in rows:
         right = '=' if left and left == right else right
-        said.append(f'  {name[:size]:<{size}}  {_cut(left):<{_SIDE_MAX}}  {_cut(right)}'.rstrip())
-    return said
+        lines_shown.append(
+            f'  {name[:size]:<{size}}  {_cut(left):<{_SIDE_MAX}}  {_cut(right)}'.rstrip()
+        )
+    return lines_shown
 
 
 def summary(now: Explanation, then: Explanation) -> str:
@@ -43,8 +45,8 @@ def summary(now: Explanation, then: Explanation) -> str:
     fit = sum(host is not None for host in after.values())
     fits = sum(host is not None for host in before.values())
     if not fit:
-        said = 'it would not fit' if then.count == 1 else f'the {then.count} would not fit'
-        return f'{said}, {"as it is neither" if not fits else "but as it is"}'
+        lines_shown = 'it would not fit' if then.count == 1 else f'the {then.count} would not fit'
+        return f'{lines_shown}, {"as it is neither" if not fits else "but as it is"}'
     other = sum(host is not None and host != before.get(n) for n, host in after.items())
     if not fits:
         return f'{"it" if then.count == 1 else f"all {fit}"} would fit, but not as it is'

@@ -169,7 +169,7 @@ class ObstacleKind(enum.StrEnum):
     IN_FLIGHT = 'in_flight'  # of a request whose guest the host has not confirmed yet
 
 
-class Obstacle(View, frozen=True, kw_only=True):
+class ObstacleView(View, frozen=True, kw_only=True):
     """A live claim on a host that is being emptied.
 
     :ivar remedy: what it waits for, a sentence
@@ -196,7 +196,7 @@ class HostDrain(View, frozen=True, kw_only=True):
     claims: int
     remaining: dict[str, int]
     foreign: dict[str, int]
-    obstacles: list[Obstacle]
+    obstacles: list[ObstacleView]
     obstacles_truncated: bool
 
 
@@ -445,7 +445,7 @@ class Explanation(View, frozen=True, kw_only=True):
     origin: str | None = None
 
 
-class Room(View, frozen=True, kw_only=True):
+class RoomView(View, frozen=True, kw_only=True):
     """How many more of a shape fit somewhere."""
 
     name: str
@@ -468,9 +468,9 @@ class Capacity(View, frozen=True, kw_only=True):
     count: int
     hosts: int
     eligible: int
-    by_zone: list[Room]
-    by_aggregate: list[Room]
-    by_host: list[Room]
+    by_zone: list[RoomView]
+    by_aggregate: list[RoomView]
+    by_host: list[RoomView]
     by_host_truncated: bool
     runs_out: dict[str, int]
     uncounted: int

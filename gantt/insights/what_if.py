@@ -21,17 +21,17 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause
 from gantt.core.placement.what_if_edits import HostEdits
 from gantt.core.records.decision import CHOSEN, PASSED, Answer, Decision, Outcome, error_of
-from gantt.core.records.decision_codec import Kept
+from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.read import Inside
 from gantt.insights import side_by_side
 from gantt.insights.explain import explaining, redacting, wording
-from gantt.insights.views import Capacity, Explanation, Room, View
+from gantt.insights.views import Capacity, Explanation, RoomView, View
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.admission import Call
+from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.planning import Plan, Planner
-from gantt.scheduler.quotas import Quotas
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.quotas import QuotaChecks
+from gantt.scheduler.settings import SchedulerSettings
 
 #: Members times hosts of one trial, and for how long it may take a thread.
 LOOKS_MAX = 20_000_000
@@ -41,7 +41,7 @@ HOSTS_SHOWN = 100
 
 
 class WhatIfAnswer(View, frozen=True, kw_only=True):
-    """A request placed as it is and with hosts edited, beside each other.
+    """A request placed as it is and with hosts edited, side by side.
 
     :ivar edits: what is otherwise about the hosts, a line each
     """
@@ -52,7 +52,7 @@ class WhatIfAnswer(View, frozen=True, kw_only=True):
     lines: list[str]
 
 
-class WhatIf:
+class WhatIfPlanner:
     """Answers on copies of a table; keeps nothing.
 
     :param table: the hosts as they are now
@@ -63,8 +63,8 @@ class WhatIf:
         table: Callable[[], HostTable],
         cache: HostCache,
         pipeline: Pipeline,
-        settings: Settings,
-        quotas: Quotas,
+        settings: SchedulerSettings,
+        quotas: QuotaChecks,
     ) -> None:
         self._table = table
         self._quotas = quotas
@@ -110,23 +110,23 @@ class WhatIf:
         named = {
             name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
         }
-        said = edits.apply(other, hosts, self._cache.declared_classes(named))
+        edited = edits.apply(other, hosts, self._cache.declared_classes(named))
         _, now = self._placed(table, request)
         _, then = self._placed(other, request)
         lines = explaining.wrap(side_by_side.summary(now, then))
-        lines += ['', *(line for text in said for line in explaining.wrap(text))]
+        lines += ['', *(line for text in edited for line in explaining.wrap(text))]
         lines += ['', *side_by_side.lines(('as it is', 'what if'), now, then), '']
         lines += ['what if:', *(f'  {line}'.rstrip() for line in then.lines)]
-        return WhatIfAnswer(edits=said, now=now, then=then, lines=lines)
+        return WhatIfAnswer(edits=edited, now=now, then=then, lines=lines)
 
     def _placed(
         self, table: HostTable, request: SelectDestinations, public: bool = False
     ) -> tuple[Answer, Explanation]:
         plan = self._plan(table, msgspec.structs.replace(request, dry_run=True), public)
-        kept = Kept(plan.decision, plan.request)
+        stored = StoredDecision(plan.decision, plan.request)
         now = self._cache.database_now
         ids = plan.decision.provider_ids
-        return plan.answer(), explaining.explain(kept, now, now, ids, is_kept=False)
+        return plan.answer(), explaining.explain(stored, now, now, ids, is_stored=False)
 
     def capacity(self, spec: RequestSpec) -> Capacity:
         """How many more of a shape fit now, where, and what runs out first.
@@ -166,7 +166,7 @@ class WhatIf:
             )
         aside = _Aside(self._cache, table.copy())
         settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))
-        call = Call(request, float('inf'))
+        call = PendingRequest(request, float('inf'))
         clock = self._cache.clock
         end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
 
@@ -212,7 +212,7 @@ def room(
     counted = counting.room(table, spec, rows, inside)
     by_row = list(zip(rows.tolist(), counted.counts.tolist(), strict=True))
     by_host = sorted(
-        (Room(name=table.names[row], count=n) for row, n in by_row if n),
+        (RoomView(name=table.names[row], count=n) for row, n in by_row if n),
         key=lambda room: (-room.count, room.name),
     )
     by_zone: collections.Counter[str] = collections.Counter()
@@ -240,8 +240,8 @@ def room(
     )
 
 
-def _rooms(counts: collections.Counter[str]) -> list[Room]:
+def _rooms(counts: collections.Counter[str]) -> list[RoomView]:
     return [
-        Room(name=name, count=n)
+        RoomView(name=name, count=n)
         for name, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
     ]

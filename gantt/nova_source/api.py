@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 #: Is told of an entry that is of another shape, and in what.
-Odd = Callable[[Any, exceptions.InvalidMessage], None]
+MalformedHandler = Callable[[Any, exceptions.InvalidMessage], None]
 
 #: Tries of one request, and the pause after the first; each later one is twice as long.
 TRIES, PAUSE_SECONDS = 3, 0.5
@@ -122,7 +122,7 @@ class Api:
         return base.decode(body[key], tp, inside=f'{where}: {key}')
 
     def entries(
-        self, path: str, tp: type[T], key: str, odd: Odd | None = None, **params: Any
+        self, path: str, tp: type[T], key: str, odd: MalformedHandler | None = None, **params: Any
     ) -> list[T]:
         """All entries of a list that comes whole.
 
@@ -138,7 +138,7 @@ class Api:
         key: str,
         size: int,
         by: str = 'id',
-        odd: Odd | None = None,
+        odd: MalformedHandler | None = None,
         **params: Any,
     ) -> Iterator[T]:
         """All entries of a list that comes in pages.
@@ -152,9 +152,9 @@ class Api:
             where = {'marker': marker} if by and marker else {}
             if not by and found:
                 where = {'offset': str(found)}
-            asked = {'limit': str(size), **where, **params}
+            parameters = {'limit': str(size), **where, **params}
             try:
-                page = self._value(path, list[Any], key, asked, size > PAGE_LEAST)
+                page = self._value(path, list[Any], key, parameters, size > PAGE_LEAST)
             except _Late as e:
                 if size <= PAGE_LEAST:
                     raise exceptions.Unavailable(str(e)) from None
@@ -172,7 +172,9 @@ class Api:
                 )
             marker = last
 
-    def _decoded(self, found: list[Any], tp: type[T], where: str, odd: Odd | None) -> Iterator[T]:
+    def _decoded(
+        self, found: list[Any], tp: type[T], where: str, odd: MalformedHandler | None
+    ) -> Iterator[T]:
         for number, entry in enumerate(found):
             try:
                 yield base.decode(entry, tp, inside=f'{self.name}: GET {where}[{number}]')
@@ -198,12 +200,12 @@ class Api:
                 return self._in_time(path, params)
             except _PASSING as e:
                 if smaller and isinstance(e, _SLOW):
-                    raise _Late(f'{self.name}: GET {path}: {_said(e)}') from None
+                    raise _Late(f'{self.name}: GET {path}: {_text_of(e)}') from None
                 if not left:
                     raise exceptions.Unavailable(
-                        f'{self.name}: GET {path}: {_said(e)} ({TRIES} tries)'
+                        f'{self.name}: GET {path}: {_text_of(e)} ({TRIES} tries)'
                     ) from None
-                LOG.info('%s: GET %s: %s; again in %.1f s', self.name, path, _said(e), pause)
+                LOG.info('%s: GET %s: %s; again in %.1f s', self.name, path, _text_of(e), pause)
                 self._stopping.wait(pause)
                 pause *= 2
         raise exceptions.Bug(invariant='the last try returns or raises')
@@ -230,8 +232,8 @@ class Api:
                 break
         with self._lock:
             self._given_up.append(answer)
-        said = f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s'
-        raise exceptions.Unavailable(said) if self._stopping.is_set() else _Late(said)
+        message = f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s'
+        raise exceptions.Unavailable(message) if self._stopping.is_set() else _Late(message)
 
     def _once(self, path: str, params: dict[str, Any]) -> Any:
         try:
@@ -250,7 +252,7 @@ class Api:
             ) from None
         except (ks.Unauthorized, ks.Forbidden) as e:
             raise self._wrong(
-                f'{self.name}: GET {path}: {_said(e)}',
+                f'{self.name}: GET {path}: {_text_of(e)}',
                 'Give the credentials of a user with the role admin on a project',
             ) from None
         except (
@@ -259,9 +261,11 @@ class Api:
             ks.DiscoveryFailure,
             ks.InvalidResponse,
         ) as e:
-            raise self._wrong(_said(e), 'See auth_url, region_name and valid_interfaces') from None
+            raise self._wrong(
+                _text_of(e), 'See auth_url, region_name and valid_interfaces'
+            ) from None
         except ks.ClientException as e:
-            raise exceptions.Unavailable(f'{self.name}: GET {path}: {_said(e)}') from None
+            raise exceptions.Unavailable(f'{self.name}: GET {path}: {_text_of(e)}') from None
 
     def misplaced(self, path: str) -> exceptions.Misconfigured:
         """For a path that every such service has, and this one has not."""
@@ -275,5 +279,5 @@ class Api:
         return exceptions.Misconfigured(option=f'[{self._group}]', problem=problem, fix=fix)
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return ' '.join(str(error).split())[:500] or type(error).__name__

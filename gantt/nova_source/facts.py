@@ -10,17 +10,24 @@ from collections.abc import Mapping, Set
 import msgspec
 from msgspec import UNSET
 
-from gantt.compute.ports import Facts
+from gantt.compute.ports import HostReadings
 from gantt.core.messages import resource_classes
 from gantt.core.messages.base import TEXT_MAX
-from gantt.core.messages.report import IO_WORKLOAD, Metric, RegisterHost
+from gantt.core.messages.report import IO_WORKLOAD, RegisterHost, ReportedMetric
 from gantt.core.messages.report import Hypervisor as Runs
 from gantt.core.messages.resource_classes import AMOUNT_MAX, RATIO_MAX, Inventory
-from gantt.core.nova.events import Guest
+from gantt.core.nova.events import NovaGuest
 from gantt.nova_source import names
 from gantt.nova_source.names import Named
+from gantt.nova_source.nova_api_types import (
+    AllocatedAmounts,
+    Amounts,
+    ApiFlavor,
+    ApiHypervisor,
+    ApiServer,
+    ApiService,
+)
 from gantt.nova_source.reading import Picture
-from gantt.nova_source.words import Amounts, Flavor, Hypervisor, Room, Server, Service
 from gantt.rpc.nova import flavor as nova_flavor
 
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
@@ -31,7 +38,7 @@ UNSURE = 'Nova did not list all of its guests'
 _FULL = frozenset({'QEMU', 'KVM'})
 
 
-class Said(msgspec.Struct, frozen=True):
+class HostPicture(msgspec.Struct, frozen=True):
     """What is said of one host.
 
     :ivar guests: all of them, whole
@@ -41,37 +48,37 @@ class Said(msgspec.Struct, frozen=True):
     """
 
     announcement: RegisterHost
-    facts: Facts
-    guests: list[Guest]
+    facts: HostReadings
+    guests: list[NovaGuest]
     asked_at: float
     begun: float | None = None
     is_short: bool = False
 
 
-class Told(msgspec.Struct, frozen=True):
+class HostPictures(msgspec.Struct, frozen=True):
     """What a picture says.
 
-    :ivar silent: host -> why nothing is said of it
+    :ivar silent: host -> why nothing is reported of it
     :ivar named: which host a node is
     :ivar wrong: host -> class -> why it is left out
     """
 
-    hosts: dict[str, Said] = {}
+    hosts: dict[str, HostPicture] = {}
     silent: dict[str, str] = {}
     named: Named = Named({}, {})
     wrong: dict[str, dict[str, str]] = {}
 
-    def name_of(self, server: Server) -> str | None:
+    def name_of(self, server: ApiServer) -> str | None:
         """The host that a server is on, None where that is none of these."""
         return None if server.host is None else self.named.at(server.host, server.node)
 
 
-def told(
+def host_pictures(
     picture: Picture,
     cells: Mapping[str, str] | None,
     left_out: frozenset[str],
-    spoken: Mapping[str, str],
-) -> Told:
+    declared_hosts: Mapping[str, str],
+) -> HostPictures:
     """What is said of every host.
 
     :param cells: host -> uuid of its cell; None: nobody knows, and nobody need
@@ -79,9 +86,9 @@ def told(
     :param spoken: host -> uuid of the node that was taken for it before
     """
     roomy = {uuid for uuid, room in picture.rooms.items() if room.inventories}
-    named = names.named(picture.nodes, picture.doubled, spoken, roomy)
-    guests = _guests(picture, Told(named=named))
-    found = Told({}, dict(named.silent), named, {})
+    named = names.named(picture.nodes, picture.doubled, declared_hosts, roomy)
+    guests = _guests(picture, HostPictures(named=named))
+    found = HostPictures({}, dict(named.silent), named, {})
     for node in picture.nodes:
         name = named.of.get((node.service.host, node.node))
         if name is None:
@@ -106,12 +113,12 @@ def told(
         if not made:
             found.silent[name] = 'Placement knows no inventory of it that is known here'
             continue
-        found.hosts[name] = _said(name, node, service, room, mine, cells, made, picture)
+        found.hosts[name] = _picture_of(name, node, service, room, mine, cells, made, picture)
     _add_silent(found, picture)
     return found
 
 
-def _add_silent(found: Told, picture: Picture) -> None:
+def _add_silent(found: HostPictures, picture: Picture) -> None:
     """Hosts whose nodes are not listed, or cannot be read."""
     for host, service in picture.services.items():
         if not service.is_known and host not in found.hosts:
@@ -122,7 +129,7 @@ def _add_silent(found: Told, picture: Picture) -> None:
             found.silent.setdefault(about, problem)
 
 
-def _problem(service: Service | None, room: Room | None) -> str:
+def _problem(service: ApiService | None, room: AllocatedAmounts | None) -> str:
     if service is None:
         return 'Nova knows no service nova-compute there'
     if not service.is_known:
@@ -133,7 +140,10 @@ def _problem(service: Service | None, room: Room | None) -> str:
 
 
 def _doubt(
-    node: Hypervisor, service: Service | None, guests: list['_Seen'], doubtful: frozenset[str]
+    node: ApiHypervisor,
+    service: ApiService | None,
+    guests: list['_SeenGuest'],
+    doubtful: frozenset[str],
 ) -> str:
     """Why the list of its guests cannot be believed."""
     if node.id in doubtful:
@@ -143,7 +153,7 @@ def _doubt(
     return UNSURE if is_up and node.running_vms and not guests else ''
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _SeenGuest(msgspec.Struct, frozen=True):
     """A guest on a host.
 
     :ivar consumers: under which of these uuids, the first that is there, Placement has what it
@@ -151,54 +161,55 @@ class _Seen(msgspec.Struct, frozen=True):
     :ivar leaves: it is here only until its migration is over
     """
 
-    server: Server
+    server: ApiServer
     consumers: list[str]
     moving: bool
     group: str | None
     leaves: bool = False
 
-    def consumer(self, room: Room) -> str | None:
+    def consumer(self, room: AllocatedAmounts) -> str | None:
         """The one of them that has an allocation."""
         return next((one for one in self.consumers if one in room.allocations), None)
 
 
-def _guests(picture: Picture, told: Told) -> dict[str, list[_Seen]]:
+def _guests(picture: Picture, host_pictures: HostPictures) -> dict[str, list[_SeenGuest]]:
     group_of = {one: group.id for group in picture.groups for one in group.members or ()}
-    found: dict[str, list[_Seen]] = defaultdict(list)
+    found: dict[str, list[_SeenGuest]] = defaultdict(list)
     for server in picture.servers:
-        name, moves = told.name_of(server), picture.open.get(server.id, [])
+        name, moves = host_pictures.name_of(server), picture.open.get(server.id, [])
         if not server.is_known or name is None:
             continue
         group = group_of.get(server.id)
         old_of = {
-            move.uuid or '': told.named.at(move.source_compute, move.source_node) for move in moves
+            move.uuid or '': host_pictures.named.at(move.source_compute, move.source_node)
+            for move in moves
         }
         # Before it leaves, what it takes at its source is already the migration's.
         here = [uuid for uuid, old in old_of.items() if old == name]
-        found[name].append(_Seen(server, [server.id, *here], bool(moves), group))
+        found[name].append(_SeenGuest(server, [server.id, *here], bool(moves), group))
         for uuid, old in old_of.items():
             # Its old place is kept until its migration is over.
             if old is not None and old != name:
-                found[old].append(_Seen(server, [uuid], True, group, leaves=True))
+                found[old].append(_SeenGuest(server, [uuid], True, group, leaves=True))
     return found
 
 
-def _said(
+def _picture_of(
     name: str,
-    node: Hypervisor,
-    service: Service,
-    room: Room,
-    guests: list[_Seen],
+    node: ApiHypervisor,
+    service: ApiService,
+    room: AllocatedAmounts,
+    guests: list[_SeenGuest],
     cells: Mapping[str, str] | None,
     inventories: dict[str, Inventory],
     picture: Picture,
-) -> Said:
+) -> HostPicture:
     cell = None if cells is None else cells.get(service.host)
     disabled = service.disabled
     if cells is not None and cell is None:
         disabled = 'its cell is not known: it is not in [nova_source] cells_file'
     listed = {seen.consumer(room) for seen in guests} | {seen.server.id for seen in guests}
-    facts = Facts(
+    facts = HostReadings(
         inventories=inventories,
         foreign=_foreign(room, listed, inventories),
         node=node.node,
@@ -219,10 +230,12 @@ def _said(
         speaks_for='nova',
     )
     found = [_guest(seen, room, inventories) for seen in guests]
-    return Said(announcement, facts, found, picture.asked_at, picture.begun)
+    return HostPicture(announcement, facts, found, picture.asked_at, picture.begun)
 
 
-def _foreign(room: Room, listed: Set[str | None], known: Mapping[str, Inventory]) -> dict[str, int]:
+def _foreign(
+    room: AllocatedAmounts, listed: Set[str | None], known: Mapping[str, Inventory]
+) -> dict[str, int]:
     """What Placement has given to others than the guests: builds on their way, and leaks."""
     taken: Counter[str] = Counter()
     for consumer, amounts in room.allocations.items():
@@ -231,7 +244,7 @@ def _foreign(room: Room, listed: Set[str | None], known: Mapping[str, Inventory]
     return dict(taken)
 
 
-def _runs(name: str, node: Hypervisor) -> Runs:
+def _runs(name: str, node: ApiHypervisor) -> Runs:
     info = node.cpu_info if isinstance(node.cpu_info, dict) else {}
     return Runs(
         type=node.type or '',
@@ -252,18 +265,20 @@ def _supported(kind: str, arch: object) -> list[list[str]]:
     return [[one, driver, 'hvm'] for one in archs for driver in ('kvm', 'qemu')]
 
 
-def _metrics(node: Hypervisor, guests: list[_Seen]) -> dict[str, Metric]:
+def _metrics(node: ApiHypervisor, guests: list[_SeenGuest]) -> dict[str, ReportedMetric]:
     counts = {
         'running_vms': node.running_vms,
         'current_workload': node.current_workload,
         IO_WORKLOAD: sum(seen.server.is_work for seen in guests if not seen.leaves),
     }
     return {
-        name: Metric(value=float(n), source=SOURCE) for name, n in counts.items() if n is not None
+        name: ReportedMetric(value=float(n), source=SOURCE)
+        for name, n in counts.items()
+        if n is not None
     }
 
 
-def _guest(seen: _Seen, room: Room, known: Mapping[str, Inventory]) -> Guest:
+def _guest(seen: _SeenGuest, room: AllocatedAmounts, known: Mapping[str, Inventory]) -> NovaGuest:
     server = seen.server
     consumer = seen.consumer(room)
     if consumer is not None:
@@ -271,7 +286,7 @@ def _guest(seen: _Seen, room: Room, known: Mapping[str, Inventory]) -> Guest:
     else:
         # Of what it was before a resize Nova says nothing.
         amounts = {} if seen.leaves else amounts_of(server)
-    return Guest(
+    return NovaGuest(
         consumer=server.id.lower(),
         node=server.node or '',
         resources={kind: n for kind, n in amounts.items() if n > 0 and kind in known},
@@ -285,7 +300,7 @@ def _guest(seen: _Seen, room: Room, known: Mapping[str, Inventory]) -> Guest:
     )
 
 
-def amounts_of(server: Server) -> dict[str, int]:
+def amounts_of(server: ApiServer) -> dict[str, int]:
     """What a server takes by its flavor; '' as image: it booted from a volume."""
     flavor = server.flavor
     if flavor is None:
@@ -303,7 +318,7 @@ def amounts_of(server: Server) -> dict[str, int]:
     return {kind: amount for kind, amount in found.items() if resource_classes.is_class_name(kind)}
 
 
-def _swap(flavor: Flavor) -> int:
+def _swap(flavor: ApiFlavor) -> int:
     swap = str(flavor.swap)
     return int(swap) if swap.isdigit() else 0
 

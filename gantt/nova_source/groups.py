@@ -10,8 +10,8 @@ from gantt.core.messages import base
 from gantt.core.messages.request import Policy
 from gantt.core.nova.events import NovaAggregate
 from gantt.core.nova.source import ServerGroup
+from gantt.nova_source.nova_api_types import ApiServerGroup as Group
 from gantt.nova_source.reading import Picture
-from gantt.nova_source.words import ServerGroup as Group
 
 _POLICIES = frozenset(policy.value for policy in Policy)
 
@@ -37,12 +37,12 @@ def aggregates(
             odd[uuid] = problem
         else:
             found[uuid] = made
-    kept = {
+    unchanged = {
         uuid: one
         for uuid, one in before.items()
         if uuid in odd or ('' in odd and uuid not in found)
     }
-    return kept | found, odd
+    return unchanged | found, odd
 
 
 def groups(picture: Picture, known: Container[str]) -> tuple[list[ServerGroup], dict[str, str]]:

@@ -11,7 +11,7 @@ from keystoneauth1.session import Session
 from gantt import exceptions
 from gantt.conf import keystone
 from gantt.nova_source.api import Api
-from gantt.nova_source.words import NOVA_VERSION, PLACEMENT_VERSION
+from gantt.nova_source.nova_api_types import NOVA_VERSION, PLACEMENT_VERSION
 
 
 def apis(conf: Any, seconds: float, stopping: threading.Event | None = None) -> tuple[Api, Api]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
-from gantt.nova_source.words import Hypervisor
+from gantt.nova_source.nova_api_types import ApiHypervisor
 
 #: Drivers whose service runs many nodes.
 MANY_NODES = frozenset({'ironic'})
@@ -37,7 +37,10 @@ class Named(msgspec.Struct, frozen=True):
 
 
 def named(
-    nodes: Sequence[Hypervisor], doubled: Set[str], spoken: Mapping[str, str], roomy: Set[str]
+    nodes: Sequence[ApiHypervisor],
+    doubled: Set[str],
+    declared_hosts: Mapping[str, str],
+    roomy: Set[str],
 ) -> Named:
     """The names of all nodes.
 
@@ -45,10 +48,10 @@ def named(
     :param spoken: host -> uuid of the node that was taken for it before
     :param roomy: uuids of nodes that Placement knows an inventory of
     """
-    of: dict[str, list[Hypervisor]] = defaultdict(list)
+    of: dict[str, list[ApiHypervisor]] = defaultdict(list)
     for node in nodes:
         of[node.service.host].append(node)
-    found: dict[str, list[Hypervisor]] = defaultdict(list)
+    found: dict[str, list[ApiHypervisor]] = defaultdict(list)
     silent = dict.fromkeys(doubled, ALIKE)
     for host, mine in of.items():
         for node in mine:
@@ -58,7 +61,7 @@ def named(
         if alone and _are_alike(alone):
             silent[host] = ALIKE
         elif alone:
-            taken = _taken(alone, spoken.get(host), roomy)
+            taken = _taken(alone, declared_hosts.get(host), roomy)
             found[host].append(taken)
             silent |= {
                 f'{host} ({node.node})': _left_over(node, taken)
@@ -77,11 +80,11 @@ def named(
     return Named(names, silent)
 
 
-def _are_alike(nodes: list[Hypervisor]) -> bool:
+def _are_alike(nodes: list[ApiHypervisor]) -> bool:
     return max(Counter(node.node for node in nodes).values()) > 1
 
 
-def _taken(nodes: list[Hypervisor], before: str | None, roomy: Set[str]) -> Hypervisor:
+def _taken(nodes: list[ApiHypervisor], before: str | None, roomy: Set[str]) -> ApiHypervisor:
     """Of the nodes of a service that runs one: which that is."""
     some = [node for node in nodes if node.id in roomy] or nodes
     some = [node for node in some if node.state != 'down'] or some
@@ -90,7 +93,7 @@ def _taken(nodes: list[Hypervisor], before: str | None, roomy: Set[str]) -> Hype
     return (same or some)[-1]
 
 
-def _left_over(node: Hypervisor, taken: Hypervisor) -> str:
+def _left_over(node: ApiHypervisor, taken: ApiHypervisor) -> str:
     return (
         f'service {node.service.host} runs one node, and {taken.node} ({taken.id}) is taken for '
         f'it: node {node.id} is left over, let Nova forget it. Is it the other way round, restart '

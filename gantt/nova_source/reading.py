@@ -17,21 +17,21 @@ import msgspec
 
 from gantt import exceptions
 from gantt.nova_source.api import Api
-from gantt.nova_source.api import Odd as OddEntry
+from gantt.nova_source.api import MalformedHandler as OddEntry
 from gantt.nova_source.names import MANY_NODES
-from gantt.nova_source.words import (
+from gantt.nova_source.nova_api_types import (
     HOST_KEY,
     UNKNOWN,
-    Aggregate,
+    AllocatedAmounts,
     Allocation,
     Amounts,
-    Hypervisor,
+    ApiAggregate,
+    ApiHypervisor,
+    ApiServer,
+    ApiServerGroup,
+    ApiService,
     Migration,
     Provider,
-    Room,
-    Server,
-    ServerGroup,
-    Service,
 )
 
 
@@ -56,7 +56,7 @@ class Odd:
         if about:
             self.about.setdefault(about, str(error))
         else:
-            LOG.warning('Passed over, and nobody knows whom it is about: %s', error)
+            LOG.warning('Skipped an entry that names no host or guest: %s', error)
 
     def about_field(self, key: str) -> OddEntry:
         """Of entries that name in one field whom they are about."""
@@ -127,7 +127,7 @@ ALL_SERVERS = {
     'sort_dir': 'asc',
 }
 #: Guests that a list misses and that Nova is asked about one by one in a pass.
-ASKED_MOST = 1000
+REQUESTED_MOST = 1000
 #: In so many passes the allocations of each provider are read at least once.
 EVERY_PASSES = 10
 
@@ -149,13 +149,13 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     asked_at: float
     begun: float | None = None
-    services: dict[str, Service]
-    nodes: list[Hypervisor]
-    servers: list[Server]
+    services: dict[str, ApiService]
+    nodes: list[ApiHypervisor]
+    servers: list[ApiServer]
     open: dict[str, list[Migration]]
-    aggregates: list[Aggregate]
-    groups: list[ServerGroup]
-    rooms: dict[str, Room]
+    aggregates: list[ApiAggregate]
+    groups: list[ApiServerGroup]
+    rooms: dict[str, AllocatedAmounts]
     doubtful: frozenset[str] = frozenset()
     doubled: frozenset[str] = frozenset()
     odd: dict[str, str] = {}
@@ -169,7 +169,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
     :ivar server: None: there is no such guest (any more)
     """
 
-    server: Server | None
+    server: ApiServer | None
 
 
 class Reader:
@@ -199,7 +199,7 @@ class Reader:
         self._size = page_size
         self._threads = threads
         self._wall = wall
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, AllocatedAmounts] = {}
         self._host_of: dict[str, str] = {}
         self._nobody: set[str] = set()
         self._passes = 0
@@ -217,15 +217,19 @@ class Reader:
         before, doubled = self._services(odd)
         nodes = list(
             nova.pages(
-                '/os-hypervisors/detail', Hypervisor, 'hypervisors', self._size, odd=odd.hypervisor
+                '/os-hypervisors/detail',
+                ApiHypervisor,
+                'hypervisors',
+                self._size,
+                odd=odd.hypervisor,
             )
         )
         aggregates = nova.entries(
-            '/os-aggregates', Aggregate, 'aggregates', odd.left_as_is(odd.aggregates, 'uuid')
+            '/os-aggregates', ApiAggregate, 'aggregates', odd.left_as_is(odd.aggregates, 'uuid')
         )
         groups = nova.pages(
             '/os-server-groups',
-            ServerGroup,
+            ApiServerGroup,
             'server_groups',
             self._size,
             by='',
@@ -234,7 +238,7 @@ class Reader:
         )
         servers = list(
             nova.pages(
-                '/servers/detail', Server, 'servers', self._size, odd=odd.server, **ALL_SERVERS
+                '/servers/detail', ApiServer, 'servers', self._size, odd=odd.server, **ALL_SERVERS
             )
         )
         _refuse_hidden(servers)
@@ -268,12 +272,12 @@ class Reader:
             odd_groups=odd.groups,
         )
 
-    def _services(self, odd: Odd) -> tuple[dict[str, Service], frozenset[str]]:
+    def _services(self, odd: Odd) -> tuple[dict[str, ApiService], frozenset[str]]:
         """By host, and the hosts that have several."""
         path = '/os-services'
         try:
             found = self._nova.entries(
-                path, Service, 'services', odd.about_field('host'), binary='nova-compute'
+                path, ApiService, 'services', odd.about_field('host'), binary='nova-compute'
             )
         except exceptions.NotFound:
             raise self._nova.misplaced(path) from None
@@ -284,11 +288,11 @@ class Reader:
     # -- guests that a list misses ---------------------------------------------------
     def _look_for_missing(
         self,
-        servers: Sequence[Server],
-        nodes: Iterable[Hypervisor],
-        rooms: dict[str, Room],
+        servers: Sequence[ApiServer],
+        nodes: Iterable[ApiHypervisor],
+        rooms: dict[str, AllocatedAmounts],
         odd: Odd,
-    ) -> tuple[list[Server], frozenset[str]]:
+    ) -> tuple[list[ApiServer], frozenset[str]]:
         """Those that are there all the same, and the hypervisors whose guests are not sure."""
         listed = {server.id for server in servers} | odd.servers.keys()
         nodes_of: dict[str, set[str]] = defaultdict(set)
@@ -303,8 +307,8 @@ class Reader:
         for guest, host in self._host_of.items():
             at[guest] |= nodes_of[host]
         missing = [one for one in at if one not in listed and one not in self._nobody]
-        asked = missing[:ASKED_MOST]
-        answers = dict(zip(asked, self._each(self._server, asked), strict=True))
+        batch = missing[:REQUESTED_MOST]
+        answers = dict(zip(batch, self._each(self._server, batch), strict=True))
         gone = {one for one, server in answers.items() if server is None}
         more = [server for server in answers.values() if server is not None and server.is_known]
         unsure = set(missing) - gone - {server.id for server in more}
@@ -315,25 +319,25 @@ class Reader:
                 len(more),
                 len(unsure),
             )
-        # Those of a cell that is away are listed, and nothing is said of where they are.
+        # Those of a cell that is away are listed, and nothing is reported of where they are.
         unsure |= at.keys() & {server.id for server in servers if not server.is_known}
         self._nobody |= gone & at.keys()
         unsure_too = unsure | odd.servers.keys()
-        kept = {one: self._host_of[one] for one in unsure_too if one in self._host_of}
-        self._host_of = kept | {
+        known_hosts = {one: self._host_of[one] for one in unsure_too if one in self._host_of}
+        self._host_of = known_hosts | {
             server.id: server.host for server in [*servers, *more] if server.host is not None
         }
         return more, frozenset().union(*(at[one] for one in unsure))
 
-    def _server(self, instance: str) -> Server | None:
+    def _server(self, instance: str) -> ApiServer | None:
         """None: there is no such guest (any more)."""
         try:
-            server = self._nova.get(f'/servers/{instance}', Server, 'server')
+            server = self._nova.get(f'/servers/{instance}', ApiServer, 'server')
         except exceptions.NotFound:
             return None
         except exceptions.InvalidMessage as e:
             LOG.warning('Where guest %s is cannot be read: %s', instance, e)
-            return Server(id=instance, status=UNKNOWN)
+            return ApiServer(id=instance, status=UNKNOWN)
         _refuse_hidden([server])
         return server
 
@@ -363,8 +367,8 @@ class Reader:
 
     # -- Placement -----------------------------------------------------------------
     def _read_rooms(
-        self, nodes: Sequence[Hypervisor], servers: Iterable[Server], odd: Odd
-    ) -> dict[str, Room]:
+        self, nodes: Sequence[ApiHypervisor], servers: Iterable[ApiServer], odd: Odd
+    ) -> dict[str, AllocatedAmounts]:
         """Inventories and traits that have the generation of before are as they were."""
         providers = {
             one.uuid: one
@@ -399,7 +403,7 @@ class Reader:
         turn = zlib.crc32(provider.uuid.encode()) % EVERY_PASSES
         return room.allocations.keys() <= guests and self._passes % EVERY_PASSES != turn
 
-    def _room(self, provider: Provider, odd: Odd) -> Room | None:
+    def _room(self, provider: Provider, odd: Odd) -> AllocatedAmounts | None:
         """None where the provider is gone meanwhile, or cannot be read."""
         try:
             return self._read_room(provider)
@@ -409,7 +413,7 @@ class Reader:
             odd.note(provider.uuid, e)
             return None
 
-    def _read_room(self, provider: Provider) -> Room:
+    def _read_room(self, provider: Provider) -> AllocatedAmounts:
         before = self._rooms.pop(provider.uuid, None)
         path, get = f'/resource_providers/{provider.uuid}', self._placement.get
         if before is not None and before.generation == provider.generation:
@@ -417,30 +421,30 @@ class Reader:
         else:
             inventories = get(f'{path}/inventories', dict[str, Amounts], 'inventories')
             traits = get(f'{path}/traits', list[str], 'traits')
-        said = get(f'{path}/allocations', dict[str, Allocation], 'allocations')
-        return Room(
+        allocations_read = get(f'{path}/allocations', dict[str, Allocation], 'allocations')
+        return AllocatedAmounts(
             # What was read may be newer than this: then it is read once more.
             generation=provider.generation,
             inventories=inventories,
             traits=traits,
-            allocations={consumer: one.resources for consumer, one in said.items()},
+            allocations={consumer: one.resources for consumer, one in allocations_read.items()},
         )
 
-    def _each(self, ask: Callable[[T], R], about: Sequence[T]) -> list[R]:
+    def _each(self, fetch: Callable[[T], R], about: Sequence[T]) -> list[R]:
         """Ask about each, some at once; the first error ends it."""
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix='nova-source')
         try:
-            return list(pool.map(ask, about))
+            return list(pool.map(fetch, about))
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _worse(before: Service | None, now: Service) -> Service:
+def _worse(before: ApiService | None, now: ApiService) -> ApiService:
     """A service whose cell was away once was away."""
     return now if before is None or before.is_known else before
 
 
-def _refuse_hidden(servers: Iterable[Server]) -> None:
+def _refuse_hidden(servers: Iterable[ApiServer]) -> None:
     """Guests whose host is hidden would look like guests that have left."""
     if any(server.is_hidden for server in servers):
         raise exceptions.Misconfigured(

@@ -67,7 +67,7 @@ class Service(ReportSource):
             OverRpc(carrier, own.call_seconds, signer),
             client.NovaClient(carrier, timeout=own.call_seconds, signer=signer),
             self._runner,
-            own.settle_seconds,
+            own.migration_grace,
             count,
             gauge,
             conf.rpc.payload_bytes_max,
@@ -117,7 +117,7 @@ class Service(ReportSource):
                 raise
             LOG.error('Nothing was read: %s', e)
         except exceptions.GanttError as e:
-            LOG.warning('Not everything was read and told; the next pass does: %s', e)
+            LOG.warning('Not everything was read and sent; the next pass tries again: %s', e)
         except Exception:
             LOG.exception('A pass met a defect')
 
@@ -130,5 +130,5 @@ def _signer(path: str) -> Signer | None:
     if not path:
         return None
     signer = key_file.load_or_make(pathlib.Path(path), '[nova_source] key_file')
-    LOG.info('What is said of hosts is signed with the key %s', signer.fingerprint)
+    LOG.info('Reports of hosts are signed with the key %s', signer.fingerprint)
     return signer

@@ -3,7 +3,7 @@
 
     read → aggregates and server groups → each host: guests, then its report → open moves
 
-A pass that cannot read everything says nothing: hosts that nothing is said of are
+A pass that cannot read everything says nothing: hosts that nothing is reported of are
 "down" to the filters when their last report is old enough.
 """
 
@@ -18,33 +18,33 @@ import msgspec
 from gantt import exceptions
 from gantt.client import NovaClient
 from gantt.compute.agent.agent import Halted
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
-from gantt.compute.farm.host_agent import Member
-from gantt.compute.farm.host_agent import Settings as MemberSettings
+from gantt.compute.farm.host_agent import HostAgent
+from gantt.compute.farm.host_agent import HostAgentSettings as MemberSettings
 from gantt.compute.farm.runner import Runner
-from gantt.compute.ports import Facts, SchedulerPort
+from gantt.compute.ports import HostReadings, SchedulerPort
 from gantt.compute.sources.report_source import Count
 from gantt.core.messages import base
 from gantt.core.messages.report import HostReport, Registered, RegisterHost
-from gantt.core.nova.events import GuestSettled, NovaAggregate
+from gantt.core.nova.events import GuestLocation, NovaAggregate
 from gantt.core.nova.source import (
-    AggregatesTold,
-    AskMoves,
-    GroupsTold,
-    GuestsSettled,
-    MoveAsked,
+    AggregateUpdate,
+    GroupUpdate,
+    GuestLocations,
+    ListMoves,
+    PendingMove,
 )
 from gantt.nova_source import facts, groups, lists
 from gantt.nova_source.cells import Cells
-from gantt.nova_source.facts import Said, Told
+from gantt.nova_source.facts import HostPicture, HostPictures
 from gantt.nova_source.lists import NOW_AND_THEN, Guests
 from gantt.nova_source.reading import Picture, Reader
 
 
 # -- The scheduler's port for reports, as a source uses it for hosts that are not its own.
 class LeftAlone(Halted):
-    """The scheduler does not let us speak for a host; nothing is done until somebody hurries."""
+    """The scheduler does not let us report for a host; nothing is done until somebody hurries."""
 
 
 class Port:
@@ -63,15 +63,13 @@ class Port:
     def register(self, message: RegisterHost) -> Registered:
         """Announce a host.
 
-        :raises LeftAlone: somebody else speaks for it
+        :raises LeftAlone: somebody else reports for it
         """
         try:
             registered = self._port.register(message)
         except exceptions.Refused as e:
             self.refused.add(message.name)
-            LOG.error(
-                'Host %s is left alone, and asked for again now and then: %s', message.name, e
-            )
+            LOG.error('Host %s is skipped, and tried again now and then: %s', message.name, e)
             raise LeftAlone(str(e)) from None
         self.refused.discard(message.name)
         if message.uuid is not None and registered.uuid != message.uuid:
@@ -110,10 +108,10 @@ BY_ITSELF_SECONDS = 10 * 365 * 86_400.0
 #: Bytes of one message to a scheduler, about.
 BYTES_MOST = 256 << 10
 #: Guests that Nova is asked about one by one in a pass.
-ASKED_MOST = 100
+REQUESTED_MOST = 100
 #: A move that is open for longer is none that anybody looks for.
 LONGEST_SECONDS = 31_536_000.0
-#: Lines in the log for hosts that nothing is said of.
+#: Lines in the log for hosts that nothing is reported of.
 SHOWN = 5
 
 T = TypeVar('T')
@@ -123,7 +121,7 @@ class Source:
     """Reads and tells; ``step`` is called by one thread.
 
     :param port: for reports
-    :param settle_seconds: how long a move is open before Nova is asked about it
+    :param migration_grace: how long a move is open before Nova is asked about it
     :param count: adds to a counter; ``gauge`` sets one
     :param list_bytes: the largest list of guests that a scheduler takes
     """
@@ -135,7 +133,7 @@ class Source:
         port: SchedulerPort,
         nova: NovaClient,
         runner: Runner,
-        settle_seconds: float,
+        migration_grace: float,
         count: Count,
         gauge: Count,
         list_bytes: int = 1 << 20,
@@ -146,24 +144,24 @@ class Source:
         self._port = Port(port)
         self._nova = nova
         self._runner = runner
-        self._settle_seconds = settle_seconds
+        self._migration_grace = migration_grace
         self._count = count
         self._gauge = gauge
         self._guests = Guests()
-        self._told = Told()
+        self._pictures = HostPictures()
         self._aggregates: dict[str, NovaAggregate] = {}
         self._groups: set[str] = set()
         self._odd_aggregates: dict[str, str] = {}
         self._odd_groups: dict[str, str] = {}
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, HostAgent] = {}
         self._moving: set[str] = set()
         self._nodes: dict[str, str] = {}
         self._fenced: set[str] = set()
         self._passes = 0
 
     @property
-    def members(self) -> dict[str, Member]:
-        """Host -> what speaks for it."""
+    def members(self) -> dict[str, HostAgent]:
+        """Host -> what reports for it."""
         return self._members
 
     def step(self) -> None:
@@ -176,10 +174,10 @@ class Source:
         try:
             self._step()
         except Exception:
-            self._count('gantt_nova_source_passes_total', fate='failed')
+            self._count('gantt_nova_source_passes_total', outcome='failed')
             raise
-        fate = 'fenced' if self._fenced else 'done'
-        self._count('gantt_nova_source_passes_total', fate=fate)
+        outcome = 'fenced' if self._fenced else 'done'
+        self._count('gantt_nova_source_passes_total', outcome=outcome)
         self._gauge('gantt_nova_source_seconds', time.monotonic() - start)
 
     def _step(self) -> None:
@@ -192,15 +190,15 @@ class Source:
         cells = self._look_at_cells(picture)
         if 2 * len(self._fenced) <= len(self._members):
             # Else the one that speaks for the hosts tells these, too.
-            self._tell_groups(picture)
-            self._tell_aggregates(picture, whole=again)
+            self._send_groups(picture)
+            self._send_aggregates(picture, whole=again)
         self._moving = {consumer for consumer, moves in picture.open.items() if moves}
-        before = self._told
-        found = facts.told(picture, cells, self._port.left_out, self._nodes)
-        self._told = lists.fitting(found, self._list_bytes)
+        before = self._pictures
+        found = facts.host_pictures(picture, cells, self._port.left_out, self._nodes)
+        self._pictures = lists.fitting(found, self._list_bytes)
         self._bring_in(before)
         self._passes += 1
-        self._settle()
+        self._resolve_moves()
 
     def _database_now(self) -> float | None:
         """By it is told what became of a guest while its list was read.
@@ -208,7 +206,7 @@ class Source:
         The clocks here and of the database may differ, so the schedulers are asked.
         """
         try:
-            return self._nova.open_moves(AskMoves(seconds=LONGEST_SECONDS, limit=1)).before
+            return self._nova.open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).before
         except exceptions.GanttError as e:
             # What reading finds wrong is better known before a scheduler is there.
             LOG.info('The clock of the database is not known: %s', e)
@@ -220,9 +218,9 @@ class Source:
         self._fenced = {host for host, one in self._members.items() if one.session.is_fenced}
         if self._fenced and (again or self._fenced != before):
             LOG.error(
-                'Nothing is said of %d of %d hosts, %s among them: somebody registered them later '
+                'Not reported: %d of %d hosts, %s among them: somebody registered them later '
                 'than this process. Is it another gantt-nova-source, stop one of both; restart '
-                'this one if it is to speak for them again',
+                'this one if it is to report for them again',
                 len(self._fenced),
                 len(self._members),
                 min(self._fenced),
@@ -239,41 +237,46 @@ class Source:
             return self._cells.known
 
     # -- hosts ---------------------------------------------------------------------
-    def _bring_in(self, before: Told) -> None:
-        told = self._told
-        _tell_news('Nothing is said of host %s: %s', told.silent, before.silent)
-        _tell_news('Host %s: inventories are left out: %s', told.wrong, before.wrong)
-        for host in self._members.keys() - told.hosts.keys():
-            if host in told.silent and host in self._fenced:
+    def _bring_in(self, before: HostPictures) -> None:
+        update = self._pictures
+        _log_changes('Nothing is reported of host %s: %s', update.silent, before.silent)
+        _log_changes('Host %s: inventories are left out: %s', update.wrong, before.wrong)
+        for host in self._members.keys() - update.hosts.keys():
+            if host in update.silent and host in self._fenced:
                 continue  # else it would be registered anew when it is heard of again
-            if host not in told.silent:
-                LOG.warning('Host %s is not known to Nova any more; nothing is said of it', host)
+            if host not in update.silent:
+                LOG.warning(
+                    'Host %s is not known to Nova any more; nothing is reported of it', host
+                )
             self._remove(host)
             self._guests.forget(host)
-        for host, said in told.hosts.items():
-            self._bring(host, said, before.hosts.get(host))
-        known = told.hosts.keys() | told.silent.keys()
+        for host, host_picture in update.hosts.items():
+            self._bring(host, host_picture, before.hosts.get(host))
+        known = update.hosts.keys() | update.silent.keys()
         self._nodes = {host: uuid for host, uuid in self._nodes.items() if host in known}
-        self._nodes |= {host: said.announcement.uuid or '' for host, said in told.hosts.items()}
-        refused = self._port.refused & told.hosts.keys()
-        fenced = self._fenced & told.hosts.keys()
+        self._nodes |= {
+            host: host_picture.announcement.uuid or ''
+            for host, host_picture in update.hosts.items()
+        }
+        refused = self._port.refused & update.hosts.keys()
+        fenced = self._fenced & update.hosts.keys()
         for what, count in {
-            'yes': len(told.hosts.keys() - refused - fenced),
-            'no': len(told.silent),
+            'yes': len(update.hosts.keys() - refused - fenced),
+            'no': len(update.silent),
             'fenced': len(fenced),
             'refused': len(refused),
         }.items():
             self._gauge('gantt_nova_source_hosts', count, said=what)
 
-    def _bring(self, host: str, said: Said, was: Said | None) -> None:
+    def _bring(self, host: str, host_picture: HostPicture, was: HostPicture | None) -> None:
         member = self._members.get(host)
         if member is not None and member.session.is_fenced:
             return
-        if member is not None and was is not None and was.announcement != said.announcement:
+        if member is not None and was is not None and was.announcement != host_picture.announcement:
             self._remove(host)
             member = None
         if member is None:
-            self._add(host, said)
+            self._add(host, host_picture)
         elif host not in self._port.refused or self._passes % NOW_AND_THEN == 0:
             member.hurry(0.0)
 
@@ -281,9 +284,9 @@ class Source:
         self._runner.remove(self._members.pop(host))
         self._port.refused.discard(host)
 
-    def _add(self, host: str, said: Said) -> None:
-        member = Member(
-            Session(said.announcement, self._port),
+    def _add(self, host: str, host_picture: HostPicture) -> None:
+        member = HostAgent(
+            Session(host_picture.announcement, self._port),
             self._port,
             lambda: self._look(host),
             MemberSettings(report_seconds=BY_ITSELF_SECONDS, level=logging.DEBUG),
@@ -292,54 +295,56 @@ class Source:
         self._members[host] = member
         self._runner.add(member)
 
-    def _look(self, host: str) -> tuple[Census, Facts]:
+    def _look(self, host: str) -> tuple[GuestInventory, HostReadings]:
         """Tell the guests, then what the host is: nobody is placed beside unknown guests.
 
         What its report says of guests is nothing: claims follow their lists.
         """
-        said = self._told.hosts.get(host)
-        if said is None:
+        host_picture = self._pictures.hosts.get(host)
+        if host_picture is None:
             raise exceptions.Unavailable(f'nothing is known of host {host} now')
-        due = self._guests.is_due(host, said)
+        due = self._guests.is_due(host, host_picture)
         if due:
-            heard = self._nova.list_guests(lists.listed(host, said))
+            result = self._nova.list_guests(lists.listed(host, host_picture))
             for what in ('confirmed', 'released', 'adopted'):
-                self._count('gantt_nova_source_claims_total', getattr(heard, what), what=what)
-        self._guests.done(host, said, told=due)
+                self._count('gantt_nova_source_claims_total', getattr(result, what), what=what)
+        self._guests.done(host, host_picture, pictures=due)
         known = self._port.left_out
-        inventories = {k: v for k, v in said.facts.inventories.items() if k not in known}
-        return Census(None, None), msgspec.structs.replace(said.facts, inventories=inventories)
+        inventories = {k: v for k, v in host_picture.facts.inventories.items() if k not in known}
+        return GuestInventory(None, None), msgspec.structs.replace(
+            host_picture.facts, inventories=inventories
+        )
 
     # -- aggregates and groups ---------------------------------------------------------
-    def _tell_aggregates(self, picture: Picture, *, whole: bool) -> None:
+    def _send_aggregates(self, picture: Picture, *, whole: bool) -> None:
         before = self._aggregates
         now, odd = groups.aggregates(picture, before)
-        _tell_news('Aggregate %s stays as it is known: %s', odd, self._odd_aggregates)
+        _log_changes('Aggregate %s stays as it is known: %s', odd, self._odd_aggregates)
         self._odd_aggregates = odd
         news = [one for uuid, one in now.items() if whole or before.get(uuid) != one]
         gone = [one for uuid, one in before.items() if uuid not in now]
         # First those that are gone: a new one may have the name of one of them.
         for some in _parts(gone):
-            self._nova.tell_aggregates(AggregatesTold(gone=some))
+            self._nova.tell_aggregates(AggregateUpdate(gone=some))
         for some in _parts(news):
-            self._nova.tell_aggregates(AggregatesTold(aggregates=some))
+            self._nova.tell_aggregates(AggregateUpdate(aggregates=some))
         self._aggregates = now
 
-    def _tell_groups(self, picture: Picture) -> None:
+    def _send_groups(self, picture: Picture) -> None:
         news, odd = groups.groups(picture, self._groups)
-        _tell_news('Server group %s is passed over: %s', odd, self._odd_groups)
+        _log_changes('Server group %s is passed over: %s', odd, self._odd_groups)
         self._odd_groups = odd
         for some in _parts(news):
-            self._nova.tell_groups(GroupsTold(groups=some))
+            self._nova.tell_groups(GroupUpdate(groups=some))
             self._groups |= {one.uuid for one in some}
         self._groups &= {one.id.lower() for one in picture.groups}
 
     # -- moves -------------------------------------------------------------------------
-    def _settle(self) -> None:
+    def _resolve_moves(self) -> None:
         """Of moves that nobody has ended Nova knows where they led, and what became of builds."""
-        asked = self._nova.open_moves(AskMoves(seconds=self._settle_seconds, reserved=True))
+        query = self._nova.open_moves(ListMoves(seconds=self._migration_grace, reserved=True))
         found = []
-        for move in [one for one in asked.moves if self._is_ours(one)][:ASKED_MOST]:
+        for move in [one for one in query.moves if self._is_ours(one)][:REQUESTED_MOST]:
             try:
                 where = self._reader.whereabouts(move.consumer)
             except exceptions.InvalidMessage as e:
@@ -351,7 +356,7 @@ class Source:
             if where.server is not None:
                 if move.source == move.target and where.server.is_coming:
                     continue
-                host = self._told.name_of(where.server)
+                host = self._pictures.name_of(where.server)
                 amounts = facts.amounts_of(where.server)
                 if host in self._fenced or (host is None and where.server.host is not None):
                     continue  # somewhere that nothing is known of
@@ -364,19 +369,19 @@ class Source:
                 host or 'no host',
             )
             found.append(
-                GuestSettled(
-                    consumer=move.consumer, host=host, before=asked.before, resources=amounts
+                GuestLocation(
+                    consumer=move.consumer, host=host, before=query.before, resources=amounts
                 )
             )
         if found:
-            self._nova.settle_guests(GuestsSettled(guests=found))
+            self._nova.settle_guests(GuestLocations(guests=found))
             self._count('gantt_nova_source_settled_total', len(found))
 
-    def _is_ours(self, move: MoveAsked) -> bool:
+    def _is_ours(self, move: PendingMove) -> bool:
         return move.consumer not in self._moving and not {move.source, move.target} & self._fenced
 
 
-def _tell_news(line: str, now: Mapping[str, object], before: Mapping[str, object]) -> None:
+def _log_changes(line: str, now: Mapping[str, object], before: Mapping[str, object]) -> None:
     """A line for each host, or other thing, that something else is said of than before."""
     news = [(host, why) for host, why in now.items() if before.get(host) != why]
     for host, why in news[:SHOWN]:

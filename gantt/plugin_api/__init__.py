@@ -15,12 +15,12 @@ from gantt.core.filters.base import (
     Filter,
     PairwiseFilter,
     PerHostFilter,
-    Unknown,
+    UnknownFacts,
     all_but,
+    grouped_by_problem,
     has_any,
     names_of,
     only,
-    told_apart,
 )
 from gantt.core.filters.host_passes import BaseHostFilter
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
@@ -61,7 +61,7 @@ __all__ = [
     'Policy',
     'Purpose',
     'RequestSpec',
-    'Unknown',
+    'UnknownFacts',
     'Weigher',
     'all_but',
     'format_amount',
@@ -69,5 +69,5 @@ __all__ = [
     'names_of',
     'only',
     'places_of',
-    'told_apart',
+    'grouped_by_problem',
 ]

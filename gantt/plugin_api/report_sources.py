@@ -5,13 +5,13 @@ from gantt.plugin_api.report_sources import Facts, HostAgent, ReportSource
 """
 
 from gantt.client import get_transport
-from gantt.compute.agent.running_guests import Census as RunningGuests
+from gantt.compute.agent.running_guests import GuestInventory as RunningGuests
 from gantt.compute.agent.session import Session
-from gantt.compute.farm.host_agent import Member as HostAgent
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.host_agent import HostAgent as HostAgent
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.farm.runner import Runner
 from gantt.compute.over_rpc import OverRpc
-from gantt.compute.ports import Facts
+from gantt.compute.ports import HostReadings
 from gantt.compute.sources.report_source import ReportSource
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.resource_classes import Inventory
@@ -19,7 +19,7 @@ from gantt.exceptions import Misconfigured, Unavailable
 from gantt.rpc.amqp.transport import wait_for_broker
 
 __all__ = [
-    'Facts',
+    'HostReadings',
     'HostAgent',
     'Inventory',
     'Misconfigured',
@@ -29,7 +29,7 @@ __all__ = [
     'Runner',
     'RunningGuests',
     'Session',
-    'Settings',
+    'HostAgentSettings',
     'Unavailable',
     'get_transport',
     'wait_for_broker',

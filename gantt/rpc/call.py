@@ -9,7 +9,7 @@ from typing import Any
 CALLER_SECONDS = 120.0
 
 
-class Call:
+class RpcCall:
     """A received message on its way to an answer.
 
     :ivar raw: the library's incoming message

@@ -23,12 +23,12 @@ from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
-from gantt.rpc.amqp.timers import Later, in_thread
+from gantt.rpc.amqp.timers import DelayedExecutor, in_thread
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
-from gantt.rpc.call import Call
+from gantt.rpc.call import RpcCall
 from gantt.rpc.nova.notifier import NovaNotifier
-from gantt.rpc.nova.topic import NovaMethods, Terms
+from gantt.rpc.nova.topic import NovaMethods, TopicSettings
 from gantt.rpc.server.pausing import Pausing
 from gantt.rpc.server.server import Interface, Topic
 
@@ -75,14 +75,14 @@ class RpcService:
         self._conf = conf.rpc
         self._count = count
         self._server = server or conf.host
-        self._later = Later(conf.rpc.reply_backlog)
+        self._later = DelayedExecutor(conf.rpc.reply_backlog)
         self._replies = CHANNELS[conf.rpc.reply_channel](
             self._later, conf.rpc.reply_retry_seconds, count
         )
         self._own = transport.own_transport(conf, url)
         transport.service_defaults(conf)
         driver.wake_often()
-        self._letters = DeadLetters(self._own, conf.rpc, self._server, count)
+        self._dead_letters = DeadLetters(self._own, conf.rpc, self._server, count)
         self._nova: Any = transport.nova_transport(conf, url) if conf.rpc.nova_enabled else None
         self._nova_methods: NovaMethods | None = None
         self._notifier: NovaNotifier | None = None
@@ -111,7 +111,7 @@ class RpcService:
             for name, interface in interfaces.items()
         ]
         if self._notifier is not None:
-            terms = Terms(
+            terms = TopicSettings(
                 budget_seconds=self._conf.nova_budget_seconds,
                 lease_seconds=self._conf.nova_lease_seconds,
                 max_attempts=self._conf.nova_max_attempts,
@@ -136,7 +136,7 @@ class RpcService:
             )
         return topics
 
-    def _given_back_to_nova(self, call: Call, seconds: float) -> bool:
+    def _given_back_to_nova(self, call: RpcCall, seconds: float) -> bool:
         """Put a call of Nova's back into the queue where others are to take it.
 
         :param seconds: for which its caller waits
@@ -160,7 +160,7 @@ class RpcService:
             queue=self._conf.worker_queue,
             payload_bytes_max=self._conf.payload_bytes_max,
             count=self._count,
-            letters=self._letters,
+            dead_letter_queue=self._dead_letters,
         )
 
     def start(self, is_stopping: Callable[[], bool] = lambda: False) -> bool:
@@ -208,7 +208,7 @@ class RpcService:
             raise
         except Exception as e:
             no_answer = f'no answer within {_DECLARE_SECONDS:.0f} s'
-            raise topic.undeclared(refusals.said(e) if started.done() else no_answer) from None
+            raise topic.undeclared(refusals.text_of(e) if started.done() else no_answer) from None
 
     @property
     def address(self) -> str:
@@ -269,7 +269,7 @@ class RpcService:
         # py-amqp remarks on each message that crosses the closing of a channel.
         logging.getLogger('amqp').addFilter(_not_closing)
         for carrier in self._carriers:
-            driver.hear_no_more(carrier)
+            driver.stop_receiving(carrier)
         self.stop_taking()
         self._answer_until(end)
         done = [t.finish(max(0.5, end - time.monotonic())) for t in self._running]
@@ -278,7 +278,7 @@ class RpcService:
         unanswered = self._replies.pending
         dropped = self._later.stop()
         self._replies.stop()
-        self._letters.stop()
+        self._dead_letters.stop()
         if self._notifier is not None:
             self._notifier.stop()
         if unanswered or dropped:

@@ -9,7 +9,7 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.2  select_destinations: spec.devices, spec.networks; cells of reports: networks, tunneled;
          guests of reports, and claims: flavor
     1.3  gantt-stats: what a report source tells of Nova's guests, aggregates, groups and moves
-    1.4  gantt-stats: tell_facts, by an agent beside nova-compute
+    1.4  gantt-stats: tell_facts, by an agent next to nova-compute
     1.5  select_destinations: repeat
     1.6  select_destinations: only_project; register_host: speaks_for
     1.7  open_moves: reserved
@@ -30,7 +30,7 @@ from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.core.records import decision
 from gantt.core.records.decision import Answer
-from gantt.rpc.call import Call
+from gantt.rpc.call import RpcCall
 
 MAJOR, MINOR = 1, 10
 VERSION = f'{MAJOR}.{MINOR}'
@@ -70,7 +70,7 @@ def newer_minor(
     return theirs[1] > minor
 
 
-def argument(call: Call) -> Any:
+def argument(call: RpcCall) -> Any:
     """The only argument of a call, as the type that its method's interface has for it.
 
     :raises InvalidMessage: names the field and what was expected

@@ -13,25 +13,30 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import registration
-from gantt.core.claims.reconcile import RegistrationFate
-from gantt.core.messages.report import ClaimWords, Registered, RegisterHost
+from gantt.core.claims.reconcile import RegistrationOutcome
+from gantt.core.messages.report import ClaimUpdate, Registered, RegisterHost
 from gantt.core.messages.request import CancelClaims, ExtendClaims
 from gantt.core.resources.host import HostRow
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
-from gantt.scheduler.ports import ClaimFate, ClaimResult, Recorder, Store
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult, Recorder, Store
+from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 #: Claims that one line of the log names.
 UNREADABLE_NAMED = 10
 
 
-class Claims:
+class ClaimUpdates:
     """The verbs on claims other than making them."""
 
     def __init__(
-        self, store: Store, cache: HostCache, recorder: Recorder, settings: Settings, alarm: Alarm
+        self,
+        store: Store,
+        cache: HostCache,
+        recorder: Recorder,
+        settings: SchedulerSettings,
+        alarm: Alarm,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -49,7 +54,7 @@ class Claims:
     def register_hosts(
         self, messages: Sequence[RegisterHost]
     ) -> list[Registered | exceptions.GanttError]:
-        """The same for hosts that differ; errors in place of those refused."""
+        """Register hosts that differ; errors in place of those refused."""
         before = [self._cache.row_of(one.name) for one in messages]
         found = self._store.register_hosts(messages)
         self._look_at(before, messages, found)
@@ -69,47 +74,47 @@ class Claims:
         self,
         before: Sequence[HostRow | None],
         messages: Sequence[RegisterHost],
-        found: Sequence[RegistrationFate],
+        found: Sequence[RegistrationOutcome],
     ) -> None:
         """Alarms: who is refused for want of proof, and who comes from another journal."""
         held = registration.HELD_REPORTS * self._settings.report_seconds
-        for row, said, fate in zip(before, messages, found, strict=True):
-            if isinstance(fate, exceptions.NotProven):
-                self.alarm.raise_('register_host', fate)
-            if isinstance(fate, exceptions.GanttError) or row is None:
+        for row, host_message, outcome in zip(before, messages, found, strict=True):
+            if isinstance(outcome, exceptions.NotProven):
+                self.alarm.raise_('register_host', outcome)
+            if isinstance(outcome, exceptions.GanttError) or row is None:
                 continue
-            if registration.is_elsewhere(row, said, self._cache.database_now, held):
+            if registration.is_elsewhere(row, host_message, self._cache.database_now, held):
                 self._recorder.count('gantt_registrations_elsewhere_total')
                 LOG.warning(
                     'host %s: it was registered from another journal %.0f s after an agent with '
                     'the last one had reported: are there two agents of that name, or does '
-                    'somebody else speak for it?',
-                    said.name,
+                    'somebody else report for it?',
+                    host_message.name,
                     max(0.0, self._cache.database_now - row.reported_at),
                 )
 
-    def confirm(self, words: ClaimWords) -> list[ClaimFate]:
+    def confirm(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The compute asks before it starts guests: ok, or gone."""
-        return self._told('confirm', self._store.confirm_claims(words))
+        return self._counted('confirm', self._store.confirm_claims(update))
 
-    def refuse(self, words: ClaimWords) -> list[ClaimFate]:
+    def refuse(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The compute's second check said no: the two views of the host differ."""
-        fates = self._told('refuse', self._store.refuse_claims(words))
+        outcomes = self._counted('refuse', self._store.refuse_claims(update))
         # Of what was released or expired before, the two views do not differ.
-        refused = sum(fate.fate == 'ok' for fate in fates)
+        refused = sum(outcome.outcome == 'ok' for outcome in outcomes)
         if refused:
             LOG.warning(
                 'host %s refuses %d claims (%s): its own check says that they do not fit',
-                words.name,
+                update.name,
                 refused,
-                words.reason,
+                update.reason,
             )
             self._recorder.count('gantt_disagreements_total', refused)
-        return fates
+        return outcomes
 
-    def release(self, words: ClaimWords) -> list[ClaimFate]:
+    def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The compute says that guests are gone."""
-        return self._told('release', self._store.release_claims(words))
+        return self._counted('release', self._store.release_claims(update))
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back.  Confirmed claims stay: delete the guest instead."""
@@ -117,7 +122,7 @@ class Claims:
         return {
             'request_id': message.request_id,
             'state': stored.state,
-            'claims': _listed(self._told('cancel', result)),
+            'claims': _listed(self._counted('cancel', result)),
         }
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
@@ -128,11 +133,11 @@ class Claims:
             self._settings.lease_seconds_max,
             self._settings.plan_lease_seconds_max,
         )
-        if not result.fates:
+        if not result.outcomes:
             raise exceptions.NotFound(kind='request with reserved claims', name=message.request_id)
         return {
             'request_id': message.request_id,
-            'claims': _listed(self._told('extend', result)),
+            'claims': _listed(self._counted('extend', result)),
         }
 
     def sweep(self) -> int:
@@ -147,17 +152,17 @@ class Claims:
                 '; '.join(named[:UNREADABLE_NAMED]),
                 '; ...' if len(named) > UNREADABLE_NAMED else '',
             )
-        return len(self._told('expire', result))
+        return len(self._counted('expire', result))
 
-    def _told(self, word: str, result: ClaimResult) -> list[ClaimFate]:
+    def _counted(self, method: str, result: ClaimResult) -> list[ClaimOutcome]:
         self._cache.offer(result.hosts)
-        for fate in result.fates:
-            self._recorder.count('gantt_claim_words_total', word=word, fate=fate.fate)
-        return result.fates
+        for outcome in result.outcomes:
+            self._recorder.count('gantt_claim_words_total', word=method, fate=outcome.outcome)
+        return result.outcomes
 
 
-def _listed(fates: Sequence[ClaimFate]) -> list[dict[str, object]]:
-    return [{'claim_id': f.claim_id, 'fate': f.fate, 'state': f.state} for f in fates]
+def _listed(outcomes: Sequence[ClaimOutcome]) -> list[dict[str, object]]:
+    return [{'claim_id': f.claim_id, 'fate': f.outcome, 'state': f.state} for f in outcomes]
 
 
 def jittered(seconds: float) -> float:

@@ -99,8 +99,8 @@ class HostCache:
         self._is_other = False  # another incarnation, until everything was read again
         self._gone: set[int] | None = None  # hosts removed while all are compared
         self._incarnation: int | None = None
-        self._asked = 0  # readings of the declared classes that ended well
-        self._asking = threading.Lock()
+        self._reads = 0  # readings of the declared classes that ended well
+        self._reading = threading.Lock()
         self.is_loaded = False  # whether the working table was ever filled
         self._offset = 0.0  # database clock minus our monotonic clock
         self._fresh_at = self._read_at = float('-inf')
@@ -167,11 +167,11 @@ class HostCache:
         if self.has_classes(names):
             return self.classes
         # What is under way now may have begun before the class was declared.
-        enough = self._asked + 2
-        with self._asking:
-            if self._asked < enough:
+        enough = self._reads + 2
+        with self._reading:
+            if self._reads < enough:
                 self.classes = self.store.declared_classes()
-                self._asked += 1
+                self._reads += 1
         return self.classes
 
     def offer(self, hosts: Iterable[HostChange]) -> None:
@@ -390,9 +390,12 @@ class HostCache:
             else:
                 self._fold_hosts(news)
         if self.log is not None and not mid_batch and self._is_checkpoint_due(self.log):
-            everything, fresh = table_log.everything_of(self.working), self.working.fresh_picks()
+            everything, fresh = (
+                table_log.everything_of(self.working),
+                self.working.unreported_claims(),
+            )
             self.log.add(table_log.Checkpoint(everything, fresh))
-        self.do(table_log.Clock(self.database_now))
+        self.do(table_log.ClockEntry(self.database_now))
         return self.working
 
     def _next(self, mid_batch: bool) -> Feed | list[HostChange] | Rebuilt | None:
@@ -417,7 +420,7 @@ class HostCache:
 
     @property
     def position(self) -> int:
-        """Of the next event in the log."""
+        """The number of the next event in the log."""
         return self.log.position if self.log is not None else 0
 
     def commit_applied(
@@ -455,9 +458,9 @@ class HostCache:
                 for row in whole:
                     self._known[row.id] = max(row.version, self._known.get(row.id, -1))
         if applied:
-            self.note(table_log.Settled(applied))
+            self.note(table_log.CorrectedUsage(applied))
             for row in applied:
-                self.working.settle(row, claims)
+                self.working.correct_usage(row, claims)
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
         """Generations of groups as a commit or a read left them.
@@ -465,7 +468,7 @@ class HostCache:
         :param whole: of all groups that there are
         """
         if generations or whole:
-            self.do(table_log.Groups(generations, whole))
+            self.do(table_log.GroupsEntry(generations, whole))
 
     def set_rules(self, uuids: Iterable[str], rules: Mapping[str, GroupRule]) -> None:
         """The rules of these groups; one that has none is gone."""
@@ -476,16 +479,16 @@ class HostCache:
                 self.rules.pop(uuid, None)
 
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
-        self.do(table_log.Hosts(hosts))
+        self.do(table_log.HostsEntry(hosts))
         if self._changed is not None:
             self._changed |= {c.provider_id: c.row.name if c.row else None for c in hosts}
 
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
-            self.do(table_log.Aggregates(feed.aggregates))
+            self.do(table_log.AggregatesEntry(feed.aggregates))
             self._warn(feed.aggregates)
         if feed.metrics is not None:
-            self.do(table_log.Metrics(feed.metrics))
+            self.do(table_log.MetricsEntry(feed.metrics))
         if feed.hosts:
             self._fold_hosts(feed.hosts)
         if feed.whole:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gantt import ed25519, exceptions
-from gantt.core.claims.host_facts import IntroducedFacts, TellFacts
+from gantt.core.claims.host_facts import IntroducedFacts, UpdateHostFacts
 from gantt.core.messages import quoting
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
 from gantt.core.nova.source import GuestList
 from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import HostKey, Introduced, Mode, Proof, Rules
@@ -35,9 +35,9 @@ SHOWN_SECONDS = 3600.0
 #: Hosts that one line names.
 NAMED_MOST = 5
 #: The database is asked for the key of a host so often, and of all hosts so many a second.
-ASK_EACH, ASKED_A_SECOND = 1.0, 20
+LOOKUP_EACH, LOOKUPS_A_SECOND = 1.0, 20
 #: Hosts of which it is remembered when they were asked for.
-ASKED_MOST = 10_000
+REQUESTED_MOST = 10_000
 
 
 class Alarm:
@@ -47,7 +47,7 @@ class Alarm:
         self._count = count
         self._monotonic = monotonic
         self._hosts: collections.Counter[str] = collections.Counter()
-        self._said_at = self._last_at = float('-inf')
+        self._logged_at = self._last_at = float('-inf')
         self._last = ''
         self._recent: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
@@ -64,11 +64,11 @@ class Alarm:
                 self._recent.clear()
             self._last_at, self._last = now, method
             for counted in (self._hosts, self._recent):
-                if len(counted) < ASKED_MOST or host in counted:
+                if len(counted) < REQUESTED_MOST or host in counted:
                     counted[host] += 1
-            if now - self._said_at < LOG_EACH:
+            if now - self._logged_at < LOG_EACH:
                 return
-            hosts, self._hosts, self._said_at = self._hosts, collections.Counter(), now
+            hosts, self._hosts, self._logged_at = self._hosts, collections.Counter(), now
         LOG.error(
             '%s; the last one, %s: %s', _counted(hosts), method, quoting.plain(str(error), 500)
         )
@@ -102,8 +102,10 @@ class _Signed(NamedTuple):
     body: Mapping[str, Any]
 
     @classmethod
-    def of(cls, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any]) -> '_Signed':
-        return cls(method, said.name, said.epoch, said.sequence, said.signature, body)
+    def of(
+        cls, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
+    ) -> '_Signed':
+        return cls(method, message.name, message.epoch, message.sequence, message.signature, body)
 
 
 class HostSignatures:
@@ -117,16 +119,16 @@ class HostSignatures:
     def __init__(
         self,
         key: Callable[[str], HostKey | None],
-        ask: Callable[[str], HostKey | None],
+        look_up: Callable[[str], HostKey | None],
         rules: Callable[[], Rules],
         count: Callable[..., None],
         monotonic: Callable[[], float],
     ) -> None:
         self._key = key
-        self._ask = ask
+        self._look_up = look_up
         self._rules = rules
         self._monotonic = monotonic
-        self._asked: collections.OrderedDict[str, float] = collections.OrderedDict()
+        self._looked_up: collections.OrderedDict[str, float] = collections.OrderedDict()
         self._second, self._in_second = 0.0, 0
         self._lock = threading.Lock()
         self.alarm = Alarm(count, monotonic)
@@ -135,13 +137,15 @@ class HostSignatures:
         """Which messages of a host are taken."""
         return self._rules().of(host)
 
-    def is_known(self, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any]) -> bool:
+    def is_known(
+        self, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
+    ) -> bool:
         """Whether a message is taken by what is known here; else :meth:`check` it.  Never waits.
 
         :param said: the message
         :param body: the same as it was sent
         """
-        return self._problem(_Signed.of(method, said, body), self._key(said.name)) is None
+        return self._problem(_Signed.of(method, message, body), self._key(message.name)) is None
 
     def is_free(self, host: str) -> bool:
         """Whether messages of a host are taken unsigned, by what is known here."""
@@ -150,27 +154,29 @@ class HostSignatures:
             mode is Mode.KNOWN and (key is None or not (key.public or key.is_revoked))
         )
 
-    def check(self, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any]) -> None:
+    def check(
+        self, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
+    ) -> None:
         """A message is the host's.  May wait for the database.
 
         :raises NotProven: it is not; the alarm was raised
         """
-        self._check(_Signed.of(method, said, body))
+        self._check(_Signed.of(method, message, body))
 
-    def check_list(self, said: GuestList, body: Mapping[str, Any]) -> None:
-        """A list of guests is of who speaks for the host.  May wait for the database.
+    def check_list(self, message: GuestList, body: Mapping[str, Any]) -> None:
+        """A list of guests is of who reports for the host.  May wait for the database.
 
         :raises NotProven: it is not; the alarm was raised
         """
-        self._check(_Signed('list_guests', said.host, 0, 0, said.signature, body))
+        self._check(_Signed('list_guests', message.host, 0, 0, message.signature, body))
 
     def _check(self, signed: '_Signed') -> None:
         known = self._key(signed.host)
         problem = self._problem(signed, known)
-        if problem is not None and self._may_ask(signed.host):
-            asked = self._ask(signed.host)
-            if asked != known:
-                problem = self._problem(signed, asked)
+        if problem is not None and self._may_look_up(signed.host):
+            stored_key = self._look_up(signed.host)
+            if stored_key != known:
+                problem = self._problem(signed, stored_key)
         if problem is not None:
             raise self._refused(signed.method, problem)
 
@@ -182,31 +188,31 @@ class HostSignatures:
         if not self.is_free(host):
             raise self._refused(method, host_keys.unsigned(host, self._key(host)))
 
-    def introduce(self, said: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
+    def introduce(self, message: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
         """A registration with what it proves.  Never waits.
 
         :raises NotProven: its proof is wrong; the alarm was raised
         """
-        mode = self.mode(said.name)
+        mode = self.mode(message.name)
         if mode is Mode.OFF:
-            return said
-        proven = self._proven('register_host', said.name, said.proof, body)
-        return Introduced(**msgspec.structs.asdict(said), mode=mode, proven=proven)
+            return message
+        proven = self._proven('register_host', message.name, message.proof, body)
+        return Introduced(**msgspec.structs.asdict(message), mode=mode, proven=proven)
 
-    def introduce_beside(self, said: TellFacts, body: Mapping[str, Any]) -> TellFacts:
-        """What an agent beside nova-compute tells, with what it proves.  Never waits.
+    def introduce_agent(self, message: UpdateHostFacts, body: Mapping[str, Any]) -> UpdateHostFacts:
+        """What an agent next to nova-compute tells, with what it proves.  Never waits.
 
         :raises NotProven: its proof is wrong; the alarm was raised
         """
-        mode = self.mode(said.host)
+        mode = self.mode(message.host)
         if mode is Mode.OFF:
-            return said
-        if said.proof is None:
-            self.check_unsigned('tell_facts', said.host)
-        proven = self._proven('tell_facts', said.host, said.proof, body)
-        if proven is not None and proven.number != said.sequence:
-            raise self._refused('tell_facts', _no_proof(said.host))
-        return IntroducedFacts(**msgspec.structs.asdict(said), mode=mode, proven=proven)
+            return message
+        if message.proof is None:
+            self.check_unsigned('tell_facts', message.host)
+        proven = self._proven('tell_facts', message.host, message.proof, body)
+        if proven is not None and proven.number != message.sequence:
+            raise self._refused('tell_facts', _no_proof(message.host))
+        return IntroducedFacts(**msgspec.structs.asdict(message), mode=mode, proven=proven)
 
     def _proven(
         self, method: str, host: str, proof: str | None, body: Mapping[str, Any]
@@ -228,42 +234,45 @@ class HostSignatures:
         self.alarm.raise_(method, problem)
         return problem
 
-    def _problem(self, said: '_Signed', key: HostKey | None) -> exceptions.NotProven | None:
-        mode = self.mode(said.host)
+    def _problem(self, message: '_Signed', key: HostKey | None) -> exceptions.NotProven | None:
+        mode = self.mode(message.host)
         if mode is Mode.OFF:
             return None
         if key is not None and key.is_revoked:
-            return host_keys.was_revoked(said.host)
+            return host_keys.was_revoked(message.host)
         if key is None or not key.public:
-            return host_keys.unsigned(said.host, key) if mode is Mode.REQUIRED else None
-        if said.signature is None:
-            return host_keys.unsigned(said.host, key)
+            return host_keys.unsigned(message.host, key) if mode is Mode.REQUIRED else None
+        if message.signature is None:
+            return host_keys.unsigned(message.host, key)
         try:
             signed = host_keys.signed_bytes(
-                said.method, said.host, said.epoch, said.sequence, said.body
+                message.method, message.host, message.epoch, message.sequence, message.body
             )
         except ValueError:
             signed = None
-        if signed is not None and ed25519.is_signed(key.public, said.signature, signed):
+        if signed is not None and ed25519.is_signed(key.public, message.signature, signed):
             return None
         return exceptions.NotProven(
-            host=said.host,
+            host=message.host,
             problem='the message is not signed with its key',
             fix='Has the host another key, it must register with it',
         )
 
-    def _may_ask(self, host: str) -> bool:
+    def _may_look_up(self, host: str) -> bool:
         now = self._monotonic()
         with self._lock:
             if now - self._second >= 1.0:
                 self._second, self._in_second = now, 0
-            if self._in_second >= ASKED_A_SECOND or now - self._asked.get(host, -1e9) < ASK_EACH:
+            if (
+                self._in_second >= LOOKUPS_A_SECOND
+                or now - self._looked_up.get(host, -1e9) < LOOKUP_EACH
+            ):
                 return False
             self._in_second += 1
-            self._asked[host] = now
-            self._asked.move_to_end(host)
-            while len(self._asked) > ASKED_MOST:
-                self._asked.popitem(last=False)
+            self._looked_up[host] = now
+            self._looked_up.move_to_end(host)
+            while len(self._looked_up) > REQUESTED_MOST:
+                self._looked_up.popitem(last=False)
         return True
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from gantt import exceptions
 from gantt.core.table.host_table import HostTable
-from gantt.scheduler.claims import Claims, jittered
+from gantt.scheduler.claims import ClaimUpdates, jittered
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.contention import Contention
 from gantt.scheduler.ports import Clock, Recorder, Store
-from gantt.scheduler.quotas import REFRESH_SECONDS, Quotas
+from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
 from gantt.scheduler.recorder import StoreRecorder
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 COMPLAIN_SECONDS = 30.0
@@ -53,12 +53,12 @@ class Housekeeping:
         self,
         store: Store,
         cache: HostCache,
-        claims: Claims,
+        claims: ClaimUpdates,
         recorder: Recorder,
         clock: Clock,
-        settings: Settings,
+        settings: SchedulerSettings,
         contention: Contention,
-        quotas: Quotas,
+        quotas: QuotaChecks,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -141,7 +141,7 @@ class Housekeeping:
         self._recorder.gauge('gantt_hosts', len(table) - stale, state='reporting')
         self._recorder.gauge('gantt_hosts', self._unheard(table), state='unheard')
         self._recorder.gauge('gantt_hosts', stale, state='stale')
-        self._say_stale(table, stale)
+        self._log_stale(table, stale)
 
     def _unheard(self, table: HostTable) -> int:
         """How many hosts are silent since most fell silent together; a line when that changes."""
@@ -161,7 +161,7 @@ class Housekeeping:
             )
         return unheard
 
-    def _say_stale(self, table: HostTable, stale: int) -> None:
+    def _log_stale(self, table: HostTable, stale: int) -> None:
         """One line when more hosts are silent than before, and one when none is any more."""
         before, self._stale = self._stale, stale
         if stale > before:
@@ -184,7 +184,7 @@ class Housekeeping:
             self._purge_whole = now + self._settings.purge_seconds
             self._store.purge_table_log(self._settings.replay_seconds)
         gone = self._store.purge(
-            decisions=self._settings.decisions_kept,
+            decisions=self._settings.decisions_stored,
             decision_bytes=self._settings.decision_bytes,
             tombstone_seconds=self._settings.tombstone_seconds,
             request_seconds=self._settings.request_seconds,

@@ -22,7 +22,7 @@ from gantt.core.claims.claim import Claim
 from gantt.core.claims.quota import Bucket, Excess, Limits, Usage
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.scheduler.ports import Clock, Store
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 
@@ -60,13 +60,15 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     limits: list[LimitView]
 
 
-class Quotas:
+class QuotaChecks:
     """See the module docstring.  ``limits_of`` and ``take`` may be called from any thread.
 
     :param count: adds one to a counter by its name
     """
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, count: Count) -> None:
+    def __init__(
+        self, store: Store, settings: SchedulerSettings, clock: Clock, count: Count
+    ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -148,14 +150,14 @@ class Quotas:
         return self.counted(found)
 
     # -- what is over a limit ----------------------------------------------------------
-    def round(self) -> 'Round':
+    def round(self) -> 'QuotaRound':
         """For the requests of one commit.
 
         :raises DatabaseUnavailable: no limits were read yet
         """
         if self._read_at == float('-inf'):
             self.read()
-        return Round(self._store, self._limits)
+        return QuotaRound(self._store, self._limits)
 
     def check(self, request: SelectDestinations, is_own_caller: bool) -> None:
         """Whether one request that claims nothing would be let in.
@@ -163,7 +165,7 @@ class Quotas:
         :raises QuotaExceeded:
         """
         members = range(len(request.consumers))
-        found = Round(self._store, self.current()).would_pass(request, members, is_own_caller)
+        found = QuotaRound(self._store, self.current()).would_pass(request, members, is_own_caller)
         if found is not None:
             raise self.refused(found)
 
@@ -185,13 +187,13 @@ class Quotas:
         return found.error()
 
     def counted(self, found: Excess | None) -> Excess | None:
-        """The same; a refusal is counted by the name of its limit."""
+        """Check the quotas of a request; a refusal is counted by the name of its limit."""
         if found is not None:
             self._count('gantt_quota_refusals_total', limit=found.name)
         return found
 
 
-class Round:
+class QuotaRound:
     """The requests of one commit, held against what their projects have.
 
     What a project has is read once; each request that is let in counts for those after it.
@@ -201,7 +203,7 @@ class Round:
         self._store = store
         self._limits = limits
         self._used: dict[str, Usage] = {}
-        self._let_in: dict[str, list[_Asked]] = {}
+        self._let_in: dict[str, list[_RequestedUsage]] = {}
 
     def would_pass(
         self,
@@ -227,22 +229,22 @@ class Round:
             limits.pop(name, None)
         if project is None or not limits or request.spec.purpose is Purpose.REBUILD:
             return None
-        asked = _Asked(request, members)
+        checked = _RequestedUsage(request, members)
         before = self._let_in.get(project, [])
-        found = quota.excess(limits, _sum(self._usage(project), before), asked.demand(()))
+        found = quota.excess(limits, _sum(self._usage(project), before), checked.demand(()))
         if found is None:
             return None
         # Some may be consumers that have a place already, and ask for less than it looked like.
         # Read after the usage: what one gives up in between counts against it, not for it.
-        named = {consumer for one in (*before, asked) for consumer in one.consumers}
+        named = {consumer for one in (*before, checked) for consumer in one.consumers}
         held = self._store.live_claims_of(named)
-        return quota.excess(limits, _sum(self._usage(project), before, held), asked.demand(held))
+        return quota.excess(limits, _sum(self._usage(project), before, held), checked.demand(held))
 
     def let_in(self, request: SelectDestinations, members: Sequence[int]) -> None:
         """Count a request for those after it."""
         project = request.spec.project_id
         if project in self._used:
-            self._let_in.setdefault(project, []).append(_Asked(request, members))
+            self._let_in.setdefault(project, []).append(_RequestedUsage(request, members))
 
     def _usage(self, project: str) -> Usage:
         if project not in self._used:
@@ -252,7 +254,7 @@ class Round:
         return self._used[project]
 
 
-class _Asked:
+class _RequestedUsage:
     """What a request asks for."""
 
     __slots__ = ('consumers', 'resources')
@@ -266,7 +268,7 @@ class _Asked:
         return quota.demand(self.resources, self.consumers, held)
 
 
-def _sum(used: Usage, let_in: Sequence[_Asked], held: Sequence[Claim] = ()) -> Usage:
+def _sum(used: Usage, let_in: Sequence[_RequestedUsage], held: Sequence[Claim] = ()) -> Usage:
     for one in let_in:
         used = used.plus(one.demand(held))
     return used

@@ -79,7 +79,7 @@ class StoreRecorder:
                 self._store.save_decisions(batch)
             except exceptions.Unavailable as e:
                 self.count('gantt_decisions_dropped_total', len(batch))
-                LOG.warning('%d decisions were not kept: %s', len(batch), e)
+                LOG.warning('%d decisions could not be stored: %s', len(batch), e)
                 break
             written += len(batch)
         return written

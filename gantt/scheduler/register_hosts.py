@@ -15,9 +15,9 @@ from concurrent.futures import Future
 
 from gantt import exceptions
 from gantt.core.messages.report import Registered, RegisterHost
-from gantt.scheduler.claims import Claims
+from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.ports import Recorder
-from gantt.scheduler.work_queue import Lane
+from gantt.scheduler.work_queue import WorkQueue
 
 LOG = logging.getLogger(__name__)
 #: Registrations in one transaction, and how many may wait.
@@ -30,9 +30,11 @@ Item = tuple[RegisterHost, 'Future[Registered]']
 class Registrations:
     """The registering thread and its queue."""
 
-    def __init__(self, claims: Claims, recorder: Recorder) -> None:
+    def __init__(self, claims: ClaimUpdates, recorder: Recorder) -> None:
         self._claims = claims
-        self.lane: Lane[Item] = Lane('registrations', self.step, WAITING_MAX, recorder)
+        self.work_queue: WorkQueue[Item] = WorkQueue(
+            'registrations', self.step, WAITING_MAX, recorder
+        )
 
     def submit(self, message: RegisterHost) -> 'Future[Registered]':
         """Queue a registration; never blocks.
@@ -40,9 +42,9 @@ class Registrations:
         :raises Busy: the queue is full
         """
         future: Future[Registered] = Future()
-        if not self.lane.put((message, future)):
+        if not self.work_queue.put((message, future)):
             raise exceptions.Busy(
-                reason=f'{self.lane.limit} hosts wait to be registered', retry_after_ms=5000
+                reason=f'{self.work_queue.limit} hosts wait to be registered', retry_after_ms=5000
             )
         return future
 
@@ -64,15 +66,15 @@ class Registrations:
         """What waits, each host once: of two words of one host the second sees the first done."""
         batch: dict[str, Item] = {}
         with contextlib.suppress(queue.Empty):
-            item = self.lane.next(idle_seconds)
+            item = self.work_queue.next(idle_seconds)
             while True:
                 if item[0].name in batch:
-                    self.lane.put_back(item)
+                    self.work_queue.put_back(item)
                     break
                 batch[item[0].name] = item
                 if len(batch) == BATCH_MAX:
                     break
-                item = self.lane.next()
+                item = self.work_queue.next()
         return list(batch.values())
 
     def _one_by_one(self, batch: list[Item]) -> None:

@@ -24,21 +24,21 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import request_state
-from gantt.core.claims.commit import DecisionRecord, Fate, RequestFate
+from gantt.core.claims.commit import CommitStatus, DecisionRecord, RequestOutcome
 from gantt.core.claims.quota import Excess
-from gantt.core.claims.request_state import Effect, Event, State
+from gantt.core.claims.request_state import Effect, RequestEvent, RequestState
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.admission import Admission, Call, out_of_time, refusal
+from gantt.scheduler.placing.admission import Admission, PendingRequest, out_of_time, refusal
 from gantt.scheduler.placing.answers import Answers, OnAnswer
 from gantt.scheduler.placing.contention import Contention, LockedHosts
 from gantt.scheduler.placing.ordering import EVERY, Ordering
 from gantt.scheduler.placing.planning import Plan, Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
-from gantt.scheduler.quotas import Quotas, Round
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.quotas import QuotaChecks, QuotaRound
+from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
@@ -68,8 +68,8 @@ class Placing:
         pipeline: Pipeline,
         recorder: Recorder,
         clock: Clock,
-        settings: Settings,
-        quotas: Quotas,
+        settings: SchedulerSettings,
+        quotas: QuotaChecks,
         on_answer: OnAnswer | None = None,
     ) -> None:
         self.admission = Admission(
@@ -89,12 +89,12 @@ class Placing:
         self._settings = settings
         self._owner = settings.worker
         self._quotas = quotas
-        self._round: Round | None = None  # of the next commit
+        self._round: QuotaRound | None = None  # of the next commit
         self._thread: threading.Thread | None = None
-        self._batch: list[Call] = []
-        self._coming: Iterator[Call] = iter(())  # of the batch, those not begun
+        self._batch: list[PendingRequest] = []
+        self._coming: Iterator[PendingRequest] = iter(())  # of the batch, those not begun
         # Planned in vain between the members of another: the next batch has them.
-        self._in_vain: list[Call] = []
+        self._in_vain: list[PendingRequest] = []
         self._answers = Answers(store, self.admission, recorder, clock, on_answer)
 
     @property
@@ -176,7 +176,7 @@ class Placing:
         self._answers.send()
         return len(calls)
 
-    def _place(self, calls: Iterable[Call]) -> None:
+    def _place(self, calls: Iterable[PendingRequest]) -> None:
         """Plan calls one after another and commit them together."""
         plans: list[Plan] = []
         for call in self._in_time(calls):
@@ -197,7 +197,7 @@ class Placing:
         if is_other and self._settings.order_by_cost:
             self._pipeline = self._ordering.begin(pipeline)
 
-    def _apart(self, calls: list[Call]) -> list[Call]:
+    def _apart(self, calls: list[PendingRequest]) -> list[PendingRequest]:
         """One of those that a batch failed with, by itself; else all."""
         suspect = next((call for call in calls if call.attempt.alone), None)
         if suspect is None:
@@ -207,36 +207,38 @@ class Placing:
                 self.admission.put_back(call)
         return [suspect]
 
-    def _wait_for_hosts(self, calls: list[Call]) -> None:
+    def _wait_for_hosts(self, calls: list[PendingRequest]) -> None:
         """Nothing was read from this database yet: wait within the budgets."""
         for call in calls:
             if call.deadline <= self._clock.monotonic():
                 reason = 'the database has not answered yet'
-                self._happens(call, Event.UNCERTAIN, refusal(call.request, Outcome.UNKNOWN, reason))
+                self._happens(
+                    call, RequestEvent.UNCERTAIN, refusal(call.request, Outcome.UNKNOWN, reason)
+                )
             else:
-                self._happens(call, Event.SUSPECT)
+                self._happens(call, RequestEvent.SUSPECT)
 
-    def _in_time(self, calls: Iterable[Call]) -> Iterable[Call]:
+    def _in_time(self, calls: Iterable[PendingRequest]) -> Iterable[PendingRequest]:
         now = self._clock.monotonic()
         room = most = self._settings.claims_per_commit
         left = BATCH_BYTES_MAX
         for call in calls:
             size = min(len(call.attempt.todo), most)
             if call.deadline <= now:
-                self._end(call, Event.OUT_OF_TIME, *out_of_time(call))
+                self._end(call, RequestEvent.OUT_OF_TIME, *out_of_time(call))
             elif size > room < most or call.bytes > left < BATCH_BYTES_MAX:
                 self.admission.put_back(call)
             else:
                 room, left = room - size, left - call.bytes
                 yield call
 
-    def _plan(self, call: Call) -> Plan | None:
+    def _plan(self, call: PendingRequest) -> Plan | None:
         """Place a call on the working table; None where that ends it already."""
         lost = len(call.attempt.conflicts)
         if lost >= self._settings.attempts_per_request:
             reason = f'gave up after {lost} attempts'
             if not (call.repeats and self._known_before(call, Outcome.CONFLICT, reason)):
-                self._end(call, Event.OUT_OF_TRIES, Outcome.CONFLICT, reason)
+                self._end(call, RequestEvent.OUT_OF_TRIES, Outcome.CONFLICT, reason)
             return None
         try:
             plan = self._planned(call)
@@ -247,22 +249,22 @@ class Placing:
             if not self._is_put_off(call) and not (
                 _is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)
             ):
-                self._end(call, Event.REFUSED, Outcome.REFUSED, e.message)
+                self._end(call, RequestEvent.REFUSED, Outcome.REFUSED, e.message)
             return None
         except exceptions.GanttError as e:
-            self._end(call, Event.FAILED, Outcome.FAILED, e.message)
+            self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return None
         outcome, reason = plan.decision.outcome, plan.decision.reason
         if outcome is Outcome.EXPIRED:
-            self._end(call, Event.OUT_OF_TIME, outcome, reason)
+            self._end(call, RequestEvent.OUT_OF_TIME, outcome, reason)
             return None
         if not plan.is_placed:
             if not (self._is_put_off(call) or self._known_before(call, outcome, reason)):
-                self._end(call, Event.NO_ROOM, outcome, reason, plan)
+                self._end(call, RequestEvent.NO_ROOM, outcome, reason, plan)
             return None
         return None if self._needs_no_commit(plan) else plan
 
-    def _is_over_quota(self, call: Call, plan: Plan | None = None) -> bool:
+    def _is_over_quota(self, call: PendingRequest, plan: Plan | None = None) -> bool:
         """Whether a call ends because its project has as much as it may have.
 
         :param plan: it is to be committed: counts for those after it where it is let in
@@ -273,7 +275,7 @@ class Placing:
                 self._round = self._quotas.round()
             found = self._round.would_pass(call.request, todo)
         except exceptions.Unavailable as e:
-            self._end(call, Event.FAILED, Outcome.FAILED, e.message)
+            self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
         if found is None:
             if plan is not None:
@@ -282,17 +284,17 @@ class Placing:
         # A copy of it may have been placed before, and be what the quota is used up by.
         if not self._known_before(call, Outcome.REFUSED, found.line, found):
             self._quotas.counted(found)
-            self._end(call, Event.OVER_QUOTA, Outcome.REFUSED, found.line, excess=found)
+            self._end(call, RequestEvent.OVER_QUOTA, Outcome.REFUSED, found.line, excess=found)
         return True
 
-    def _is_put_off(self, call: Call) -> bool:
+    def _is_put_off(self, call: PendingRequest) -> bool:
         """Whether a call waits: its plan was made on what the database is not any more."""
         if self._cache.is_suspect:
-            self._happens(call, Event.SUSPECT)
+            self._happens(call, RequestEvent.SUSPECT)
             return True
         return False
 
-    def _planned(self, call: Call) -> Plan:
+    def _planned(self, call: PendingRequest) -> Plan:
         """The plan of a call; one that says no is made on the newest news.
 
         Hosts that are locked are chosen where there are no others.
@@ -317,7 +319,10 @@ class Placing:
         return self._lay(call, serve)
 
     def _lay(
-        self, call: Call, serve: Callable[[Call], bool] | None, without: Sequence[str] = ()
+        self,
+        call: PendingRequest,
+        serve: Callable[[PendingRequest], bool] | None,
+        without: Sequence[str] = (),
     ) -> Plan:
         """Lay a plan of a call over the table; now and then the order of filters follows.
 
@@ -357,13 +362,13 @@ class Placing:
             self._serve_others(plan.call)
 
     @staticmethod
-    def _may_serve(call: Call) -> bool:
+    def _may_serve(call: PendingRequest) -> bool:
         # What an earlier attempt has claimed is aside meanwhile: nobody else is to have that room.
         # One that is planned by itself is not to fail for what others ask.
         attempt = call.attempt
-        return not (attempt.state is State.TAKING_OVER or attempt.alone)
+        return not (attempt.state is RequestState.TAKING_OVER or attempt.alone)
 
-    def _serve_others(self, call: Call) -> bool:
+    def _serve_others(self, call: PendingRequest) -> bool:
         """Place who waits behind a call whose members are planned together; whether any did.
 
         Only those are served who can be placed on the table as it is: nothing is folded into
@@ -388,7 +393,7 @@ class Placing:
             raise ServedFailed(e.message) from e
         return bool(plans)
 
-    def _placed_now(self, call: Call) -> Plan | None:
+    def _placed_now(self, call: PendingRequest) -> Plan | None:
         """The plan of a call that is placed by it; whatever else there is to say is said later.
 
         Room only becomes less until then: who is in vain here once is not planned here again.
@@ -407,17 +412,17 @@ class Placing:
         """Whether a plan claims nothing, or waits as it needs a host that is to be left out."""
         if plan.claims_nothing:
             if not self._is_put_off(plan.call):
-                self._happens(plan.call, Event.DECIDED, plan.answer(), plan.record())
+                self._happens(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
             return True
         name = self._locked.among(plan.providers()) if self._locked.found else ''
         if name:
             self._planner.undo(plan)
             reason = f'host {name} is locked by another process'
-            self._happens(plan.call, Event.LOCKED, reason=reason)
+            self._happens(plan.call, RequestEvent.LOCKED, reason=reason)
         return bool(name)
 
     def _known_before(
-        self, call: Call, outcome: Outcome, reason: str, excess: Excess | None = None
+        self, call: PendingRequest, outcome: Outcome, reason: str, excess: Excess | None = None
     ) -> bool:
         """Whether a call that is to be refused was seen to before, and so is seen to now."""
         known = self._answers.known(call, outcome, reason, excess)
@@ -425,9 +430,9 @@ class Placing:
             if known.wait_seconds <= 0:
                 # Its worker is gone; what it had claimed may be the room we need.
                 self._release(call.request.request_id, known.owner, known.attempt)
-            self._happens(call, Event.OPEN)
+            self._happens(call, RequestEvent.OPEN)
         elif known is not None:
-            self._happens(call, Event.REPEAT, known)
+            self._happens(call, RequestEvent.REPEAT, known)
         return known is not None
 
     def _commit(self, plans: list[Plan]) -> None:
@@ -447,7 +452,7 @@ class Placing:
             for plan in plans:
                 self._planner.undo(plan)
                 refused = refusal(plan.call.request, Outcome.FAILED, e.message)
-                self._happens(plan.call, Event.UNCERTAIN, refused)
+                self._happens(plan.call, RequestEvent.UNCERTAIN, refused)
             return
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
@@ -456,52 +461,52 @@ class Placing:
         self._planner.apply_commit(plans, result)
         if self._planner.note_races(plans, result):
             self._recorder.gauge('gantt_spread', self.contention.spread)
-        for plan, fate in zip(plans, result.fates, strict=True):
-            self._decide(plan, fate)
+        for plan, status in zip(plans, result.outcomes, strict=True):
+            self._decide(plan, status)
 
     def _within_quotas(self, plans: list[Plan]) -> list[Plan]:
         """The plans that may be committed; what is used is read anew for the commit after."""
-        kept = []
+        placed = []
         for plan in plans:
             if self._is_over_quota(plan.call, plan):
                 self._planner.undo(plan)
             else:
-                kept.append(plan)
+                placed.append(plan)
         self._round = None
-        return kept
+        return placed
 
-    def _decide(self, plan: Plan, fate: RequestFate) -> None:
+    def _decide(self, plan: Plan, status: RequestOutcome) -> None:
         """Feed the fate of a commit to the request, with the answer that it may end with."""
         call, request = plan.call, plan.call.request
         answer: Answer | None = None
         made: dict[int, Any] = {}
         lost: list[str] = []
-        match fate.fate:
-            case Fate.PLACED:
+        match status.outcome:
+            case CommitStatus.PLACED:
                 self._recorder.count('gantt_claims_made_total', len(plan.members))
                 answer = plan.final_answer
-            case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
-                made, lost = plan.outcome(fate)
+            case CommitStatus.PARTIAL | CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
+                made, lost = plan.outcome(status)
                 if lost:
                     self._recorder.count('gantt_conflicts_total', len(lost))
-            case Fate.LOCKED:
+            case CommitStatus.LOCKED:
                 self._recorder.count('gantt_locked_total')
-            case Fate.REPEAT:
-                answer = self._answers.placed(fate.answer)
-            case Fate.BARRED:
-                answer = refusal(request, Outcome.REFUSED, fate.reason)
-            case Fate.CANCELLED:
+            case CommitStatus.REPEAT:
+                answer = self._answers.placed(status.answer)
+            case CommitStatus.BARRED:
+                answer = refusal(request, Outcome.REFUSED, status.reason)
+            case CommitStatus.CANCELLED:
                 answer = self._answers.cancelled(request)
-            case Fate.REUSED:
+            case CommitStatus.REUSED:
                 answer = refusal(request, Outcome.REUSED, 'used with another body')
-        event, number, reason = Event(fate.fate.value), fate.attempt, fate.reason
+        event, number, reason = RequestEvent(status.outcome.value), status.attempt, status.reason
         self._happens(call, event, answer, made=made, lost=lost, number=number, reason=reason)
 
     # -- what happens to a request -----------------------------------------------------
     def _happens(
         self,
-        call: Call,
-        event: Event,
+        call: PendingRequest,
+        event: RequestEvent,
         answer: Answer | None = None,
         record: DecisionRecord | None = None,
         made: Mapping[int, Any] | None = None,
@@ -519,7 +524,7 @@ class Placing:
             before, event, made=made, lost=lost, number=number, reason=reason
         )
         # Answered it is only with the answer on its way: an error before leaves it to be answered.
-        if after.state is not State.ANSWERED:
+        if after.state is not RequestState.ANSWERED:
             call.attempt = after
         for effect in effects:
             match effect:
@@ -541,8 +546,8 @@ class Placing:
 
     def _end(
         self,
-        call: Call,
-        event: Event,
+        call: PendingRequest,
+        event: RequestEvent,
         outcome: Outcome,
         reason: str,
         plan: Plan | None = None,
@@ -582,10 +587,10 @@ class Placing:
         culprit = [c for c in calls if c.attempt.alone or len(calls) == 1]
         for call in calls:
             if call not in culprit:
-                self._happens(call, Event.BATCH_FAILED)
+                self._happens(call, RequestEvent.BATCH_FAILED)
         for call in culprit:
             failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
-            self._happens(call, Event.UNCERTAIN, failed)
+            self._happens(call, RequestEvent.UNCERTAIN, failed)
         self._answers.send()
 
 

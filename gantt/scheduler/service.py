@@ -11,27 +11,27 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.core.messages import request as requests
-from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
-from gantt.core.nova.events import Cast
+from gantt.core.nova.events import NovaCast
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.host import HostRow
-from gantt.scheduler.claims import Claims
+from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.housekeeping import Housekeeping
-from gantt.scheduler.nova.events import NovaWords
+from gantt.scheduler.nova.events import NovaEvents
 from gantt.scheduler.nova.moves import NovaMoves, Then
 from gantt.scheduler.nova.source import NovaSource
 from gantt.scheduler.placing import answers
 from gantt.scheduler.placing.admission import AtOnce, refusal
-from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
-from gantt.scheduler.quotas import Quotas
+from gantt.scheduler.ports import ClaimOutcome, Clock, Recorder, Replies, ReportOutcome, Store
+from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.select_destinations import Placing
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake
 
@@ -47,11 +47,11 @@ class Scheduler:
         store: Store,
         pipeline: Pipeline,
         recorder: Recorder,
-        settings: Settings | None = None,
+        settings: SchedulerSettings | None = None,
         clock: Clock | None = None,
         on_answer: answers.OnAnswer | None = None,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or SchedulerSettings()
         self.clock: Clock = clock or SystemClock()
         self.store = store
         self.recorder = recorder
@@ -66,7 +66,7 @@ class Scheduler:
             self.settings.default_zone,
             recorder.count,
         )
-        self.quotas = Quotas(store, self.settings, self.clock, recorder.count)
+        self.quotas = QuotaChecks(store, self.settings, self.clock, recorder.count)
         self.placing = Placing(
             store,
             self.cache,
@@ -85,10 +85,16 @@ class Scheduler:
             recorder.count,
             self.clock.monotonic,
         )
-        self.claims = Claims(store, self.cache, recorder, self.settings, self.signatures.alarm)
+        self.claims = ClaimUpdates(
+            store, self.cache, recorder, self.settings, self.signatures.alarm
+        )
         self.registrations = Registrations(self.claims, recorder)
-        self.nova = NovaWords(store, self.cache, recorder, self.clock, self.settings)
-        self._lanes = (self.registrations.lane, self.intake.lane, self.nova.lane)
+        self.nova = NovaEvents(store, self.cache, recorder, self.clock, self.settings)
+        self._work_queues = (
+            self.registrations.work_queue,
+            self.intake.work_queue,
+            self.nova.work_queue,
+        )
         self.nova_moves = NovaMoves(store, self.cache, self.nova)
         self.nova_source = NovaSource(
             store, self.cache, self.nova, recorder, self.settings, self.signatures.alarm
@@ -112,13 +118,13 @@ class Scheduler:
         """
         self.cache.fetch()
         self.placing.start()
-        self.intake.lane.start()
-        self.registrations.lane.start()
-        self.nova.lane.start()
+        self.intake.work_queue.start()
+        self.registrations.work_queue.start()
+        self.nova.work_queue.start()
         self.nova_moves.start()
         self.housekeeping.start()
 
-    def reconfigure(self, settings: Settings, pipeline: Pipeline) -> list[str]:
+    def reconfigure(self, settings: SchedulerSettings, pipeline: Pipeline) -> list[str]:
         """Go on with other settings, filters and weighers from the next batch on.
 
         :returns: names of the settings that changed
@@ -139,7 +145,7 @@ class Scheduler:
         """
         end = self.clock.monotonic() + seconds
         done = True
-        for part in (self.nova_moves, self.placing, *self._lanes):
+        for part in (self.nova_moves, self.placing, *self._work_queues):
             done &= part.stop(max(MOMENT_SECONDS, end - self.clock.monotonic()))
         self.housekeeping.stop(5.0)
         return done
@@ -206,7 +212,7 @@ class Scheduler:
         return self.claims.extend(message)
 
     # -- flow 2 and the words about claims -----------------------------------------
-    def report(self, report: HostReport, wait_seconds: float | None = None) -> ReportFate | None:
+    def report(self, report: HostReport, wait_seconds: float | None = None) -> ReportOutcome | None:
         """Queue a report; with ``wait_seconds``, wait for its fate.
 
         :raises InvalidMessage, UnknownResourceClass, Busy:
@@ -216,61 +222,61 @@ class Scheduler:
             self.intake.submit(report)
             return None
         try:
-            return self.fate_of(report, self.report_soon(report).result(wait_seconds))
+            return self.report_outcome(report, self.report_soon(report).result(wait_seconds))
         except TimeoutError:
             raise exceptions.Busy(reason='the report is queued', retry_after_ms=1000) from None
 
-    def report_soon(self, report: HostReport) -> 'Future[ReportFate]':
-        """Queue a report whose fate somebody waits for; it may be an error, see ``fate_of``.
+    def report_soon(self, report: HostReport) -> 'Future[ReportOutcome]':
+        """Queue a report whose fate somebody waits for; it may be an error, see ``report_outcome``.
 
         :raises InvalidMessage, UnknownResourceClass, Busy:
         """
-        future = self.intake.submit(report, tell=True)
+        future = self.intake.submit(report, notify=True)
         assert future is not None
         return future
 
     @staticmethod
-    def fate_of(report: HostReport, fate: ReportFate) -> ReportFate:
+    def report_outcome(report: HostReport, outcome: ReportOutcome) -> ReportOutcome:
         """The fate of a report, for whoever waits for it.
 
         :raises StaleEpoch, NotFound: the host must register first
         """
-        if fate.fate == 'gone':
+        if outcome.outcome == 'gone':
             raise exceptions.StaleEpoch(
-                host=fate.name, epoch=report.epoch, current=fate.current_epoch
+                host=outcome.name, epoch=report.epoch, current=outcome.current_epoch
             )
-        if fate.fate == 'ahead':
+        if outcome.outcome == 'ahead':
             raise exceptions.StaleEpoch(
-                f'host {fate.name!r}: sequence {report.sequence} is too far beyond the last one '
-                f'that was heard ({fate.current_sequence}); the host must register again',
-                host=fate.name,
+                f'host {outcome.name!r}: sequence {report.sequence} is too far beyond the last one '
+                f'that was heard ({outcome.current_sequence}); the host must register again',
+                host=outcome.name,
                 epoch=report.epoch,
-                current=fate.current_epoch,
+                current=outcome.current_epoch,
             )
-        if fate.fate == 'unknown_host':
-            raise exceptions.NotFound(kind='host', name=fate.name)
-        return fate
+        if outcome.outcome == 'unknown_host':
+            raise exceptions.NotFound(kind='host', name=outcome.name)
+        return outcome
 
     def register_host(self, message: RegisterHost) -> Registered:
         return self.claims.register_host(message)
 
     def register_soon(self, message: RegisterHost) -> 'Future[Registered]':
-        """The same in a future, together with others that come at that time.
+        """Register a host, in a future: together with others that come at that time.
 
         :raises Busy: too many wait
         """
         return self.registrations.submit(message)
 
-    def confirm(self, words: ClaimWords) -> list[ClaimFate]:
-        return self.claims.confirm(words)
+    def confirm(self, update: ClaimUpdate) -> list[ClaimOutcome]:
+        return self.claims.confirm(update)
 
-    def refuse(self, words: ClaimWords) -> list[ClaimFate]:
-        return self.claims.refuse(words)
+    def refuse(self, update: ClaimUpdate) -> list[ClaimOutcome]:
+        return self.claims.refuse(update)
 
-    def release(self, words: ClaimWords) -> list[ClaimFate]:
-        return self.claims.release(words)
+    def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
+        return self.claims.release(update)
 
-    def nova_event(self, cast: Cast) -> None:
+    def nova_event(self, cast: NovaCast) -> None:
         """A broadcast of an unmodified Nova; queued, never blocks.
 
         :raises Busy: the queue is full; what it says is lost
@@ -326,10 +332,12 @@ class Scheduler:
             'database_silent_seconds': round(self.store.silent_for(), 3),
             'requests_waiting': self.placing.admission.depth,
             'requests_overdue_seconds': round(self.placing.admission.overdue_seconds, 3),
-            'registrations_waiting': self.registrations.lane.depth,
-            'reports_waiting': self.intake.lane.depth,
+            'registrations_waiting': self.registrations.work_queue.depth,
+            'reports_waiting': self.intake.work_queue.depth,
             'loaded': self.cache.is_loaded,
-            'failing': [lane.name for lane in self._lanes if lane.is_failing],
+            'failing': [
+                work_queue.name for work_queue in self._work_queues if work_queue.is_failing
+            ],
         }
 
 

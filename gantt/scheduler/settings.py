@@ -11,7 +11,7 @@ import msgspec
 from gantt.core.resources.host_keys import Rules
 
 #: What a running scheduler keeps: its identity, and sizes of what it has built.
-KEPT = (
+RECORDED = (
     'worker',
     'default_zone',
     'report_queue_limit',
@@ -21,7 +21,7 @@ KEPT = (
 )
 
 
-class Settings(msgspec.Struct, kw_only=True):
+class SchedulerSettings(msgspec.Struct, kw_only=True):
     """Bounds and periods; seconds unless the name says otherwise."""
 
     worker: str = 'gantt-scheduler'
@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, kw_only=True):
     # whose words are taken
     signatures: Rules = Rules()
     # decisions
-    decisions_kept: int = 100_000
+    decisions_stored: int = 100_000
     decision_bytes: int = 1 << 30
     decision_queue_limit: int = 2000
     tombstone_seconds: float = 86_400.0
@@ -69,12 +69,12 @@ class Settings(msgspec.Struct, kw_only=True):
     # quotas: name -> limit, of projects that have none of their own
     quotas: dict[str, int] = {}
 
-    def follow(self, newer: 'Settings') -> list[str]:
+    def follow(self, newer: 'SchedulerSettings') -> list[str]:
         """Take over what may change while running; the names of what did."""
         changed = [
             name
             for name in self.__struct_fields__
-            if name not in KEPT and getattr(newer, name) != getattr(self, name)
+            if name not in RECORDED and getattr(newer, name) != getattr(self, name)
         ]
         for name in changed:
             setattr(self, name, getattr(newer, name))

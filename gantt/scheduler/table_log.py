@@ -23,7 +23,7 @@ EVENTS_MAX = 200_000
 CHUNK_BYTES = 1 << 20
 
 
-class Hosts(msgspec.Struct, frozen=True, tag='hosts'):
+class HostsEntry(msgspec.Struct, frozen=True, tag='hosts'):
     """Hosts as the feed or a writer of this process brought them."""
 
     changes: list[HostChange]
@@ -33,14 +33,14 @@ class Hosts(msgspec.Struct, frozen=True, tag='hosts'):
             table.apply(change)
 
 
-class Settled(msgspec.Struct, frozen=True, tag='settled'):
+class CorrectedUsage(msgspec.Struct, frozen=True, tag='settled'):
     """Usage as a commit left it."""
 
     rows: list[HostRow]
 
     def apply(self, table: HostTable) -> None:
         for row in self.rows:
-            table.settle(row)
+            table.correct_usage(row)
 
 
 class Picks(msgspec.Struct, frozen=True, tag='picks'):
@@ -57,7 +57,7 @@ class Picks(msgspec.Struct, frozen=True, tag='picks'):
                 table.give(placed.provider_id, amounts, placed.claim_id)
 
 
-class Aggregates(msgspec.Struct, frozen=True, tag='aggregates'):
+class AggregatesEntry(msgspec.Struct, frozen=True, tag='aggregates'):
     """All aggregates."""
 
     aggregates: list[Aggregate]
@@ -66,7 +66,7 @@ class Aggregates(msgspec.Struct, frozen=True, tag='aggregates'):
         table.set_aggregates(self.aggregates)
 
 
-class Metrics(msgspec.Struct, frozen=True, tag='metrics'):
+class MetricsEntry(msgspec.Struct, frozen=True, tag='metrics'):
     """All declarations of metrics."""
 
     metrics: list[DeclaredMetric]
@@ -75,7 +75,7 @@ class Metrics(msgspec.Struct, frozen=True, tag='metrics'):
         table.set_metrics(self.metrics)
 
 
-class Groups(msgspec.Struct, frozen=True, tag='groups'):
+class GroupsEntry(msgspec.Struct, frozen=True, tag='groups'):
     """Generations of groups; ``whole``: of all that there are."""
 
     generations: dict[str, int]
@@ -85,7 +85,7 @@ class Groups(msgspec.Struct, frozen=True, tag='groups'):
         table.set_groups(self.generations, self.whole)
 
 
-class Clock(msgspec.Struct, frozen=True, tag='clock'):
+class ClockEntry(msgspec.Struct, frozen=True, tag='clock'):
     """The table's clock, set before each batch."""
 
     now: float
@@ -97,7 +97,7 @@ class Clock(msgspec.Struct, frozen=True, tag='clock'):
 class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
     """The table was built anew from this.
 
-    :ivar fresh: picks that no report could contain yet, see ``HostTable.fresh_picks``
+    :ivar fresh: picks that no report could contain yet, see ``HostTable.unreported_claims``
     """
 
     everything: Everything
@@ -111,7 +111,9 @@ class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
         return table
 
 
-Change = Hosts | Settled | Picks | Aggregates | Metrics | Groups | Clock
+Change = (
+    HostsEntry | CorrectedUsage | Picks | AggregatesEntry | MetricsEntry | GroupsEntry | ClockEntry
+)
 Event = Change | Checkpoint
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -23,10 +23,10 @@ from gantt.core.messages import report as reports
 from gantt.core.messages.report import HostReport
 from gantt.core.table import metrics
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, Recorder, ReportFate, Store
+from gantt.scheduler.ports import Clock, Recorder, ReportOutcome, Store
 from gantt.scheduler.set_aside import SetAside
-from gantt.scheduler.settings import Settings
-from gantt.scheduler.work_queue import Lane
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.work_queue import WorkQueue
 
 LOG = logging.getLogger(__name__)
 WAITED_FOR_MS = 2.0
@@ -44,7 +44,7 @@ class Item(NamedTuple):
     """
 
     report: HostReport
-    future: 'Future[ReportFate] | None'
+    future: 'Future[ReportOutcome] | None'
     size: int
 
 
@@ -52,19 +52,26 @@ class Intake:
     """The reporting thread and its queue."""
 
     def __init__(
-        self, store: Store, cache: HostCache, recorder: Recorder, clock: Clock, settings: Settings
+        self,
+        store: Store,
+        cache: HostCache,
+        recorder: Recorder,
+        clock: Clock,
+        settings: SchedulerSettings,
     ) -> None:
         self._store = store
         self._cache = cache
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self.lane: Lane[Item] = Lane('reports', self.step, settings.report_queue_limit, recorder)
+        self.work_queue: WorkQueue[Item] = WorkQueue(
+            'reports', self.step, settings.report_queue_limit, recorder
+        )
         self._aside: SetAside[Item] = SetAside(clock, lambda item: item.report.name)
-        self._bytes = self._kept_bytes = 0  # of what waits in the queue, and set aside
+        self._bytes = self._stored_bytes = 0  # of what waits in the queue, and set aside
         self._counting = threading.Lock()
 
-    def submit(self, report: HostReport, *, tell: bool = False) -> 'Future[ReportFate] | None':
+    def submit(self, report: HostReport, *, notify: bool = False) -> 'Future[ReportOutcome] | None':
         """Queue a report.  Blocks only to read the database, for a class not known here.
 
         :param tell: return a future of its fate
@@ -75,11 +82,11 @@ class Intake:
         reports.check(report, self._cache.declared_classes(names))
         if self._settings.refuse_undeclared_metrics:
             metrics.check_report(report, self._cache.working.declared_metrics)
-        future: Future[ReportFate] | None = Future() if tell else None
+        future: Future[ReportOutcome] | None = Future() if notify else None
         if not self._put(Item(report, future, len(_encode(report)))):
             self._recorder.count('gantt_reports_total', fate='busy')
             raise exceptions.Busy(
-                reason=f'{self.lane.depth} reports are waiting',
+                reason=f'{self.work_queue.depth} reports are waiting',
                 retry_after_ms=1000 * self._settings.report_seconds // 4,
             )
         return future
@@ -87,11 +94,11 @@ class Intake:
     def _put(self, item: Item) -> bool:
         """Whether there was room: for one more, and for its bytes."""
         with self._counting:
-            waiting = self._bytes + self._kept_bytes
+            waiting = self._bytes + self._stored_bytes
             if waiting + item.size > max(BYTES_MAX, item.size):
                 return False
             self._bytes += item.size
-        if self.lane.put(item):
+        if self.work_queue.put(item):
             return True
         self._taken(item)
         return False
@@ -108,14 +115,14 @@ class Intake:
         try:
             if batch:
                 self._apply(batch)
-            elif self.lane.ending.is_set():
+            elif self.work_queue.ending.is_set():
                 self._set_aside([])
         except Exception as e:
             self._fail(batch, e)
             raise
         finally:
-            self.lane.kept = len(self._aside)
-            self._kept_bytes = sum(item.size for item in self._aside)
+            self.work_queue.set_aside_count = len(self._aside)
+            self._stored_bytes = sum(item.size for item in self._aside)
         return len(batch)
 
     def _apply(self, batch: list[Item]) -> None:
@@ -142,17 +149,17 @@ class Intake:
                 self._cache.offer(result.hosts)
             finally:
                 # They are stored, whatever becomes of the table.
-                for item, fate in zip(batch, result.fates, strict=True):
-                    if fate.fate == 'locked':
+                for item, outcome in zip(batch, result.outcomes, strict=True):
+                    if outcome.outcome == 'locked':
                         locked.append(item)
                     else:
-                        self._tell(fate, item.future)
+                        self._resolve(outcome, item.future)
                 if locked:
                     self._set_aside(locked)
 
     def _set_aside(self, items: list[Item]) -> None:
         """Reports that need rows which others keep locked wait for the next batches."""
-        gone = self._aside.put(items, ending=self.lane.ending.is_set())
+        gone = self._aside.put(items, ending=self.work_queue.ending.is_set())
         if gone:
             self._recorder.count('gantt_reports_total', len(gone), fate='busy')
             reason = 'rows that the report needs stay locked by another process'
@@ -171,26 +178,26 @@ class Intake:
         return batch
 
     def _next(self, seconds: float) -> Item:
-        item = self.lane.next(seconds)
+        item = self.work_queue.next(seconds)
         self._taken(item)
         return item
 
     def _patience(self, item: Item) -> float:
         return (self._settings.report_wait_ms if item.future is None else WAITED_FOR_MS) / 1000
 
-    def _tell(self, fate: ReportFate, future: 'Future[ReportFate] | None') -> None:
-        self._recorder.count('gantt_reports_total', fate=fate.fate)
-        if fate.adopted:
+    def _resolve(self, outcome: ReportOutcome, future: 'Future[ReportOutcome] | None') -> None:
+        self._recorder.count('gantt_reports_total', fate=outcome.outcome)
+        if outcome.adopted:
             # Somebody runs what nobody asked for, or a claim was lost: an alarm.
-            self._recorder.count('gantt_adopted_total', len(fate.adopted))
+            self._recorder.count('gantt_adopted_total', len(outcome.adopted))
             LOG.warning(
                 'host %s: adopted %d consumers that run without a live claim: %s',
-                fate.name,
-                len(fate.adopted),
-                ', '.join(fate.adopted[:5]),
+                outcome.name,
+                len(outcome.adopted),
+                ', '.join(outcome.adopted[:5]),
             )
         if future is not None:
-            future.set_result(fate)
+            future.set_result(outcome)
 
     @staticmethod
     def _fail(batch: list[Item], error: Exception) -> None:

@@ -20,7 +20,7 @@ FAILING_ROUNDS = 3
 PAUSE_SECONDS, PAUSE_MOST = 0.02, 1.0
 
 
-class Lane(Generic[Item]):
+class WorkQueue(Generic[Item]):
     """Items come from any thread and are worked off by one.
 
     A round that fails costs the items that it had taken, never the thread.
@@ -44,7 +44,7 @@ class Lane(Generic[Item]):
         self._queue: queue.Queue[Item] = queue.Queue(limit)
         self._next: list[Item] = []  # none or one
         #: How many the working thread keeps for itself.
-        self.kept = 0
+        self.set_aside_count = 0
         self._thread: threading.Thread | None = None
 
     @property
@@ -55,7 +55,7 @@ class Lane(Generic[Item]):
     @property
     def depth(self) -> int:
         """How many wait."""
-        return self._queue.qsize() + len(self._next) + self.kept
+        return self._queue.qsize() + len(self._next) + self.set_aside_count
 
     def start(self) -> None:
         """Start the thread."""

@@ -12,24 +12,30 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from gantt.compute.agent import running_guests
-from gantt.compute.agent.agent import Agent, Halted, Terms
-from gantt.compute.agent.journal import Entry, Journal, Stamp
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.agent import Agent, AgentSettings, Halted
+from gantt.compute.agent.journal import Journal, JournalEntry, Stamp
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Fenced, Session
-from gantt.compute.farm.host_agent import Member, Settings
-from gantt.compute.farm.runner import Runner, Turns
-from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings
+from gantt.compute.farm.runner import PeriodicTasks, Runner
+from gantt.compute.ports import GuestError, HostReadings, RunningGuest
 from gantt.core.messages.build import Build, Delete
-from gantt.core.messages.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
+from gantt.core.messages.report import (
+    ClaimUpdate,
+    HostReport,
+    Registered,
+    RegisterHost,
+    ReportedMetric,
+)
 from gantt.core.messages.resource_classes import Inventory
 from gantt.sim import plan
-from gantt.sim.loop import Loop, Process, ProcessClock, Signal
+from gantt.sim.loop import Loop, Process, ProcessClock, SimSignal
 from gantt.sim.network import Network
 
 VCPUS, RAM, DISK = 8, 16_384, 100
 
 
-class Port:
+class SimPort:
     """The scheduler as a host reaches it."""
 
     def __init__(self, network: Network, name: str) -> None:
@@ -45,17 +51,17 @@ class Port:
         self._network.cast(self._name, 'report', report)
         return None
 
-    def confirm(self, words: ClaimWords) -> dict[str, str]:
-        return self._say('confirm', words)
+    def confirm(self, update: ClaimUpdate) -> dict[str, str]:
+        return self._send('confirm', update)
 
-    def refuse(self, words: ClaimWords) -> dict[str, str]:
-        return self._say('refuse', words)
+    def refuse(self, update: ClaimUpdate) -> dict[str, str]:
+        return self._send('refuse', update)
 
-    def release(self, words: ClaimWords) -> dict[str, str]:
-        return self._say('release', words)
+    def release(self, update: ClaimUpdate) -> dict[str, str]:
+        return self._send('release', update)
 
-    def _say(self, word: str, words: ClaimWords) -> dict[str, str]:
-        return {fate.claim_id: fate.fate for fate in self._call(word, words)}
+    def _send(self, verb: str, update: ClaimUpdate) -> dict[str, str]:
+        return {result.claim_id: result.outcome for result in self._call(verb, update)}
 
     def _call(self, method: str, message: object) -> Any:
         return self._network.call(self._name, method, message, plan.CALL_SECONDS)
@@ -79,13 +85,13 @@ class File(Journal):
         with self._written(f'noting epoch {epoch}'):
             super().note_epoch(epoch)
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: JournalEntry) -> bool:
         with self._written(f'noting {entry.claim_id[:8]} as {entry.state}'):
             return super().add(entry)
 
-    def ask(self, claim_id: str, asked: Stamp) -> bool:
+    def ask(self, claim_id: str, requested: Stamp) -> bool:
         with self._written(f'noting the question about {claim_id[:8]}'):
-            return super().ask(claim_id, asked)
+            return super().ask(claim_id, requested)
 
     def move(self, claim_id: str, *args: Any, **kwargs: Any) -> bool:
         with self._written(f'moving {claim_id[:8]}'):
@@ -99,7 +105,7 @@ class File(Journal):
         self.process.step('after', what)
 
 
-class Machine:
+class SimMachine:
     """The guests of a host and what it has; the GuestDriver of whichever agent runs.
 
     :param allowed: '' where a claim allows a start, else why it does not
@@ -111,7 +117,7 @@ class Machine:
         self, loop: Loop, rng: random.Random, name: str, allowed: Callable[[Build], str]
     ) -> None:
         self.name = name
-        self.running: dict[str, Guest] = {}
+        self.running: dict[str, RunningGuest] = {}
         self.vcpus = VCPUS
         self.wrong: list[str] = []
         self.trouble = True
@@ -119,17 +125,17 @@ class Machine:
         self._rng = rng
         self._allowed = allowed
 
-    def facts(self, guests: Sequence[Guest]) -> Facts:
-        return Facts(
+    def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
+        return HostReadings(
             inventories={
                 'VCPU': Inventory(total=self.vcpus),
                 'MEMORY_MB': Inventory(total=RAM),
                 'DISK_GB': Inventory(total=DISK),
             },
-            metrics={'load': Metric(value=float(len(guests)))},
+            metrics={'load': ReportedMetric(value=float(len(guests)))},
         )
 
-    def guests(self) -> list[Guest] | None:
+    def guests(self) -> list[RunningGuest] | None:
         if self._unlucky(0.01):
             raise GuestError(consumer='-', problem='cannot be listed now')
         return list(self.running.values())
@@ -147,19 +153,19 @@ class Machine:
         if problem:
             self.wrong.append(f'{self.name} started claim {build.claim_id}: {problem}')
         self._loop.say(self.name, f'guest {build.claim_id[:8]} runs {problem}'.rstrip())
-        self.running[build.claim_id] = Guest(
+        self.running[build.claim_id] = RunningGuest(
             consumer=build.consumer, claim_id=build.claim_id, resources=build.resources
         )
         self._loop.sleep(self._rng.uniform(0.0, 0.1))
 
-    def stop(self, guest: Guest) -> None:
+    def stop(self, guest: RunningGuest) -> None:
         self._loop.sleep(self._rng.uniform(0.01, 1.0))
         assert guest.claim_id is not None
         if self.running.pop(guest.claim_id, None) is not None:
             self._loop.say(self.name, f'guest {guest.claim_id[:8]} is gone')
         self._loop.sleep(self._rng.uniform(0.0, 0.1))
 
-    def settle(self, claim_id: str, seconds: float) -> bool:
+    def await_start(self, claim_id: str, seconds: float) -> bool:
         return True
 
     def _unlucky(self, share: float) -> bool:
@@ -169,11 +175,11 @@ class Machine:
 class Turner:
     """What gives one member its turns; the part of ``Runner`` that a member sees."""
 
-    def __init__(self, process: Process, member: Member) -> None:
+    def __init__(self, process: Process, member: HostAgent) -> None:
         self._process = process
         self._member = member
         self._due = 0.0
-        self._early = Signal(process.loop)
+        self._early = SimSignal(process.loop)
 
     def run(self) -> None:
         """For a task: turn after turn."""
@@ -184,15 +190,15 @@ class Turner:
                 self._early.wait(left)
                 self._early.clear()
 
-    def hurry(self, member: Turns, within: float) -> None:
+    def hurry(self, member: PeriodicTasks, within: float) -> None:
         self._due = min(self._due, self._process.loop.now + within)
         self._early.set()
 
-    def add(self, job: Turns, seconds: float = 0.0) -> None:
+    def add(self, job: PeriodicTasks, seconds: float = 0.0) -> None:
         job.runner = cast(Runner, self)
         self._process.loop.spawn(self._process, 'aside', job.turn)
 
-    def remove(self, job: Turns) -> None:
+    def remove(self, job: PeriodicTasks) -> None:
         job.runner = None
 
 
@@ -200,20 +206,22 @@ class ComputeProcess(Process):
     """One start of the agent of a host."""
 
     def __init__(
-        self, loop: Loop, network: Network, rng: random.Random, machine: Machine, file: File
+        self, loop: Loop, network: Network, rng: random.Random, machine: SimMachine, file: File
     ) -> None:
         super().__init__(loop, machine.name)
         file.process = self
         clock = ProcessClock(self)
-        port = Port(network, self.name)
+        port = SimPort(network, self.name)
         session = Session(RegisterHost(name=self.name, boot_nonce='-'), port, file)
 
-        def look() -> tuple[Census, Facts]:
+        def look() -> tuple[GuestInventory, HostReadings]:
             seen = running_guests.take(machine, file)
             return seen, machine.facts(seen.guests)
 
-        terms = Terms(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)
-        self.member = Member(session, port, look, Settings(change_seconds=0.5, terms=terms), rng)
+        terms = AgentSettings(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)
+        self.member = HostAgent(
+            session, port, look, HostAgentSettings(change_seconds=0.5, terms=terms), rng
+        )
         self.agent = Agent(
             session,
             port,
@@ -223,7 +231,7 @@ class ComputeProcess(Process):
             terms=terms,
             wall=clock.wall,
             monotonic=clock.monotonic,
-            event=lambda: cast(Any, Signal(loop)),
+            event=lambda: cast(Any, SimSignal(loop)),
         )
         self.member.agent = self.agent
         self.machine = machine
@@ -270,7 +278,7 @@ class Host:
         wall: Callable[[], float],
     ) -> None:
         self.name = name
-        self.machine = Machine(loop, rng, name, allowed)
+        self.machine = SimMachine(loop, rng, name, allowed)
         self.process: ComputeProcess | None = None
         self.skew = 0.0
         self._loop, self._network, self._rng, self._wall = loop, network, rng, wall

@@ -33,16 +33,16 @@ BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)
 #: They say nothing about a request, placed or not: ask again after one of these.
 PASSING = {Outcome.BUSY, Outcome.FAILED, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.CONFLICT}
 
-#: Delivers a message to whoever speaks for a host; whether somebody did.
+#: Delivers a message to whoever reports for a host; whether somebody did.
 Deliver = Callable[[str, Build | Delete], bool]
 
 
 @dataclasses.dataclass
-class Heard:
+class AnswerReceived:
     """An answer as a caller got it; times in virtual seconds."""
 
-    asked_at: float
-    heard_at: float
+    sent_at: float
+    answered_at: float
     answer: Answer
 
 
@@ -59,7 +59,7 @@ class Conductors:
     """
 
     def __init__(self, loop: Loop, network: Network, rng: random.Random, deliver: Deliver) -> None:
-        self.heard: dict[str, list[Heard]] = {}
+        self.answers_received: dict[str, list[AnswerReceived]] = {}
         self.cancelled: set[str] = set()
         self.reuses = True
         self.reused: set[str] = set()
@@ -106,10 +106,10 @@ class Conductors:
         self._loop.sleep(begin)
         request = self._request()
         if self._rng.random() < 0.2:  # somebody is impatient and asks twice at a time
-            self._spawn(self._ask, request)
+            self._spawn(self._send, request)
         elif self._rng.random() < 0.1:  # or forgets that it has asked, under another id
-            self._spawn(self._ask, self._renamed(request))
-        placed = self._ask(request)
+            self._spawn(self._send, self._renamed(request))
+        placed = self._send(request)
         if placed is None:
             placed = self._after_no(request)
         if placed is None:
@@ -123,7 +123,7 @@ class Conductors:
         """Another body under the id of a request that was placed."""
         self.reused.add(request.request_id)
         other = msgspec.structs.replace(request, consumers=[self._uuid()])
-        answer = self._ask_once(other, keep=False)
+        answer = self._send_once(other, keep=False)
         if answer is not None and answer.outcome is Outcome.PLACED:
             self.broken.append(f'P4: another body under {request.request_id} was placed')
 
@@ -133,7 +133,7 @@ class Conductors:
         if luck < 0.3:
             self._cancel(request.request_id)
         elif luck < 0.7:
-            return self._ask(self._renamed(request))
+            return self._send(self._renamed(request))
         return None
 
     def _use(self, placed: Answer) -> None:
@@ -167,7 +167,7 @@ class Conductors:
             ignore_hosts=[source.host],
             move_id=self._uuid(),
         )
-        placed = self._ask(
+        placed = self._send(
             SelectDestinations(
                 request_id=self._uuid(),
                 spec=spec,
@@ -184,23 +184,23 @@ class Conductors:
         self._delete(there if self._rng.random() < 0.25 else source)
 
     # -- words ---------------------------------------------------------------------------
-    def _ask(self, request: SelectDestinations) -> Answer | None:
+    def _send(self, request: SelectDestinations) -> Answer | None:
         """Ask until something is said that ends it; the answer where it is placed."""
         for _ in range(TRIES):
-            answer = self._ask_once(request)
+            answer = self._send_once(request)
             if answer is not None and answer.outcome not in PASSING:
                 # A repeat after the answer must hear the same.
                 if self._rng.random() < 0.3:
                     self._loop.sleep(self._rng.uniform(0, 5))
-                    self._ask_once(request)
+                    self._send_once(request)
                 return answer if answer.outcome is Outcome.PLACED else None
             self._loop.sleep(self._rng.uniform(0.1, 1.0))
             # Nobody knows what becomes of the copy that was sent.
             request = msgspec.structs.replace(request, repeat=True)
         return None
 
-    def _ask_once(self, request: SelectDestinations, keep: bool = True) -> Answer | None:
-        asked_at = self._loop.now
+    def _send_once(self, request: SelectDestinations, keep: bool = True) -> Answer | None:
+        sent_at = self._loop.now
         short = request.request_id[:8]
         try:
             answer: Answer = self._network.call(
@@ -211,19 +211,19 @@ class Conductors:
             return None
         self._loop.say('conductor', f'{short}: {answer.outcome.value}')
         if keep:
-            self.heard.setdefault(request.request_id, []).append(
-                Heard(asked_at, self._loop.now, answer)
+            self.answers_received.setdefault(request.request_id, []).append(
+                AnswerReceived(sent_at, self._loop.now, answer)
             )
         return answer
 
     def _cancel(self, request_id: str) -> None:
         self.cancelled.add(request_id)
-        self._word('cancel', CancelClaims(request_id=request_id, reason='not wanted'))
+        self._send_message('cancel', CancelClaims(request_id=request_id, reason='not wanted'))
 
     def _extend(self, request_id: str) -> None:
-        self._word('extend', ExtendClaims(request_id=request_id, seconds=25))
+        self._send_message('extend', ExtendClaims(request_id=request_id, seconds=25))
 
-    def _word(self, method: str, message: CancelClaims | ExtendClaims) -> None:
+    def _send_message(self, method: str, message: CancelClaims | ExtendClaims) -> None:
         try:
             self._network.call('conductor', method, message, plan.CALL_SECONDS)
         except exceptions.GanttError as e:

@@ -18,8 +18,8 @@ from gantt.core.claims import reconcile
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.claims.quota import Limit
-from gantt.core.messages.report import ClaimWords, HostReport
-from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportFate, ReportResult
+from gantt.core.messages.report import ClaimUpdate, HostReport
+from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportOutcome, ReportResult
 from gantt.sim.loop import Loop, Process, ProcessClock
 from gantt.testing.store.memory import MemoryStore
 
@@ -49,7 +49,7 @@ Reserved = Mapping[str, Claim]
 MakeStore = Callable[[Clock], MemoryStore]
 
 
-class Database:
+class SimDatabase:
     """The one store of a run.
 
     :ivar away_until: it answers nobody before
@@ -70,18 +70,18 @@ class Database:
         self.confirmed: set[str] = set()
         self.restored = 0
         self.broken: list[str] = []
-        self._kept: Any = None
+        self._stored: Any = None
         self._applied: dict[tuple[int, str, int], int] = {}
 
     # -- backups -----------------------------------------------------------------
     def keep(self) -> None:
         """Make a backup."""
-        self._kept = copy.deepcopy(self.store._tables)
+        self._stored = copy.deepcopy(self.store._tables)
 
     def restore(self) -> None:
         """Put the backup back, as the operator's handbook says: with a new incarnation."""
-        if self._kept is not None:
-            self.store._tables = copy.deepcopy(self._kept)
+        if self._stored is not None:
+            self.store._tables = copy.deepcopy(self._stored)
             self.store.incarnation += 1
             self.restored += 1
 
@@ -101,7 +101,7 @@ class Database:
             process.step('after', name)
             if self.lost_answers:
                 self.lost_answers -= 1
-                self.loop.say(process.name, f'hears no answer to {name}')
+                self.loop.say(process.name, f'receives no answer to {name}')
                 raise exceptions.DatabaseUnavailable(problem='the answer is lost')
         if waits:
             self.loop.sleep(self.rng.uniform(0.001, 0.02))
@@ -115,9 +115,9 @@ class Database:
         reserved = {c.id: c for c in self.live() if c.state is State.RESERVED} if watch else {}
         result = getattr(self.store, name)(*args)
         if name in WRITES:
-            said = _shown(name, args, result)
-            if said:
-                self.loop.say(process.name, f'{name} {said}')
+            shown = _shown(name, args, result)
+            if shown:
+                self.loop.say(process.name, f'{name} {shown}')
         if watch is not None:
             watch(args, result, reserved)
         return result
@@ -133,42 +133,44 @@ class Database:
     ) -> None:
         """No transaction that adds a claim leaves too much anywhere, or breaks a group's rule."""
         rows = {row.id: row for row in result.hosts}
-        for draft, fate in zip(args[0], result.fates, strict=True):
-            taken = {p for i in fate.accepted for p in draft.claims[i].claim.allocations}
+        for draft, outcome in zip(args[0], result.outcomes, strict=True):
+            taken = {p for i in outcome.accepted for p in draft.claims[i].claim.allocations}
             for row in (rows[p] for p in sorted(taken)):
                 if reconcile.is_over_committed(row):
                     self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
-            if fate.accepted and not self.restored:
+            if outcome.accepted and not self.restored:
                 self._watch_group(draft)
         for kind, lines in self.store.audit().items():
             for line in lines:
                 self._break(f'audit, {kind}: {line}')
 
     def _watch_confirm_claims(
-        self, args: tuple[ClaimWords], result: ClaimResult, reserved: Reserved
+        self, args: tuple[ClaimUpdate], result: ClaimResult, reserved: Reserved
     ) -> None:
         """An old epoch is always told "gone"."""
-        words, ok = args[0], [f.claim_id for f in result.fates if f.fate == 'ok']
+        update, ok = args[0], [f.claim_id for f in result.outcomes if f.outcome == 'ok']
         self.confirmed.update(ok)
-        row = self.store._tables.named(words.name)
-        if ok and (row is None or row.epoch != words.epoch):
-            self._break(f'fence: epoch {words.epoch} of {words.name} may start {ok}')
+        row = self.store._tables.named(update.name)
+        if ok and (row is None or row.epoch != update.epoch):
+            self._break(f'fence: epoch {update.epoch} of {update.name} may start {ok}')
 
     def _watch_apply_reports(
         self, args: tuple[Sequence[HostReport]], result: ReportResult, reserved: Reserved
     ) -> None:
         """Nobody's absence ends a reserved claim."""
-        for fate in result.fates:
-            for claim_id in fate.released:
+        for outcome in result.outcomes:
+            for claim_id in outcome.released:
                 if claim_id in reserved:
-                    self._break(f'P2: absence on {fate.name} ended the reserved claim {claim_id}')
-        for report, fate in zip(args[0], result.fates, strict=True):
-            self._watch_order(report, fate)
+                    self._break(
+                        f'P2: absence on {outcome.name} ended the reserved claim {claim_id}'
+                    )
+        for report, outcome in zip(args[0], result.outcomes, strict=True):
+            self._watch_order(report, outcome)
 
-    def _watch_order(self, report: HostReport, fate: ReportFate) -> None:
+    def _watch_order(self, report: HostReport, outcome: ReportOutcome) -> None:
         """What was said later is never undone by what was said before."""
         key = (self.restored, report.name, report.epoch)
-        if fate.fate == 'applied':
+        if outcome.outcome == 'applied':
             if report.sequence <= self._applied.get(key, 0):
                 self._break(f'P7: report {report.sequence} of {report.name} was applied too late')
             self._applied[key] = max(report.sequence, self._applied.get(key, 0))
@@ -176,10 +178,10 @@ class Database:
     def _watch_sweep(self, args: object, result: ClaimResult, reserved: Reserved) -> None:
         """Time ends what is reserved past its lease, and nothing else."""
         now = self.store.ping()
-        for fate in result.fates:
-            claim = reserved.get(fate.claim_id)
-            if fate.fate == 'ok' and (claim is None or claim.lease_until >= now):
-                self._break(f'P2: the sweeper ended claim {fate.claim_id} before its time')
+        for outcome in result.outcomes:
+            claim = reserved.get(outcome.claim_id)
+            if outcome.outcome == 'ok' and (claim is None or claim.lease_until >= now):
+                self._break(f'P2: the sweeper ended claim {outcome.claim_id} before its time')
 
     def _watch_group(self, draft: RequestDraft) -> None:
         if draft.group is None:
@@ -205,7 +207,7 @@ class Line:
 
     connections_lost = 0  # whoever answers is always the same
 
-    def __init__(self, database: Database, process: Process) -> None:
+    def __init__(self, database: SimDatabase, process: Process) -> None:
         self._database = database
         self._process = process
 
@@ -232,38 +234,38 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
     """What a write did, as the trace says it; '' where it did nothing."""
     if isinstance(result, CommitResult):
         return ', '.join(
-            f'{draft.id[:8]}.{draft.attempt} {fate.fate.value}'
+            f'{draft.id[:8]}.{draft.attempt} {outcome.outcome.value}'
             + ''.join(
                 f' {draft.claims[i].claim.id[:8]}@{draft.claims[i].claim.host}'
-                for i in fate.accepted
+                for i in outcome.accepted
             )
-            for draft, fate in zip(args[0], result.fates, strict=True)
+            for draft, outcome in zip(args[0], result.outcomes, strict=True)
         )
     if name == 'register_hosts':
         return ', '.join(
-            f'{said.name} refused'
+            f'{shown.name} refused'
             if isinstance(one, Exception)
-            else f'{said.name} epoch {one[0].epoch}'
-            for said, one in zip(args[0], result, strict=True)
+            else f'{shown.name} epoch {one[0].epoch}'
+            for shown, one in zip(args[0], result, strict=True)
         )
     if name == 'apply_reports':
         return ', '.join(
-            f'{report.name} {report.epoch}.{report.sequence} {fate.fate}'
-            + ''.join(f' +{c[:8]}' for c in fate.confirmed)
-            + ''.join(f' -{c[:8]}' for c in fate.released)
-            + ''.join(f' adopted {c[:8]}' for c in fate.adopted)
-            for report, fate in zip(args[0], result.fates, strict=True)
+            f'{report.name} {report.epoch}.{report.sequence} {outcome.outcome}'
+            + ''.join(f' +{c[:8]}' for c in outcome.confirmed)
+            + ''.join(f' -{c[:8]}' for c in outcome.released)
+            + ''.join(f' adopted {c[:8]}' for c in outcome.adopted)
+            for report, outcome in zip(args[0], result.outcomes, strict=True)
         )
     if name == 'bar_request':
         return f'{args[0][:8]}: {"barred" if result is None else result.state}'
     if name == 'cancel_request':
         result = result[1]
-        return f'{args[0][:8]}: {_fates(result)}'
+        return f'{args[0][:8]}: {_outcomes(result)}'
     if name == 'sweep':
-        return _fates(result)
-    who = f'{args[0].name} ' if isinstance(args[0], ClaimWords) else f'{args[0][:8]} '
-    return who + _fates(result)
+        return _outcomes(result)
+    who = f'{args[0].name} ' if isinstance(args[0], ClaimUpdate) else f'{args[0][:8]} '
+    return who + _outcomes(result)
 
 
-def _fates(result: ClaimResult) -> str:
-    return ' '.join(f'{f.claim_id[:8]}={f.fate}' for f in result.fates)
+def _outcomes(result: ClaimResult) -> str:
+    return ' '.join(f'{f.claim_id[:8]}={f.outcome}' for f in result.outcomes)

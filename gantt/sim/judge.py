@@ -12,15 +12,15 @@ from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
-from gantt.sim.conductors import PASSING, Conductors, Heard
-from gantt.sim.database import NO_LIMIT, Database
-from gantt.sim.plan import Plan
+from gantt.sim.conductors import PASSING, AnswerReceived, Conductors
+from gantt.sim.database import NO_LIMIT, SimDatabase
+from gantt.sim.plan import SimPlan
 from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
 
 
 def violations(
-    plan: Plan,
-    database: Database,
+    plan: SimPlan,
+    database: SimDatabase,
     schedulers: Sequence[SchedulerProcess],
     hosts: Sequence[Host],
     conductors: Conductors,
@@ -72,7 +72,7 @@ def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim], now: float
         yield f'P3: claim {claim.id} on {claim.host} is {claim.state.value}, and nothing runs'
 
 
-def _hosts_hold_what_runs(hosts: Iterable[Host], database: Database) -> Iterable[str]:
+def _hosts_hold_what_runs(hosts: Iterable[Host], database: SimDatabase) -> Iterable[str]:
     rows = {
         change.row.name: change.row
         for change in database.store.load_everything().hosts
@@ -88,7 +88,7 @@ def _hosts_hold_what_runs(hosts: Iterable[Host], database: Database) -> Iterable
             )
 
 
-def _nothing_over(database: Database) -> Iterable[str]:
+def _nothing_over(database: SimDatabase) -> Iterable[str]:
     """Where the world did nothing that could, no host is over-committed, flagged or not."""
     for change in database.store.load_everything().hosts:
         if change.row is not None and change.row.over_committed:
@@ -96,15 +96,15 @@ def _nothing_over(database: Database) -> Iterable[str]:
 
 
 def _one_outcome(conductors: Conductors) -> Iterable[str]:
-    for request_id, heard in conductors.heard.items():
-        placed = [one for one in heard if one.answer.outcome is Outcome.PLACED]
+    for request_id, answers in conductors.answers_received.items():
+        placed = [one for one in answers if one.answer.outcome is Outcome.PLACED]
         if not placed:
             continue
         if len({_places(one.answer) for one in placed}) > 1:
             yield f'P4: request {request_id} was placed in two ways'
-        first = min(one.heard_at for one in placed)
-        for one in heard:
-            if one.asked_at >= first and not _may_be_said(request_id, one, conductors):
+        first = min(one.answered_at for one in placed)
+        for one in answers:
+            if one.sent_at >= first and not _is_allowed_answer(request_id, one, conductors):
                 yield f'P4: request {request_id} was placed, then {one.answer.outcome.value}'
 
 
@@ -112,7 +112,7 @@ def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:
     return tuple((chosen[0].host, chosen[0].claim_id) for chosen in answer.selections)
 
 
-def _may_be_said(request_id: str, one: Heard, conductors: Conductors) -> bool:
+def _is_allowed_answer(request_id: str, one: AnswerReceived, conductors: Conductors) -> bool:
     outcome = one.answer.outcome
     if outcome is Outcome.PLACED or outcome in PASSING:
         return True
@@ -121,7 +121,7 @@ def _may_be_said(request_id: str, one: Heard, conductors: Conductors) -> bool:
     return outcome is Outcome.CANCELLED and request_id in conductors.cancelled
 
 
-def _views_are_equal(scheduler: SchedulerProcess, database: Database) -> Iterable[str]:
+def _views_are_equal(scheduler: SchedulerProcess, database: SimDatabase) -> Iterable[str]:
     ours = _view(table_log.everything_of(scheduler.scheduler.cache.working))
     theirs = _view(database.store.load_everything())
     for name in sorted(ours.keys() | theirs.keys()):
@@ -155,11 +155,11 @@ def _view(everything: table_log.Everything) -> dict[str, tuple[object, ...]]:
 
 def _nobody_waits(scheduler: SchedulerProcess) -> Iterable[str]:
     now = scheduler.loop.now
-    for asked in scheduler.asked:
-        what = f'{scheduler.name}: request {asked.request.request_id}'
-        if asked.answered_at is None:
-            if asked.until + LATE_SECONDS < now:
+    for request_seen in scheduler.requests_seen:
+        what = f'{scheduler.name}: request {request_seen.request.request_id}'
+        if request_seen.answered_at is None:
+            if request_seen.until + LATE_SECONDS < now:
                 yield f'wait: {what} was never answered'
-        elif asked.answered_at > asked.until + LATE_SECONDS:
-            late = asked.answered_at - asked.until
+        elif request_seen.answered_at > request_seen.until + LATE_SECONDS:
+            late = request_seen.answered_at - request_seen.until
             yield f'wait: {what} was answered {late:.1f} s after its budget'

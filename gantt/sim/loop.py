@@ -249,7 +249,7 @@ class Loop:
             del self._tasks[task]
 
 
-class Signal:
+class SimSignal:
     """As ``threading.Event``, in virtual time."""
 
     def __init__(self, loop: Loop) -> None:

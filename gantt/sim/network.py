@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gantt import exceptions
-from gantt.sim.loop import Loop, Signal
+from gantt.sim.loop import Loop, SimSignal
 from gantt.sim.plan import Rates
 
 #: How long a message waits where nobody takes it, and how often that is tried.
@@ -19,22 +19,22 @@ WAIT_SECONDS, TRY_SECONDS = 10.0, 0.5
 Answer = Callable[[object, Exception | None], None]
 
 
-class Server(Protocol):
+class SimServer(Protocol):
     """Who takes calls."""
 
     def take(self, method: str, message: Any, answer: Answer) -> None:
         """Begin to handle a call; must not wait."""
 
 
-class Reply:
+class SimReply:
     """Where the answer to one call arrives; the first one counts."""
 
     def __init__(self, loop: Loop) -> None:
-        self.signal = Signal(loop)
+        self.signal = SimSignal(loop)
         self.value: object = None
         self.error: Exception | None = None
 
-    def settle(self, value: object, error: Exception | None) -> None:
+    def finish(self, value: object, error: Exception | None) -> None:
         """The answer is there."""
         if not self.signal.is_set():
             self.value, self.error = value, error
@@ -49,7 +49,9 @@ class Network:
     :param servers: who is there to take calls now
     """
 
-    def __init__(self, loop: Loop, rng: random.Random, servers: Callable[[], list[Server]]) -> None:
+    def __init__(
+        self, loop: Loop, rng: random.Random, servers: Callable[[], list[SimServer]]
+    ) -> None:
         self.rates = Rates()
         self.cut: set[str] = set()
         self._loop = loop
@@ -62,7 +64,7 @@ class Network:
         :raises Unavailable: no answer in time
         :raises GanttError: what the scheduler said
         """
-        reply = Reply(self._loop)
+        reply = SimReply(self._loop)
         self._send(who, method, message, self._back(who, method, reply), seconds)
         if not reply.signal.wait(seconds):
             raise exceptions.Unavailable(f'{method}: no answer within {seconds} s')
@@ -76,13 +78,13 @@ class Network:
 
     def post(self, who: str, whom: str, what: str, deliver: Callable[[], bool]) -> None:
         """Send to somebody in particular; again while ``deliver`` says that nobody is there."""
-        for delay in self._fate(who, whom, what):
+        for delay in self._delays(who, whom, what):
             self._loop.at(delay, self._hand_over, whom, deliver, self._loop.now + WAIT_SECONDS)
 
     # -- inside ----------------------------------------------------------------------
     def _send(self, who: str, method: str, message: object, answer: Answer, seconds: float) -> None:
         until = self._loop.now + seconds
-        for delay in self._fate(who, '', method):
+        for delay in self._delays(who, '', method):
             self._loop.at(delay, self._arrive, method, message, answer, until)
 
     def _arrive(self, method: str, message: object, answer: Answer, until: float) -> None:
@@ -96,14 +98,14 @@ class Network:
         if (whom in self.cut or not deliver()) and self._loop.now < until:
             self._loop.at(TRY_SECONDS, self._hand_over, whom, deliver, until)
 
-    def _back(self, who: str, method: str, reply: Reply) -> Answer:
+    def _back(self, who: str, method: str, reply: SimReply) -> Answer:
         def answer(value: object, error: Exception | None) -> None:
-            for delay in self._fate('', who, f'answer to {method}'):
-                self._loop.at(delay, reply.settle, value, error)
+            for delay in self._delays('', who, f'answer to {method}'):
+                self._loop.at(delay, reply.finish, value, error)
 
         return answer
 
-    def _fate(self, who: str, whom: str, what: str) -> list[float]:
+    def _delays(self, who: str, whom: str, what: str) -> list[float]:
         """After how many seconds a message arrives, each time that it does."""
         rng, rates = self._rng, self.rates
         if who in self.cut or whom in self.cut or rng.random() < rates.lost:

@@ -20,7 +20,9 @@ RELOAD_SECONDS = 20.0
 CALL_SECONDS = 10.0
 #: After the last conductor has ended: the longest lease, a sweep that comes as
 #: late as it may, two reports, one whole comparison; and what a last build may wait.
-SETTLE_SECONDS = LEASE_MOST + 1.5 * SWEEP_SECONDS + 2.2 * REPORT_SECONDS + RELOAD_SECONDS + 15.0
+CONVERGENCE_SECONDS = (
+    LEASE_MOST + 1.5 * SWEEP_SECONDS + 2.2 * REPORT_SECONDS + RELOAD_SECONDS + 15.0
+)
 
 #: A delta is cast: a host whose deltas rest on what the database has forgotten hears of
 #: it when its next full report is answered, the tenth at the latest.
@@ -50,7 +52,7 @@ class Blow(msgspec.Struct, frozen=True, kw_only=True):
     when: str = ''  # of a death: now | before | after the next step that matters
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SimPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     :ivar queue_limit: of requests inside a scheduler; small ones are busy often
@@ -87,11 +89,11 @@ KINDS = {
 }
 
 
-def deal(seed: int) -> Plan:
+def deal(seed: int) -> SimPlan:
     """The plan of a seed."""
     rng = random.Random(f'plan {seed}')
     blows = [blow for kind in KINDS for blow in _blows(rng, kind)]
-    return Plan(
+    return SimPlan(
         seed=seed,
         schedulers=rng.choice((1, 2, 2, 3, 3)),
         hosts=rng.randint(3, 12),

@@ -7,18 +7,18 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 from gantt import exceptions
-from gantt.compute.ports import fate_of
+from gantt.compute.ports import report_outcome
 from gantt.core.messages.report import HostReport, Registered
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer
-from gantt.scheduler.ports import ReportFate, Store
+from gantt.scheduler.ports import ReportOutcome, Store
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.sim import network, plan
-from gantt.sim.database import Database, Line
-from gantt.sim.loop import Loop, Process, ProcessClock, Signal
+from gantt.sim.database import Line, SimDatabase
+from gantt.sim.loop import Loop, Process, ProcessClock, SimSignal
 
 #: A pause of a thread that found nothing to do but knows of something that waits.
 AGAIN_SECONDS = 0.05
@@ -27,7 +27,7 @@ LATE_SECONDS = 1.0
 
 
 @dataclasses.dataclass
-class Asked:
+class RequestSeen:
     """A call that a scheduler took in, for the judge."""
 
     request: SelectDestinations
@@ -42,14 +42,19 @@ class SchedulerProcess(Process):
     """
 
     def __init__(
-        self, loop: Loop, name: str, database: Database, pipeline: Pipeline, settings: Settings
+        self,
+        loop: Loop,
+        name: str,
+        database: SimDatabase,
+        pipeline: Pipeline,
+        settings: SchedulerSettings,
     ) -> None:
         super().__init__(loop, name)
-        self.asked: list[Asked] = []
+        self.requests_seen: list[RequestSeen] = []
         self.ready = False
         store = cast(Store, Line(database, self))
         self.scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, ProcessClock(self))
-        self._requests, self._reports, self._registrations = (Signal(loop) for _ in range(3))
+        self._requests, self._reports, self._registrations = (SimSignal(loop) for _ in range(3))
         loop.spawn(self, 'start', self._start)
 
     # -- its threads -----------------------------------------------------------------
@@ -71,7 +76,9 @@ class SchedulerProcess(Process):
             self.loop.spawn(self, name, self._work, part.step, signal, is_more)
         self.loop.spawn(self, 'housekeeping', self._housekeeping)
 
-    def _work(self, step: Callable[[], int], signal: Signal, is_more: Callable[[], bool]) -> None:
+    def _work(
+        self, step: Callable[[], int], signal: SimSignal, is_more: Callable[[], bool]
+    ) -> None:
         """A thread that works off what comes.
 
         :param is_more: whether something waits that it could do nothing about just now
@@ -106,46 +113,50 @@ class SchedulerProcess(Process):
             answer(None, e)
 
     def _select(self, request: SelectDestinations, answer: network.Answer) -> None:
-        asked = Asked(request, self.loop.now + request.budget_ms / 1000)
-        self.asked.append(asked)
+        requests_seen = RequestSeen(request, self.loop.now + request.budget_ms / 1000)
+        self.requests_seen.append(requests_seen)
         try:
-            self.scheduler.submit(request, (asked, answer), self)
+            self.scheduler.submit(request, (requests_seen, answer), self)
         except exceptions.GanttError:
-            asked.answered_at = self.loop.now
+            requests_seen.answered_at = self.loop.now
             raise
         self._requests.set()
 
     def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
         """The Replies port."""
-        for handle, said in answers:
-            asked, answer = cast(tuple[Asked, network.Answer], handle)
-            if asked.answered_at is not None:
-                self.loop.defects.append(f'{self.name} answered {said.request_id} twice')
-            asked.answered_at = self.loop.now
-            self.loop.say(self.name, f'answers {said.request_id[:8]} {said.outcome.value}')
-            answer(said, None)
+        for handle, answer_sent in answers:
+            requests_seen, answer = cast(tuple[RequestSeen, network.Answer], handle)
+            if requests_seen.answered_at is not None:
+                self.loop.defects.append(f'{self.name} answered {answer_sent.request_id} twice')
+            requests_seen.answered_at = self.loop.now
+            self.loop.say(
+                self.name, f'answers {answer_sent.request_id[:8]} {answer_sent.outcome.value}'
+            )
+            answer(answer_sent, None)
 
     def _report(self, report: HostReport, answer: network.Answer) -> None:
-        future = self.scheduler.intake.submit(report, tell=report.full)
+        future = self.scheduler.intake.submit(report, notify=report.full)
         self._reports.set()
         if future is None:
             answer(None, None)
         else:
-            future.add_done_callback(lambda done: answer(*_told(report, done)))
+            future.add_done_callback(lambda done: answer(*_answer_of(report, done)))
 
 
-def _told(report: HostReport, future: 'Future[ReportFate]') -> tuple[str | None, Exception | None]:
+def _answer_of(
+    report: HostReport, future: 'Future[ReportOutcome]'
+) -> tuple[str | None, Exception | None]:
     """As ``Scheduler.report`` says it to who waits."""
     error = future.exception()
     if error is not None:
         return None, cast(Exception, error)
-    fate = future.result()
-    if fate.fate == 'gone':
-        current = fate.current_epoch
-        return None, exceptions.StaleEpoch(host=fate.name, epoch=report.epoch, current=current)
-    if fate.fate == 'unknown_host':
-        return None, exceptions.NotFound(kind='host', name=fate.name)
-    return fate_of(report, fate.fate, fate.current_sequence), None
+    outcome = future.result()
+    if outcome.outcome == 'gone':
+        current = outcome.current_epoch
+        return None, exceptions.StaleEpoch(host=outcome.name, epoch=report.epoch, current=current)
+    if outcome.outcome == 'unknown_host':
+        return None, exceptions.NotFound(kind='host', name=outcome.name)
+    return report_outcome(report, outcome.outcome, outcome.current_sequence), None
 
 
 def _registered(future: 'Future[Registered]') -> tuple[Registered | None, Exception | None]:
@@ -153,9 +164,9 @@ def _registered(future: 'Future[Registered]') -> tuple[Registered | None, Except
     return (None, cast(Exception, error)) if error is not None else (future.result(), None)
 
 
-def settings(planned: plan.Plan, worker: str) -> Settings:
+def settings(planned: plan.SimPlan, worker: str) -> SchedulerSettings:
     """Small bounds and short periods."""
-    return Settings(
+    return SchedulerSettings(
         worker=worker,
         queue_limit=planned.queue_limit,
         report_queue_limit=planned.report_limit,

@@ -15,10 +15,10 @@ from gantt.scheduler.ports import Clock
 from gantt.sim import judge, plan, schedulers
 from gantt.sim.computes import Host
 from gantt.sim.conductors import Conductors
-from gantt.sim.database import Database, MakeStore
+from gantt.sim.database import MakeStore, SimDatabase
 from gantt.sim.loop import Loop, Stacks
-from gantt.sim.network import Network, Server
-from gantt.sim.plan import Blow, Plan
+from gantt.sim.network import Network, SimServer
+from gantt.sim.plan import Blow, SimPlan
 from gantt.sim.schedulers import SchedulerProcess
 from gantt.testing.store.memory import MemoryStore
 
@@ -28,7 +28,7 @@ CONDUCTORS_MOST = 240.0
 SKEW_MOST = 12 * 3600.0
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class SimVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one seed.
 
     :ivar digest: of the trace: two runs of a seed have the same
@@ -59,7 +59,7 @@ def run(
     make_store: MakeStore = a_store,
     stacks: Stacks | None = None,
     trace: bool = False,
-) -> Verdict:
+) -> SimVerdict:
     """One seed, from its beginning to the verdict.
 
     :param make_store: another store, to see that a broken rule is found
@@ -73,7 +73,7 @@ def run(
     logger.addHandler(complaints)
     was, logger.propagate = logger.propagate, False
     try:
-        return World(plan.deal(seed), make_store, stacks or Stacks()).verdict(complaints, trace)
+        return SimWorld(plan.deal(seed), make_store, stacks or Stacks()).verdict(complaints, trace)
     finally:
         logger.propagate = was
         logger.removeHandler(complaints)
@@ -92,13 +92,13 @@ class _Complaints(logging.Handler):
             self.lines.append(f'defect: {record.getMessage()}: {record.exc_info[1]!r}')
 
 
-class World:
+class SimWorld:
     """Everything of one run."""
 
-    def __init__(self, planned: Plan, make_store: MakeStore, stacks: Stacks) -> None:
+    def __init__(self, planned: SimPlan, make_store: MakeStore, stacks: Stacks) -> None:
         self.plan = planned
         self.loop = Loop(stacks)
-        self.database = Database(self.loop, self._rng('database'), make_store)
+        self.database = SimDatabase(self.loop, self._rng('database'), make_store)
         self.network = Network(self.loop, self._rng('network'), self._servers)
         self.network.rates = planned.rates
         self.hosts = [self._host(i) for i in range(planned.hosts)]
@@ -113,7 +113,7 @@ class World:
         for _ in range(planned.schedulers):
             self.schedulers.append(self._scheduler())
 
-    def verdict(self, complaints: _Complaints, with_trace: bool) -> Verdict:
+    def verdict(self, complaints: _Complaints, with_trace: bool) -> SimVerdict:
         """Play it all."""
         try:
             self._play()
@@ -126,15 +126,15 @@ class World:
         if self.conductors.under_way:
             found.append(f'wait: {self.conductors.under_way} conductors never came to an end')
         trace = self.loop.trace
-        told = '\n'.join([*trace, *found]).encode()
-        return Verdict(
+        trace_bytes = '\n'.join([*trace, *found]).encode()
+        return SimVerdict(
             seed=self.plan.seed,
             violations=found,
-            digest=hashlib.blake2b(told, digest_size=16).hexdigest(),
+            digest=hashlib.blake2b(trace_bytes, digest_size=16).hexdigest(),
             events=len(trace),
             placed=sum(
-                'placed' in {h.answer.outcome.value for h in heard}
-                for heard in self.conductors.heard.values()
+                'placed' in {h.answer.outcome.value for h in answers}
+                for answers in self.conductors.answers_received.values()
             ),
             guests=sum(len(host.machine.running) for host in self.hosts),
             trace=trace if with_trace else [],
@@ -152,10 +152,10 @@ class World:
         self._heal()
         while self.conductors.under_way and loop.now < CONDUCTORS_MOST:
             loop.run(loop.now + 1.0)
-        settle = plan.SETTLE_SECONDS
+        convergence = plan.CONVERGENCE_SECONDS
         if self.plan.has('restore'):
-            settle += plan.DEAF_SECONDS
-        loop.run(loop.now + settle)
+            convergence += plan.DEAF_SECONDS
+        loop.run(loop.now + convergence)
 
     def _heal(self) -> None:
         self.loop.say('hand', 'heals everything')
@@ -198,7 +198,7 @@ class World:
             self.schedulers[number] = self._scheduler()
         self.schedulers[number].arm('')
 
-    def _servers(self) -> list[Server]:
+    def _servers(self) -> list[SimServer]:
         return [s for s in self.schedulers if s.alive and s.ready]
 
     def _host(self, number: int, twin: str = '') -> Host:

@@ -62,15 +62,17 @@ def listen(conf: Any, program: str) -> None:
     Report.setup_autorun(VERSION, service_name=program, conf=conf)
 
 
-def tell(sections: Sections) -> None:
+def print_report(sections: Sections) -> None:
     """Say this as well from now on."""
-    Report.persistent_sections = [(title, _section(say)) for title, say in sections.items()]
+    Report.persistent_sections = [
+        (title, _section(section_of)) for title, section_of in sections.items()
+    ]
 
 
-def _section(say: Callable[[], dict[str, Any]]) -> Callable[[], Any]:
+def _section(section_of: Callable[[], dict[str, Any]]) -> Callable[[], Any]:
     def make() -> Any:
         try:
-            facts = say()
+            facts = section_of()
         except Exception as e:  # the other sections are wanted all the more
             facts = {'not known': f'{type(e).__name__}: {e}'}
         return with_default_views.ModelWithDefaultViews(data=facts)

@@ -16,7 +16,7 @@ from prometheus_client import exposition
 
 from gantt import exceptions
 from gantt.conf import clear_text, listeners
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 
 HEALTH_PATH = '/health'
 
@@ -27,12 +27,12 @@ PEER_SECONDS = 10
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 
 
-class Listener:
+class ProbeListener:
     """A listener on a thread of its own."""
 
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: MetricRegistry,
         host: str,
         port: int,
         health: Health | None = None,
@@ -68,8 +68,8 @@ class Listener:
 
 
 def listen(
-    metrics: Metrics, conf: Any, group: str, number: int = 0, health: Health | None = None
-) -> Listener | None:
+    metrics: MetricRegistry, conf: Any, group: str, number: int = 0, health: Health | None = None
+) -> ProbeListener | None:
     """The listener that the configuration asks for; None where it asks for none.
 
     :param group: of ``conf.listeners.PROGRAMS``
@@ -80,7 +80,7 @@ def listen(
     if not ports.first:
         return None
     clear_text.guard(conf, clear_text.of_metrics(conf))
-    return Listener(metrics, ports.host, ports.first + number, health, ports.option)
+    return ProbeListener(metrics, ports.host, ports.first + number, health, ports.option)
 
 
 class _Silent(simple_server.WSGIRequestHandler):
@@ -95,15 +95,15 @@ class _Silent(simple_server.WSGIRequestHandler):
 def _bound(host: str, port: int, app: Any) -> simple_server.WSGIServer:
     family, *_, address = socket.getaddrinfo(host, port, flags=socket.AI_PASSIVE)[0]
 
-    class Server(exposition.ThreadingWSGIServer):
+    class ProbeServer(exposition.ThreadingWSGIServer):
         """For this address family only."""
 
         address_family = family
 
-    return simple_server.make_server(str(address[0]), port, app, Server, _Silent)
+    return simple_server.make_server(str(address[0]), port, app, ProbeServer, _Silent)
 
 
-def _routed(metrics: Metrics, health: Health | None) -> Any:
+def _routed(metrics: MetricRegistry, health: Health | None) -> Any:
     """The WSGI application; like Prometheus' own it shows metrics on any other path."""
     show = prometheus_client.make_wsgi_app(metrics.registry)
 

@@ -225,22 +225,22 @@ def _mask_all(conf: Any) -> None:
 
 def _misconfigured(conf: Any, error: Exception) -> exceptions.Misconfigured:
     """What the logging of Python and of oslo raises, with the option that it comes from."""
-    said = getattr(error, 'err_msg', '') or str(error) or type(error).__name__
+    message = getattr(error, 'err_msg', '') or str(error) or type(error).__name__
     option, fix = 'an option of logging', 'Correct it'
     if conf.log_config_append:
         option, fix = 'log_config_append', 'Name a readable file in the form of logging.config'
-        said = f'{conf.log_config_append}: {said.splitlines()[0]}'
+        message = f'{conf.log_config_append}: {message.splitlines()[0]}'
     elif isinstance(error, OSError):
         option = 'log_dir or log_file'
-        said = f'{error.filename}: {error.strerror}'
+        message = f'{error.filename}: {error.strerror}'
         fix = 'Make the directory, writable for the user that runs this, or choose another'
-    elif 'Unknown level' in said:
+    elif 'Unknown level' in message:
         option, fix = 'default_log_levels', 'Write each as logger=LEVEL, such as amqp=WARN'
-    elif 'syslog' in said:
+    elif 'syslog' in message:
         option = 'use_syslog or syslog_log_facility'
     elif conf.use_journal:
         option, fix = 'use_journal', 'Install systemd-python, or leave it out'
-    return exceptions.Misconfigured(option=f'[DEFAULT] {option}', problem=said, fix=fix)
+    return exceptions.Misconfigured(option=f'[DEFAULT] {option}', problem=message, fix=fix)
 
 
 def masked(text: str) -> str:
@@ -260,10 +260,10 @@ class Masking(stdlib_logging.Formatter):
         self._inner = inner
 
     def format(self, record: stdlib_logging.LogRecord) -> str:
-        said = record.getMessage()
-        if not _is_plain(said):
+        message = record.getMessage()
+        if not _is_plain(message):
             record = copy.copy(record)
-            record.msg, record.args = quoting.plain(said, MESSAGE_MAX), None
+            record.msg, record.args = quoting.plain(message, MESSAGE_MAX), None
         if record.exc_info or record.exc_text:
             # A traceback has lines; what the error itself says may have anything.
             return masked('\n'.join(map(quoting.plain, self._inner.format(record).split('\n'))))
@@ -272,13 +272,13 @@ class Masking(stdlib_logging.Formatter):
         if error is not None:
             # oslo.log adds the error that is being handled, also where the message has it.
             summary, problem = getattr(record, 'error_summary', ''), str(error).partition('\n')[0]
-            if summary and problem and problem in said:
+            if summary and problem and problem in message:
                 line = line.removesuffix(f': {summary}')
         return masked(line)
 
 
-def _is_plain(said: str) -> bool:
-    return said.isprintable() and len(said) <= MESSAGE_MAX
+def _is_plain(message: str) -> bool:
+    return message.isprintable() and len(message) <= MESSAGE_MAX
 
 
 class Quick(Masking):
@@ -296,8 +296,8 @@ class Quick(Masking):
         request_id = record.__dict__.get('request_id')
         if not request_id or record.levelno != stdlib_logging.INFO or record.exc_info:
             return super().format(record)
-        said = record.getMessage()
-        if not _is_plain(said):
+        message = record.getMessage()
+        if not _is_plain(message):
             return super().format(record)
         second, shown = self._second
         if second != int(record.created):
@@ -306,7 +306,7 @@ class Quick(Masking):
             self._second = second, shown
         return masked(
             f'{shown}.{int(record.msecs):03} {record.process} INFO {record.name} '
-            f'[{request_id}] {said}'
+            f'[{request_id}] {message}'
         )
 
 

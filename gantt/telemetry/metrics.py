@@ -21,7 +21,7 @@ from gantt import exceptions
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     """How a metric behaves."""
 
     COUNTER = 'counter'
@@ -29,7 +29,7 @@ class Kind(enum.StrEnum):
     HISTOGRAM = 'histogram'
 
 
-class Metric(msgspec.Struct, frozen=True):
+class MetricDefinition(msgspec.Struct, frozen=True):
     """One row of the table.
 
     :ivar labels: all of them are given at every use
@@ -37,7 +37,7 @@ class Metric(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -133,7 +133,7 @@ counter gantt_messages_refused_total method code
   HTTP requests refused, by method and route and by error code.
 counter gantt_nova_events_total event fate
   Broadcasts of an unmodified Nova, by kind and by fate: heard, and of these dropped, failed, or
-  not_novas: an agent of its own speaks for the host.
+  not_novas: an agent of its own reports for the host.
 counter gantt_nova_notifications_total fate
   Notifications in the name of nova-scheduler, by fate: sent, dropped, failed.
 counter gantt_nova_claims_total what
@@ -154,7 +154,7 @@ counter gantt_nova_source_claims_total what
 counter gantt_nova_source_settled_total
   Guests of moves that nobody had ended, settled where Nova says that they are.
 counter gantt_nova_facts_total fate
-  Words of agents beside nova-compute about cells, devices and metrics, by fate: applied, stale,
+  Words of agents next to nova-compute about cells, devices and metrics, by fate: applied, stale,
   unknown_host, refused.
 counter gantt_shadow_requests_total fate
   Requests to Nova that gantt-shadow listened to, by fate: heard, and of these decided, failed
@@ -169,46 +169,46 @@ histogram gantt_http_seconds method route status
 """
 
 
-def _metric(row: str) -> Metric:
+def _metric(row: str) -> MetricDefinition:
     head, _, text = row.partition('\n')
     kind, name, *labels = head.split()
     bounds = _SECONDS if name.endswith('_seconds') else _SIZES
-    return Metric(
+    return MetricDefinition(
         name=name,
-        kind=Kind(kind),
+        kind=MetricKind(kind),
         help=' '.join(text.split()),
         labels=tuple(labels),
-        buckets=bounds if kind == Kind.HISTOGRAM else (),
+        buckets=bounds if kind == MetricKind.HISTOGRAM else (),
     )
 
 
 #: All metrics, in the order of the documentation.
 TABLE = tuple(map(_metric, re.split(r'\n(?! )', _ROWS.strip())))
-BY_NAME: dict[str, Metric] = {metric.name: metric for metric in TABLE}
+BY_NAME: dict[str, MetricDefinition] = {metric.name: metric for metric in TABLE}
 
 
 # When a counter was made, as a series of its own beside each, is of no use here.
 prometheus_client.disable_created_metrics()
 
 
-class Metrics:
+class MetricRegistry:
     """The metrics of one process, over a registry of their own.
 
     ``count``, ``observe`` and ``gauge`` may be called from any thread; they
     have the shape of the scheduler's ``Recorder`` port.
     """
 
-    def __init__(self, table: tuple[Metric, ...] = TABLE) -> None:
+    def __init__(self, table: tuple[MetricDefinition, ...] = TABLE) -> None:
         self._registry = prometheus_client.CollectorRegistry()
         self._known = {metric.name: (metric, self._make(metric)) for metric in table}
         prometheus_client.ProcessCollector(registry=self._registry)
 
-    def _make(self, metric: Metric) -> MetricWrapperBase:
+    def _make(self, metric: MetricDefinition) -> MetricWrapperBase:
         more: dict[str, Any] = {'buckets': metric.buckets} if metric.buckets else {}
         make: type[MetricWrapperBase] = getattr(prometheus_client, metric.kind.name.capitalize())
         return make(metric.name, metric.help, metric.labels, registry=self._registry, **more)
 
-    def _child(self, name: str, kind: Kind, labels: dict[str, str]) -> Any:
+    def _child(self, name: str, kind: MetricKind, labels: dict[str, str]) -> Any:
         known = self._known.get(name)
         if known is None or known[0].kind is not kind:
             raise exceptions.Bug(invariant=f'{name} is a declared {kind.value}')
@@ -225,34 +225,34 @@ class Metrics:
 
         :raises Bug: the table has no such counter, or other labels
         """
-        self._child(name, Kind.COUNTER, labels).inc(value)
+        self._child(name, MetricKind.COUNTER, labels).inc(value)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add a value to a histogram.
 
         :raises Bug: the table has no such histogram, or other labels
         """
-        self._child(name, Kind.HISTOGRAM, labels).observe(value)
+        self._child(name, MetricKind.HISTOGRAM, labels).observe(value)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge.
 
         :raises Bug: the table has no such gauge, or other labels
         """
-        self._child(name, Kind.GAUGE, labels).set(value)
+        self._child(name, MetricKind.GAUGE, labels).set(value)
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
         """Let a gauge be read when it is scraped; ``read`` must be cheap and thread-safe.
 
         :raises Bug: the table has no such gauge, or other labels
         """
-        self._child(name, Kind.GAUGE, labels).set_function(read)
+        self._child(name, MetricKind.GAUGE, labels).set_function(read)
 
     def value(self, name: str, **labels: str) -> float:
         """The value of a counter or gauge, the number of observations of a histogram."""
         if name not in self._known:
             raise exceptions.Bug(invariant=f'{name} is a declared metric')
-        sample = f'{name}_count' if self._known[name][0].kind is Kind.HISTOGRAM else name
+        sample = f'{name}_count' if self._known[name][0].kind is MetricKind.HISTOGRAM else name
         return self._registry.get_sample_value(sample, labels) or 0.0
 
     def render(self) -> bytes:

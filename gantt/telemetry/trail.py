@@ -28,10 +28,10 @@ class TrailFile:
     :param kept: older files that stay
     """
 
-    def __init__(self, path: str, bytes_max: int, kept: int) -> None:
-        self._path, self._bytes_max, self._kept = path, bytes_max, kept
+    def __init__(self, path: str, bytes_max: int, files_limit: int) -> None:
+        self._path, self._bytes_max, self._files_most = path, bytes_max, files_limit
 
-    def write(self, entry: audit_trail.Entry, to_log: bool = True) -> None:
+    def write(self, entry: audit_trail.AuditEntry, to_log: bool = True) -> None:
         """Keep it.  A file that cannot be written is an error in the log, not of the caller.
 
         :param to_log: as a line of the log, too
@@ -68,21 +68,21 @@ class TrailFile:
             return 0
 
     def _turn(self) -> None:
-        for number in range(self._kept, 0, -1):
+        for number in range(self._files_most, 0, -1):
             before = f'{self._path}.{number - 1}' if number > 1 else self._path
             if os.path.exists(before):
                 os.replace(before, f'{self._path}.{number}')
-        if not self._kept and os.path.exists(self._path):
+        if not self._files_most and os.path.exists(self._path):
             os.remove(self._path)
 
-    def newest(self, most: int) -> list[audit_trail.Entry]:
+    def newest(self, most: int) -> list[audit_trail.AuditEntry]:
         """The last entries, oldest first."""
-        found: collections.deque[audit_trail.Entry] = collections.deque(maxlen=most)
+        found: collections.deque[audit_trail.AuditEntry] = collections.deque(maxlen=most)
         found.extend(self._entries())
         return list(found)
 
-    def _entries(self) -> Iterator[audit_trail.Entry]:
-        for number in range(self._kept, -1, -1):
+    def _entries(self) -> Iterator[audit_trail.AuditEntry]:
+        for number in range(self._files_most, -1, -1):
             path = f'{self._path}.{number}' if number else self._path
             if os.path.exists(path):
                 with open(path, encoding='ascii', errors='replace') as file:

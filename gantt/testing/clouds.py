@@ -5,7 +5,7 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping
 
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell, NumaPages
+from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages, ReportedMetric
 from gantt.core.messages.request import (
     Destination,
     Flavor,
@@ -113,7 +113,9 @@ def _facts(rng: random.Random, number: int) -> HostFacts:
             supported=rng.choice(([], [['x86_64', 'kvm', 'hvm']])),
             stats=rng.choice(({}, {'io_workload': '3', 'failed_builds': '1'})),
         ),
-        metrics={n: Metric(value=rng.random()) for n in ('load', 'power') if rng.random() < 0.7},
+        metrics={
+            n: ReportedMetric(value=rng.random()) for n in ('load', 'power') if rng.random() < 0.7
+        },
     )
 
 
@@ -185,14 +187,14 @@ def table_of(
                 name=name,
                 version=1,
                 reported_at=NOW,
-                facts=said
-                if isinstance(said, HostFacts)
+                facts=description
+                if isinstance(description, HostFacts)
                 else HostFacts(
-                    inventories={key: Inventory(total=total) for key, total in said.items()}
+                    inventories={key: Inventory(total=total) for key, total in description.items()}
                 ),
             ),
         )
-        for number, (name, said) in enumerate(hosts.items(), 1)
+        for number, (name, description) in enumerate(hosts.items(), 1)
     ]
     return a_table(changes, list(aggregates))
 
@@ -222,7 +224,7 @@ def a_spec(rng: random.Random) -> RequestSpec:
             members=_few(rng, GUESTS),
         ),
     }
-    asked = {name: value for name, value in fields.items() if rng.random() < 0.2}
+    chosen_fields = {name: value for name, value in fields.items() if rng.random() < 0.2}
     return RequestSpec(
         resources={
             'VCPU': rng.randint(1, 3),
@@ -234,5 +236,5 @@ def a_spec(rng: random.Random) -> RequestSpec:
         flavor=Flavor(name=rng.choice(('', *FLAVORS)), extra_specs=_chosen(rng, EXTRA_SPECS, 0.15)),
         image=Image(uuid=rng.choice((None, an_id(3, 1))), properties=_chosen(rng, PROPERTIES, 0.3)),
         hints={key: [value] for key, value in _chosen(rng, HINTS, 0.15).items()},
-        **asked,  # type: ignore[arg-type]
+        **chosen_fields,  # type: ignore[arg-type]
     )

@@ -44,7 +44,7 @@ ODD_HINTS = ('', 'x', '-1', '1e999', '[', 'é' * 300)
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
-class Finding(msgspec.Struct, frozen=True):
+class RuleFinding(msgspec.Struct, frozen=True):
     """What is wrong.
 
     :ivar rule: pure | inside | own | same | place | form | columns | fields | reasons | shape
@@ -52,11 +52,11 @@ class Finding(msgspec.Struct, frozen=True):
     """
 
     rule: str
-    said: str
+    message: str
     seed: int
 
     def __str__(self) -> str:
-        return f'{self.rule}: {self.said} (seed {self.seed})'
+        return f'{self.rule}: {self.message} (seed {self.seed})'
 
 
 def check(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> None:
@@ -69,7 +69,7 @@ def check(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> 
         raise AssertionError(f'{plugin.name} does not conform:\n' + '\n'.join(map(str, found)))
 
 
-def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> list[Finding]:
+def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> list[RuleFinding]:
     """What is wrong with a plugin; [] where nothing is.
 
     :param first: the first seed; ``cases`` seeds are tried
@@ -83,7 +83,7 @@ def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -
             plugin=rule.name, problem='is neither a Filter nor a Weigher', fix='Derive it from one'
         )
     rule.check_columns()
-    found: list[Finding] = []
+    found: list[RuleFinding] = []
     for seed in range(first, first + cases):
         for finding in _case(rule, seed):
             if finding.rule not in {known.rule for known in found}:
@@ -107,7 +107,7 @@ def _made(plugin: type[Plugin]) -> Plugin:
         ) from e
 
 
-def _case(rule: Filter | Weigher, seed: int) -> Iterator[Finding]:
+def _case(rule: Filter | Weigher, seed: int) -> Iterator[RuleFinding]:
     rng = random.Random(seed)
     hosts, aggregates = clouds.a_cloud(rng)
     table, spec = clouds.a_table(hosts, aggregates), clouds.a_spec(rng)
@@ -125,12 +125,12 @@ def _case(rule: Filter | Weigher, seed: int) -> Iterator[Finding]:
             yield from looks.elsewhere(clouds.a_table(few, aggregates), 'with other hosts beside')
         looks.with_odd_hints()
     except guard.Outside as e:
-        yield Finding('inside', f'does {e}, which is outside', seed)
+        yield RuleFinding('inside', f'does {e}, which is outside', seed)
     except exceptions.GanttError as e:
-        yield Finding('shape', f'raises {type(e).__name__}: {e.message}', seed)
+        yield RuleFinding('shape', f'raises {type(e).__name__}: {e.message}', seed)
     except (Exception, SystemExit) as e:
         # The kit runs code that is not ours: whatever it raises is what was found.
-        yield Finding('shape', f'raises {type(e).__name__}: {e}', seed)
+        yield RuleFinding('shape', f'raises {type(e).__name__}: {e}', seed)
 
 
 def _is_understood(rule: Filter, spec: RequestSpec) -> bool:
@@ -149,7 +149,7 @@ class _Looks:
         self, rule: Filter | Weigher, table: HostTable, spec: RequestSpec, seed: int
     ) -> None:
         self.rule, self.table, self.spec, self.seed = rule, table, spec, seed
-        self.hints_asked: set[str] = set()
+        self.hints_requested: set[str] = set()
 
     def answer(self, table: Any = None, spec: Any = None) -> np.ndarray | None:
         """The mask, or the raw values of all rows, under guard."""
@@ -162,31 +162,31 @@ class _Looks:
                 return self.rule.mask(table, spec)
             return self.rule.raw(table, spec, np.arange(len(table)))
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[RuleFinding]:
         before = self._state()
-        said = self.answer()
-        yield from self._shape(said)
+        message = self.answer()
+        yield from self._shape(message)
         # Nobody writes to a mask, but for those that are kept.
         lasts = isinstance(self.rule, Weigher) or self.rule.fields is not None
         if (
             lasts
-            and said is not None
-            and any(np.may_share_memory(said, getattr(self.table, name)) for name in COLUMNS)
+            and message is not None
+            and any(np.may_share_memory(message, getattr(self.table, name)) for name in COLUMNS)
         ):
             yield self._found('own', 'returns a column of the table, expected an array of its own')
-        if not _same(said, self.answer()):
+        if not _same(message, self.answer()):
             yield self._found('same', 'says something else when asked the same again')
         if self._state() != before:
             yield self._found('pure', 'changes the table, the spec or itself')
         yield from self._undeclared()
         if isinstance(self.rule, Filter):
-            yield from self._forms(self.rule, said)
-            yield from self._reasons(self.rule, said)
+            yield from self._forms(self.rule, message)
+            yield from self._reasons(self.rule, message)
         else:
-            yield from self._weigher_forms(self.rule, said)
+            yield from self._weigher_forms(self.rule, message)
 
-    def elsewhere(self, other: HostTable, where: str) -> Iterator[Finding]:
-        """The same hosts on another table: the same is said of each."""
+    def elsewhere(self, other: HostTable, where: str) -> Iterator[RuleFinding]:
+        """The same hosts in another table must get the same verdicts."""
         here, there = self.answer(), self.answer(other.snapshot())
         for row, name in enumerate(other.names):
             mine = self.table.row_of(name)
@@ -199,7 +199,7 @@ class _Looks:
 
     def with_odd_hints(self) -> None:
         """Ask again with hints that it looks for and that are not what it hopes for."""
-        for name in sorted(self.hints_asked - self.spec.hints.keys()):
+        for name in sorted(self.hints_requested - self.spec.hints.keys()):
             for text in ODD_HINTS:
                 try:
                     hints = {**self.spec.hints, name: [text]}
@@ -211,29 +211,29 @@ class _Looks:
                         self.answer(spec=spec)
 
     # -- parts ---------------------------------------------------------------
-    def _found(self, rule: str, said: str) -> Finding:
-        return Finding(rule, said, self.seed)
+    def _found(self, rule: str, message: str) -> RuleFinding:
+        return RuleFinding(rule, message, self.seed)
 
     def _state(self) -> tuple[Any, ...]:
         arrays = {name: getattr(self.table, name).tobytes() for name in COLUMNS}
         placed = {int(i): dict(self.table.placed.on(int(i))) for i in self.table.ids}
-        return arrays, list(self.table.names), placed, _encode(self.spec), _kept(self.rule)
+        return arrays, list(self.table.names), placed, _encode(self.spec), _cached_on(self.rule)
 
-    def _shape(self, said: object) -> Iterator[Finding]:
+    def _shape(self, message: object) -> Iterator[RuleFinding]:
         count = len(self.table)
-        if said is None:
+        if message is None:
             return
-        if not isinstance(said, np.ndarray) or said.shape != (count,):
+        if not isinstance(message, np.ndarray) or message.shape != (count,):
             yield self._found('shape', f'expected one value per host, {count} of them')
-        elif isinstance(self.rule, Filter) and said.dtype != np.bool_:
-            yield self._found('shape', f'expected a mask of bool, got {said.dtype}')
-        elif isinstance(self.rule, Weigher) and not np.isfinite(said.astype(float)).all():
+        elif isinstance(self.rule, Filter) and message.dtype != np.bool_:
+            yield self._found('shape', f'expected a mask of bool, got {message.dtype}')
+        elif isinstance(self.rule, Weigher) and not np.isfinite(message.astype(float)).all():
             yield self._found('shape', 'expected finite numbers')
 
-    def _undeclared(self) -> Iterator[Finding]:
+    def _undeclared(self) -> Iterator[RuleFinding]:
         table, spec = WatchedTable(self.table), WatchedSpec(self.spec)
         self.answer(table, spec)
-        self.hints_asked = spec.hints_asked.asked
+        self.hints_requested = spec.hints_requested.columns_read
         declared = set(self.rule.columns)
         # A filter that declares none may read anything: it is asked again after each pick.
         if declared and (missing := table.read - declared - _FREE - _implied(declared)):
@@ -245,51 +245,51 @@ class _Looks:
             if 'now' in table.read or '*' in table.read:
                 yield self._found('fields', 'reads the clock or whole hosts: it cannot be kept')
 
-    def _forms(self, rule: Filter, said: np.ndarray | None) -> Iterator[Finding]:
+    def _forms(self, rule: Filter, message: np.ndarray | None) -> Iterator[RuleFinding]:
         rows = np.arange(len(self.table))
         with guard.inside():
             concerned = rule.concerns(self.spec)
         if not concerned:
-            if said is not None and not said.all():
+            if message is not None and not message.all():
                 yield self._found('form', 'removes hosts, and says the request does not concern it')
             return
         if isinstance(rule, PerHostFilter):
             with guard.inside():
                 each = [rule.mask_rows(self.table, self.spec, rows[i : i + 1])[0] for i in rows]
-            yield from self._compare(said, each, 'mask_rows')
+            yield from self._compare(message, each, 'mask_rows')
         if rule.local:
             with guard.inside():
                 each = [rule.passes(self.table, self.spec, int(row)) for row in rows]
-            yield from self._compare(said, each, 'passes')
+            yield from self._compare(message, each, 'passes')
 
     def _compare(
-        self, said: np.ndarray | None, each: Iterable[Any], form: str
-    ) -> Iterator[Finding]:
+        self, message: np.ndarray | None, each: Iterable[Any], form: str
+    ) -> Iterator[RuleFinding]:
         for row, one in enumerate(each):
-            if _of(said, row) != one:
+            if _of(message, row) != one:
                 name = self.table.names[row]
                 yield self._found('form', f'{form} says {one} of {name}, the array {not one}')
                 return
 
-    def _weigher_forms(self, rule: Weigher, said: np.ndarray | None) -> Iterator[Finding]:
-        if said is None:
+    def _weigher_forms(self, rule: Weigher, message: np.ndarray | None) -> Iterator[RuleFinding]:
+        if message is None:
             return
         some = np.arange(0, len(self.table), 2)
         with guard.inside():
             part = rule.raw(self.table, self.spec, some)
-        if part is not None and not _same(part, said.take(some)):
+        if part is not None and not _same(part, message.take(some)):
             yield self._found('form', 'says something else of the same rows asked alone')
         if rule.local:
             for row in range(len(self.table)):
                 with guard.inside():
                     one = rule.value(self.table, self.spec, row)
-                if one != said[row]:
+                if one != message[row]:
                     name = self.table.names[row]
-                    yield self._found('form', f'value is {one} for {name}, raw {said[row]}')
+                    yield self._found('form', f'value is {one} for {name}, raw {message[row]}')
                     return
 
-    def _reasons(self, rule: Filter, said: np.ndarray | None) -> Iterator[Finding]:
-        rows = np.flatnonzero(~said) if said is not None else np.zeros(0, np.int64)
+    def _reasons(self, rule: Filter, message: np.ndarray | None) -> Iterator[RuleFinding]:
+        rows = np.flatnonzero(~message) if message is not None else np.zeros(0, np.int64)
         if not len(rows):
             return
         with guard.inside():
@@ -306,13 +306,13 @@ class _Looks:
 _DATA = (dict, list, set, deque, int, float, str, bytearray)
 
 
-def _kept(rule: Plugin) -> list[str]:
+def _cached_on(rule: Plugin) -> list[str]:
     """What a plugin, its classes and its module hold: asking changes none of it."""
     inner = getattr(rule, '_inner', None)  # of one written for Nova
-    asked = type(rule) if inner is None else type(inner)
+    inner_type = type(rule) if inner is None else type(inner)
     holders = [vars(rule), vars(inner) if hasattr(inner, '__dict__') else {}]
-    holders += [dict(vars(cls)) for cls in asked.__mro__ if cls is not object]
-    holders.append(dict(vars(sys.modules.get(asked.__module__))))
+    holders += [dict(vars(cls)) for cls in inner_type.__mro__ if cls is not object]
+    holders.append(dict(vars(sys.modules.get(inner_type.__module__))))
     return [
         repr(value)
         for number, holder in enumerate(holders)
@@ -338,9 +338,9 @@ def _implied(declared: set[str]) -> set[str]:
     return found
 
 
-def _of(said: np.ndarray | None, row: int | None) -> Any:
+def _of(message: np.ndarray | None, row: int | None) -> Any:
     """What is said of one row; no mask at all lets it pass."""
-    return True if said is None or row is None else said[row].item()
+    return True if message is None or row is None else message[row].item()
 
 
 def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:

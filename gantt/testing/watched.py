@@ -4,7 +4,7 @@
 from typing import Any
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.table.columns import COLUMNS, OBJECTS, KeptArrays, KeptMasks
+from gantt.core.table.columns import COLUMNS, OBJECTS, ArrayCache, MaskCache
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
 
@@ -48,7 +48,7 @@ class WatchedTable:
         self._table = table
         self.read: set[str] = set()
         # Nothing is kept from before: what it was made from would not be read.
-        self.kept_masks, self.kept = KeptMasks(), KeptArrays(table.versions)
+        self.mask_cache, self.array_cache = MaskCache(), ArrayCache(table.versions)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -70,19 +70,19 @@ class WatchedHints(dict[str, list[str]]):
 
     def __init__(self, hints: dict[str, list[str]]) -> None:
         super().__init__(hints)
-        self.asked: set[str] = set()
+        self.columns_read: set[str] = set()
 
     def get(self, name: str, default: Any = None) -> Any:
         """As of a dict."""
-        self.asked.add(name)
+        self.columns_read.add(name)
         return super().get(name, default)
 
     def __getitem__(self, name: str) -> list[str]:
-        self.asked.add(name)
+        self.columns_read.add(name)
         return super().__getitem__(name)
 
     def __contains__(self, name: object) -> bool:
-        self.asked.add(str(name))
+        self.columns_read.add(str(name))
         return super().__contains__(name)
 
 
@@ -92,12 +92,12 @@ class WatchedSpec:
     def __init__(self, spec: RequestSpec) -> None:
         self._spec = spec
         self.read: set[str] = set()
-        self.hints_asked = WatchedHints(spec.hints)
+        self.hints_requested = WatchedHints(spec.hints)
 
     def __getattr__(self, name: str) -> Any:
         if name == 'hints':
             self.read.add(name)
-            return self.hints_asked
+            return self.hints_requested
         if name in RequestSpec.__struct_fields__:
             self.read.add(name)
         return getattr(self._spec, name)

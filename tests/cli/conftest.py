@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from gantt.cli.main import main
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from tests.http.site import Site
 
 
@@ -30,7 +30,7 @@ def site() -> Site:
 
 @pytest.fixture
 def endpoint(site: Site) -> Iterator[str]:
-    server = Server(site.app, '127.0.0.1', 0, threads=4)
+    server = HttpServer(site.app, '127.0.0.1', 0, threads=4)
     server.start()
     yield f'http://127.0.0.1:{server.port}'
     assert server.stop(5)

@@ -347,13 +347,13 @@ def test_an_endpoint_that_is_no_url() -> None:
 @contextlib.contextmanager
 def somebody(kind: str, body: bytes) -> Iterator[str]:
     """An endpoint that answers everything so."""
-    from gantt.http.server import Server
+    from gantt.http.server import HttpServer
 
     def hello(environ: object, start_response: object) -> list[bytes]:
         start_response('200 OK', [('Content-Type', kind)])  # type: ignore[operator]
         return [body]
 
-    server = Server(hello, '127.0.0.1', 0)  # type: ignore[arg-type]
+    server = HttpServer(hello, '127.0.0.1', 0)  # type: ignore[arg-type]
     server.start()
     yield f'http://127.0.0.1:{server.port}'
     server.stop(5)

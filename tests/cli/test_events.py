@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gantt.cli import events
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights import event_log
 from tests.cli.conftest import Gantt, Run, run
@@ -90,7 +90,7 @@ def test_an_api_that_is_away_ends_it_with_the_reason(
 
 
 def test_one_more_than_may_wait_is_refused() -> None:
-    server = Server(Site(HttpSettings(waits_max=0)).app, '127.0.0.1', 0, threads=4)
+    server = HttpServer(Site(HttpSettings(waits_max=0)).app, '127.0.0.1', 0, threads=4)
     server.start()
     try:
         answer = httpx.get(f'http://127.0.0.1:{server.port}/v1/events', headers=NEWEST)

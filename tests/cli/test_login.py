@@ -13,7 +13,7 @@ import pytest
 
 from gantt.cli.endpoint import Exit
 from gantt.cli.main import COMMANDS
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from tests.cli.conftest import run
 from tests.http import identity
 from tests.http.cloud import guarded
@@ -29,7 +29,7 @@ def keystone(
 ) -> Iterator[Keystone]:
     """A keystone, a site behind it that its catalog has, and no credentials around us."""
     made = Keystone()
-    server = Server(guarded(site, made, tmp_path), '127.0.0.1', 0, threads=4)
+    server = HttpServer(guarded(site, made, tmp_path), '127.0.0.1', 0, threads=4)
     server.start()
     made.catalog.append(identity.endpoints('scheduler', f'http://127.0.0.1:{server.port}'))
     for name in [name for name in os.environ if name.startswith(('OS_', 'GANTT_'))]:

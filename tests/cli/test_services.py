@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gantt.core.records.process import ServiceNote
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from tests.cli.conftest import Gantt, run
 from tests.http.site import Site
@@ -89,7 +89,7 @@ def test_an_older_service_is_asked_in_its_version(
             environ['HTTP_OPENSTACK_API_VERSION'] = 'scheduler 1.999'
         return site.app(environ, start_response)
 
-    server = Server(older, '127.0.0.1', 0, threads=2)
+    server = HttpServer(older, '127.0.0.1', 0, threads=2)
     server.start()
     monkeypatch.setenv('GANTT_ENDPOINT', f'http://127.0.0.1:{server.port}')
     done = run('host', 'list', '--limit', '2')

@@ -7,7 +7,7 @@ import shutil
 import types
 from typing import Any
 
-from gantt.compute.drivers.beside_nova import BesideNova
+from gantt.compute.drivers.beside_nova import NovaCompanion
 from gantt.conf import compute
 
 #: Of each cell: processors, two to a core, the first core for what is shared.
@@ -55,10 +55,10 @@ class Box:
         path.write_text(text)
         return path
 
-    def machine(self, **options: Any) -> BesideNova:
+    def machine(self, **options: Any) -> NovaCompanion:
         """What an agent reads there."""
         said = {'dedicated_cpus': DEDICATED, 'disk_path': str(self.root), **options}
-        return BesideNova(a_conf(**said), 'cmp-1', self.root / 'starts', self.root)
+        return NovaCompanion(a_conf(**said), 'cmp-1', self.root / 'starts', self.root)
 
     # -- guests --------------------------------------------------------------------------
     def guest(

@@ -3,17 +3,17 @@
 
 import pytest
 
-from tests.compute.town import House, Town
+from tests.compute.hosts_in_memory import HostsInMemory, House
 
 
 @pytest.fixture
-def town():
-    return Town()
+def memory_hosts():
+    return HostsInMemory()
 
 
 @pytest.fixture
-def house(town, tmp_path):
-    made = House(town, tmp_path)
+def house(memory_hosts, tmp_path):
+    made = House(memory_hosts, tmp_path)
     made.member.turn()
     yield made
     made.close()

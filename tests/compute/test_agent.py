@@ -7,26 +7,26 @@ import threading
 import pytest
 
 from gantt import exceptions
-from gantt.compute.agent.agent import Terms
-from gantt.compute.agent.journal import PENDING, Entry
+from gantt.compute.agent.agent import AgentSettings
+from gantt.compute.agent.journal import PENDING, JournalEntry
 from gantt.compute.agent.session import Fenced, JournalBehind
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import RegisterHost
-from tests.compute.town import a_delete, new_uuid
+from tests.compute.hosts_in_memory import a_delete, new_uuid
 
 
-def test_a_confirmed_build_runs_and_is_reported(town, house):
-    build = town.claim('cmp-1')
+def test_a_confirmed_build_runs_and_is_reported(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     assert house.agent.build(build).outcome == 'running'
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     assert house.machine.starts == [build.claim_id]
     house.member.turn()
-    assert [r.consumer for r in town.port.reports[-1].running] == [build.consumer]
-    town.audit()
+    assert [r.consumer for r in memory_hosts.port.reports[-1].running] == [build.consumer]
+    memory_hosts.audit()
 
 
-def test_a_repeated_build_starts_nothing_again(town, house):
-    build = town.claim('cmp-1')
+def test_a_repeated_build_starts_nothing_again(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     assert house.agent.build(build).outcome == 'running'
     house.agent.delete(a_delete(build))
@@ -34,9 +34,9 @@ def test_a_repeated_build_starts_nothing_again(town, house):
     assert house.machine.starts == [build.claim_id]
 
 
-def test_nothing_starts_on_a_claim_that_was_cancelled(town, house):
-    build = town.claim('cmp-1')
-    town.cancel(build)
+def test_nothing_starts_on_a_claim_that_was_cancelled(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
+    memory_hosts.cancel(build)
     assert house.agent.build(build).outcome == 'gone'
     assert house.machine.starts == []
     assert house.agent.build(build).outcome == 'finished'
@@ -48,21 +48,21 @@ def test_nothing_starts_on_a_claim_that_nobody_made(house):
     assert house.machine.starts == []
 
 
-def test_a_build_that_does_not_fit_here_is_refused_and_its_claim_freed(town, house):
-    build = town.claim('cmp-1')
+def test_a_build_that_does_not_fit_here_is_refused_and_its_claim_freed(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.machine.foreign = {'VCPU': 7}  # somebody started something since the last report
     outcome = house.agent.build(build)
     assert outcome.outcome == 'refused'
     assert outcome.reason == 'too little free VCPU (need 2 vCPU, has 1 vCPU)'
-    assert town.state(build) == 'refused'
+    assert memory_hosts.state(build) == 'refused'
     assert house.agent.disagreements == 1
     assert house.machine.starts == []
 
 
-def test_what_is_pending_counts_in_the_check(town, house):
-    first, second = town.claim('cmp-1', VCPU=5), town.claim('cmp-1', VCPU=3)
+def test_what_is_pending_counts_in_the_check(memory_hosts, house):
+    first, second = memory_hosts.claim('cmp-1', VCPU=5), memory_hosts.claim('cmp-1', VCPU=3)
     house.machine.foreign = {'VCPU': 2}
-    town.port.before = lambda word, message: (
+    memory_hosts.port.before = lambda word, message: (
         outcomes.append(house.agent.build(second).outcome)
         if word == 'confirm' and first.claim_id in message.claim_ids
         else None
@@ -78,30 +78,30 @@ def test_a_build_for_another_host_is_refused_naming_the_field(house):
         house.agent.build(build)
 
 
-def test_a_lost_answer_is_asked_for_again_with_a_new_sequence(town, house):
+def test_a_lost_answer_is_asked_for_again_with_a_new_sequence(memory_hosts, house):
     lost = iter([True, True])
-    town.port.lose = lambda word: word == 'confirm' and next(lost, False)
-    build = town.claim('cmp-1')
+    memory_hosts.port.lose = lambda word: word == 'confirm' and next(lost, False)
+    build = memory_hosts.claim('cmp-1')
     assert house.agent.build(build).outcome == 'running'
-    asked = [words for word, words in town.port.words if word == 'confirm']
+    asked = [words for word, words in memory_hosts.port.words if word == 'confirm']
     assert len(asked) == 3
     assert len({words.sequence for words in asked}) == 3
     assert {tuple(words.claim_ids) for words in asked} == {(build.claim_id,)}
     assert house.machine.starts == [build.claim_id]
 
 
-def test_without_an_answer_within_the_lease_nothing_starts(town, house):
-    build = town.claim('cmp-1', lease=1.0)
-    town.port.away = True
+def test_without_an_answer_within_the_lease_nothing_starts(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1', lease=1.0)
+    memory_hosts.port.away = True
     assert house.agent.build(build).outcome == 'unconfirmed'
-    town.port.away = False
+    memory_hosts.port.away = False
     assert house.agent.build(build).outcome == 'finished'
     assert house.machine.starts == []
 
 
-def test_an_answer_to_an_older_epoch_starts_nothing(town, house):
+def test_an_answer_to_an_older_epoch_starts_nothing(memory_hosts, house):
     """The host registers again while the question is under way."""
-    build = town.claim('cmp-1')
+    build = memory_hosts.claim('cmp-1')
     again = iter([True])
 
     def before(word, message):
@@ -109,103 +109,103 @@ def test_an_answer_to_an_older_epoch_starts_nothing(town, house):
             # The question is answered, but by then it is an older self's question.
             house.member.session.register()
 
-    town.port.before = before
+    memory_hosts.port.before = before
     assert house.agent.build(build).outcome == 'running'
-    asked = [words for word, words in town.port.words if word == 'confirm']
+    asked = [words for word, words in memory_hosts.port.words if word == 'confirm']
     assert [words.epoch for words in asked] == [1, 2]
     assert house.machine.starts == [build.claim_id]
     assert house.machine.without_permission == []
 
 
-def test_a_guest_that_does_not_start_gives_its_claim_back(town, house):
-    build = town.claim('cmp-1')
+def test_a_guest_that_does_not_start_gives_its_claim_back(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.machine.broken = 'start'
     assert house.agent.build(build).outcome == 'failed'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     house.machine.broken = ''
     assert house.agent.build(build).outcome == 'finished'
     assert house.machine.starts == [build.claim_id]
 
 
-def test_builds_that_fail_in_a_row_are_counted_until_one_does_not(town, house):
+def test_builds_that_fail_in_a_row_are_counted_until_one_does_not(memory_hosts, house):
     house.machine.broken = 'start'
     for count in (1, 2):
-        house.agent.build(town.claim('cmp-1'))
+        house.agent.build(memory_hosts.claim('cmp-1'))
         house.member.turn()
-        assert town.port.reports[-1].metrics['stats.failed_builds'].value == count
+        assert memory_hosts.port.reports[-1].metrics['stats.failed_builds'].value == count
     house.machine.broken = ''
-    house.agent.build(town.claim('cmp-1'))
+    house.agent.build(memory_hosts.claim('cmp-1'))
     house.member.turn()
-    assert 'stats.failed_builds' not in town.port.reports[-1].metrics
+    assert 'stats.failed_builds' not in memory_hosts.port.reports[-1].metrics
 
 
-def test_a_delete_stops_the_guest_and_releases_its_claim(town, house):
-    build = town.claim('cmp-1')
+def test_a_delete_stops_the_guest_and_releases_its_claim(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
     assert house.machine.running == {}
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     assert house.agent.delete(a_delete(build)).outcome == 'unknown'
 
 
-def test_a_delete_by_consumer_alone_finds_the_claim(town, house):
-    build = town.claim('cmp-1')
+def test_a_delete_by_consumer_alone_finds_the_claim(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     deleted = house.agent.delete(Delete(consumer=build.consumer, host='cmp-1'))
     assert deleted.outcome == 'deleted'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
 
 
-def test_a_delete_that_overtakes_its_build_stops_it(town, house):
-    build = town.claim('cmp-1')
+def test_a_delete_that_overtakes_its_build_stops_it(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     assert house.agent.delete(a_delete(build)).outcome == 'unknown'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     assert house.agent.build(build).outcome == 'finished'
     assert house.machine.starts == []
 
 
-def test_a_delete_while_the_question_is_under_way_stops_the_build(town, house):
-    build = town.claim('cmp-1')
-    town.port.before = lambda word, message: (
+def test_a_delete_while_the_question_is_under_way_stops_the_build(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
+    memory_hosts.port.before = lambda word, message: (
         house.agent.delete(a_delete(build)) if word == 'confirm' else None
     )
     assert house.agent.build(build).outcome == 'deleted'
     assert house.machine.starts == []
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
 
 
-def test_a_guest_that_does_not_stop_stays_claimed_and_listed(town, house):
-    build = town.claim('cmp-1')
+def test_a_guest_that_does_not_stop_stays_claimed_and_listed(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     house.machine.broken = 'stop'
     assert house.agent.delete(a_delete(build)).outcome == 'failed'
     house.member.turn()
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     house.machine.broken = ''
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
 
 
-def test_an_unreadable_list_says_nothing_and_frees_nothing(town, house):
-    build = town.claim('cmp-1')
+def test_an_unreadable_list_says_nothing_and_frees_nothing(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     house.machine.broken = 'list'
     house.member.turn()
-    assert town.port.reports[-1].running is None
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.port.reports[-1].running is None
+    assert memory_hosts.state(build) == 'confirmed'
 
 
-def test_a_guest_that_vanished_frees_its_claim(town, house):
-    build = town.claim('cmp-1')
+def test_a_guest_that_vanished_frees_its_claim(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     house.machine.running.clear()
     house.member.turn()
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     assert house.agent.build(build).outcome == 'finished'
 
 
-def test_many_threads_with_one_build_start_it_once(town, house):
-    build = town.claim('cmp-1')
+def test_many_threads_with_one_build_start_it_once(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     outcomes = []
     threads = [
         threading.Thread(target=lambda: outcomes.append(house.agent.build(build).outcome))
@@ -222,70 +222,78 @@ def test_many_threads_with_one_build_start_it_once(town, house):
 # -- two agents with one name; a scheduler that forgot us ------------------------------
 
 
-def test_the_older_of_two_agents_is_fenced(town, house):
-    build = town.claim('cmp-1')
-    town.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+def test_the_older_of_two_agents_is_fenced(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
+    memory_hosts.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
     assert house.agent.build(build).outcome == 'gone'
     house.member.turn()  # a doubt: everything is said, and the answer is heard
     assert house.member.session.is_fenced
     with pytest.raises(Fenced, match='another agent registered'):
-        house.agent.build(town.claim('cmp-1'))
-    said = len(town.port.reports)
+        house.agent.build(memory_hosts.claim('cmp-1'))
+    said = len(memory_hosts.port.reports)
     house.member.turn()
-    assert len(town.port.reports) == said
+    assert len(memory_hosts.port.reports) == said
     assert house.machine.starts == []
 
 
-def under_way(town, house):
+def under_way(memory_hosts, house):
     """The agent dies while its registration is under way; what it said."""
     said = []
-    town.port.before = lambda word, message: said.append(message) if word == 'register' else None
-    town.port.away = True
+    memory_hosts.port.before = lambda word, message: (
+        said.append(message) if word == 'register' else None
+    )
+    memory_hosts.port.away = True
     house.boot().turn()
-    town.port.before = lambda word, message: None
-    town.port.away = False
+    memory_hosts.port.before = lambda word, message: None
+    memory_hosts.port.away = False
     return said[0]
 
 
-def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_next(town, house):
-    late = under_way(town, house)
+def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_next(
+    memory_hosts, house
+):
+    late = under_way(memory_hosts, house)
     house.boot().turn()
     epoch = house.member.session.epoch
     with pytest.raises(exceptions.StaleRegistration):
-        town.store.register_host(late)
-    build = town.claim('cmp-1')
+        memory_hosts.store.register_host(late)
+    build = memory_hosts.claim('cmp-1')
     assert house.agent.build(build).outcome == 'running'
     house.member.changed(True)
     house.member.turn()
     assert (house.member.session.is_fenced, house.member.session.epoch) == (False, epoch)
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
 
 
-def test_a_registration_that_comes_before_the_next_one_does_no_harm_either(town, house):
-    town.store.register_host(under_way(town, house))
+def test_a_registration_that_comes_before_the_next_one_does_no_harm_either(memory_hosts, house):
+    memory_hosts.store.register_host(under_way(memory_hosts, house))
     house.boot().turn()
-    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
+    assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
 
-def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(town, house):
+def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(memory_hosts, house):
     said = []
-    town.port.before = lambda word, message: said.append(message) if word == 'register' else None
+    memory_hosts.port.before = lambda word, message: (
+        said.append(message) if word == 'register' else None
+    )
     house.boot().turn()
-    town.store.remove_host('cmp-1')
+    memory_hosts.store.remove_host('cmp-1')
     house.member.changed(True)
     house.member.turn()  # is told that it is not known
     house.member.turn()
     assert [one.journal_count for one in said] == [2, 3]
     with pytest.raises(exceptions.StaleRegistration):
-        town.store.register_host(said[0])  # the broker had it twice
-    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
+        memory_hosts.store.register_host(said[0])  # the broker had it twice
+    assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
 
-def test_a_lost_answer_is_no_other_registration(town, house):
+def test_a_lost_answer_is_no_other_registration(memory_hosts, house):
     said = []
-    town.port.before = lambda word, message: said.append(message) if word == 'register' else None
+    memory_hosts.port.before = lambda word, message: (
+        said.append(message) if word == 'register' else None
+    )
     lost = iter([True, True])
-    town.port.lose = lambda word: word == 'register' and next(lost, False)
+    memory_hosts.port.lose = lambda word: word == 'register' and next(lost, False)
     house.boot()
     for _ in range(3):
         house.member.turn()
@@ -293,8 +301,8 @@ def test_a_lost_answer_is_no_other_registration(town, house):
     assert (len(said), said[0]) == (3, said[2])
 
 
-def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(town, house, caplog):
-    guest = town.claim('cmp-1')
+def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(memory_hosts, house, caplog):
+    guest = memory_hosts.claim('cmp-1')
     house.agent.build(guest)
     backup = house.path.with_suffix('.backup')
     house.close()
@@ -305,7 +313,7 @@ def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(town, hou
     shutil.copy(backup, house.path)
 
     said = []
-    town.port.before = lambda word, message: said.append(word)
+    memory_hosts.port.before = lambda word, message: said.append(word)
     house.boot()
     waits = [house.member.turn() for _ in range(3)]
     assert said == ['register'], 'it asks once, and not again before it is restarted'
@@ -315,62 +323,62 @@ def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(town, hou
     assert 'registration 2 of its journal comes after number 3' in told[0]
     assert 'move the file that [compute] journal names out of the way' in told[0]
     with pytest.raises(JournalBehind):
-        house.agent.build(town.claim('cmp-1'))
+        house.agent.build(memory_hosts.claim('cmp-1'))
 
     house.close()
     for file in house.path.parent.glob(f'{house.path.name}*'):
         file.unlink()
     house.boot().turn()
     assert house.member.session.is_registered
-    assert town.state(guest) == 'confirmed'
-    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
-    town.audit()
+    assert memory_hosts.state(guest) == 'confirmed'
+    assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
+    memory_hosts.audit()
 
 
-def test_a_host_that_was_forgotten_registers_again(town, house):
-    town.store.remove_host('cmp-1')
+def test_a_host_that_was_forgotten_registers_again(memory_hosts, house):
+    memory_hosts.store.remove_host('cmp-1')
     for _ in range(12):
         house.member.turn()
     assert house.member.session.is_registered
     assert house.member.session.epoch > 1
-    build = town.claim('cmp-1')
+    build = memory_hosts.claim('cmp-1')
     assert house.agent.build(build).outcome == 'running'
 
 
-def test_a_full_report_is_repeated_until_it_is_heard(town, house):
+def test_a_full_report_is_repeated_until_it_is_heard(memory_hosts, house):
     house.boot()
     lost = iter([True, True])
-    town.port.lose = lambda word: word == 'report' and next(lost, False)
+    memory_hosts.port.lose = lambda word: word == 'report' and next(lost, False)
     for _ in range(4):
         house.member.turn()
-    assert [r.full for r in town.port.reports[-4:]] == [True, True, True, False]
-    assert town.port.reports[-1].base == town.port.reports[-2].sequence
+    assert [r.full for r in memory_hosts.port.reports[-4:]] == [True, True, True, False]
+    assert memory_hosts.port.reports[-1].base == memory_hosts.port.reports[-2].sequence
 
 
-def test_at_least_every_tenth_report_is_full(town, house):
+def test_at_least_every_tenth_report_is_full(memory_hosts, house):
     for _ in range(40):
         house.member.turn()
-    fulls = [i for i, r in enumerate(town.port.reports) if r.full]
+    fulls = [i for i, r in enumerate(memory_hosts.port.reports) if r.full]
     assert max(b - a for a, b in zip(fulls, fulls[1:], strict=False)) == 10
 
 
-def test_tombstones_are_kept_for_a_day_at_least(town, house):
-    build = town.claim('cmp-1')
+def test_tombstones_are_kept_for_a_day_at_least(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     house.agent.delete(a_delete(build))
-    terms = Terms(tombstone_seconds=1.0)
+    terms = AgentSettings(tombstone_seconds=1.0)
     house.agent._terms = terms
-    town.clock.advance(86_000)
+    memory_hosts.clock.advance(86_000)
     assert house.agent.tidy() == 0
-    town.clock.advance(1000)
+    memory_hosts.clock.advance(1000)
     assert house.agent.tidy() == 1
 
 
-def test_what_is_pending_stays_so_where_another_agent_took_the_name(town, house):
-    build = town.claim('cmp-1')
-    entry = Entry(build=build, state=PENDING, lease_until=town.clock.wall() + 100)
+def test_what_is_pending_stays_so_where_another_agent_took_the_name(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
+    entry = JournalEntry(build=build, state=PENDING, lease_until=memory_hosts.clock.wall() + 100)
     house.journal.add(entry)
-    town.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    memory_hosts.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
     house.member.changed(True)
     house.member.turn()
     assert house.member.session.is_fenced

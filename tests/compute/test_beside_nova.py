@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent beside nova-compute reads: cells with what guests have, devices, metrics."""
+"""What an agent next to nova-compute reads: cells with what guests have, devices, metrics."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from gantt.compute.drivers.qemu import Qemu
 from gantt.core.messages import report as reports
 from gantt.core.messages.report import NumaCell
 from tests.compute.box import DEDICATED, Box
-from tests.compute.town import new_uuid
+from tests.compute.hosts_in_memory import new_uuid
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from gantt.client.compute import topic_of
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
+from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 from tests.compute.test_crashes import LIST, START, STOP
 from tests.compute.test_farm import until
-from tests.compute.town import Town, a_delete
 from tests.rpc.bus import Bus
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -93,16 +93,16 @@ def test_a_wrong_file_or_option_is_named_before_anything_starts(tmp_path):
 @pytest.fixture
 def bus(rabbit_url):
     """A scheduler over RabbitMQ, and what it knows."""
-    town = Town()
+    memory_hosts = HostsInMemory()
     scheduler = Scheduler(
-        town.store,
+        memory_hosts.store,
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
-        scheduler_settings.Settings(worker='worker-1', report_seconds=5),
+        scheduler_settings.SchedulerSettings(worker='worker-1', report_seconds=5),
     )
     scheduler.start()
     made = Bus(rabbit_url, facade=scheduler)
-    made.town = town
+    made.town = memory_hosts
     yield made
     made.stop()
     scheduler.stop(5)
@@ -111,7 +111,7 @@ def bus(rabbit_url):
 
 @pytest.mark.rabbit
 def test_a_real_host_builds_survives_kill_9_and_deletes(bus, rabbit_url, tmp_path):
-    town = bus.town
+    memory_hosts = bus.town
     (tmp_path / 'guests').mkdir()
     options = {}
     for name, text in (('start', START), ('stop', STOP), ('list', LIST)):
@@ -123,15 +123,15 @@ def test_a_real_host_builds_survives_kill_9_and_deletes(bus, rabbit_url, tmp_pat
     conductor = client.ComputeClient(bus.carrier(), timeout=20.0)
 
     def reported(epoch):
-        rows = [c.row for c in town.store.load_everything().hosts]
+        rows = [c.row for c in memory_hosts.store.load_everything().hosts]
         return rows and rows[0].epoch == epoch and rows[0].full_sequence
 
     first = command.start()
     until(lambda: reported(1), 60)
-    build = town.claim('cmp-1', VCPU=1, MEMORY_MB=64)
+    build = memory_hosts.claim('cmp-1', VCPU=1, MEMORY_MB=64)
     topic = topic_of('cmp-1')
     assert conductor.build(topic, build, wait=True)['outcome'] == 'running'
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     guest = json.loads((tmp_path / 'guests' / build.claim_id).read_text())
     assert guest['consumer'] == build.consumer
 
@@ -139,20 +139,20 @@ def test_a_real_host_builds_survives_kill_9_and_deletes(bus, rabbit_url, tmp_pat
     first.wait(10)
     second = command.start()
     until(lambda: reported(2), 60)
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     assert conductor.build(topic, build, wait=True)['outcome'] == 'running'
     assert (tmp_path / 'started').read_text().split() == [build.claim_id]
 
     assert conductor.delete(topic, a_delete(build), wait=True)['outcome'] == 'deleted'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     assert not list((tmp_path / 'guests').iterdir())
 
     second.send_signal(signal.SIGTERM)
     assert second.wait(60) == 0, command.log.read_text()
     with pytest.raises(exceptions.Unavailable):
         client.ComputeClient(bus.carrier(), timeout=2.0).build(topic, build, wait=True)
-    town.audit()
-    assert town.adopted() == []
+    memory_hosts.audit()
+    assert memory_hosts.adopted() == []
 
 
 @pytest.mark.rabbit

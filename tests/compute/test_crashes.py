@@ -21,7 +21,7 @@ import pytest
 
 from gantt.compute.agent.journal import FINISHED, SqliteJournal
 from gantt.compute.ports import GuestError
-from tests.compute.town import House, Town, a_delete, new_uuid
+from tests.compute.hosts_in_memory import HostsInMemory, House, a_delete, new_uuid
 
 
 class Crash(BaseException):
@@ -55,7 +55,7 @@ class Fuse:
         for owner, names in (
             (house.journal, ('add', 'ask', 'move')),
             (_Copy.of(agent, '_driver'), ('start', 'stop')),
-            (_Copy.of(agent._words, '_port'), ('confirm', 'refuse', 'release')),
+            (_Copy.of(agent._claim_client, '_port'), ('confirm', 'refuse', 'release')),
         ):
             for name in names:
                 setattr(owner, name, self.around(getattr(owner, name)))
@@ -77,7 +77,9 @@ class _Copy:
         return made
 
 
-def _after_the_crash(town: Town, house: House, builds, *, lists: bool = True) -> None:
+def _after_the_crash(
+    memory_hosts: HostsInMemory, house: House, builds, *, lists: bool = True
+) -> None:
     """The next agent: recover, report, go on; then the messages come again."""
     house.machine.lists = lists
     house.boot()
@@ -90,16 +92,16 @@ def _after_the_crash(town: Town, house: House, builds, *, lists: bool = True) ->
     machine = house.machine
     assert machine.without_permission == []
     assert len(machine.starts) == len(set(machine.starts)), 'a claim was started twice'
-    assert {g.consumer for g in machine.running.values()} == town.live('cmp-1')
-    assert town.adopted() == []
+    assert {g.consumer for g in machine.running.values()} == memory_hosts.live('cmp-1')
+    assert memory_hosts.adopted() == []
     # What is neither running nor over would be a leak once its lease is out.
-    town.clock.advance(200)
-    town.store.sweep(100)
+    memory_hosts.clock.advance(200)
+    memory_hosts.store.sweep(100)
     house.member.turn()
     for build in builds:
         runs = build.claim_id in machine.running
-        assert (town.state(build) == 'confirmed') is runs
-    town.audit()
+        assert (memory_hosts.state(build) == 'confirmed') is runs
+    memory_hosts.audit()
 
 
 def _fuses():
@@ -108,9 +110,9 @@ def _fuses():
             yield pytest.param(after, late, id=f'{"after" if late else "before"}-effect-{after}')
 
 
-def test_a_build_that_comes_again_while_its_guest_is_stopped_starts_nothing(town, house):
+def test_a_build_that_comes_again_while_its_guest_is_stopped_starts_nothing(memory_hosts, house):
     """Also where the journal that would have known it was lost."""
-    assert house.agent.build(build := town.claim('cmp-1')).outcome == 'running'
+    assert house.agent.build(build := memory_hosts.claim('cmp-1')).outcome == 'running'
     house.path = house.path.with_name('another.journal')
     house.boot()
     house.member.session.register()
@@ -127,13 +129,15 @@ def test_a_build_that_comes_again_while_its_guest_is_stopped_starts_nothing(town
     house.member.turn()
     assert again[0].result(10).outcome == 'finished'
     assert not house.machine.running
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     assert house.agent.build(build).outcome == 'finished'
 
 
-def test_a_build_that_comes_again_before_the_machine_can_be_asked_starts_nothing(town, house):
+def test_a_build_that_comes_again_before_the_machine_can_be_asked_starts_nothing(
+    memory_hosts, house
+):
     """A journal that was lost, and guests that cannot be listed at first."""
-    assert house.agent.build(build := town.claim('cmp-1')).outcome == 'running'
+    assert house.agent.build(build := memory_hosts.claim('cmp-1')).outcome == 'running'
     house.path = house.path.with_name('another.journal')
     house.boot()
     guests, calls = house.machine.guests, itertools.count()
@@ -153,8 +157,8 @@ def test_a_build_that_comes_again_before_the_machine_can_be_asked_starts_nothing
     assert list(house.machine.running) == [build.claim_id]
 
 
-def test_the_rest_of_a_crash_is_given_back_though_its_build_comes_again(town, house):
-    build = town.claim('cmp-1')
+def test_the_rest_of_a_crash_is_given_back_though_its_build_comes_again(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
 
     def crash(build):
         raise Crash
@@ -167,11 +171,11 @@ def test_the_rest_of_a_crash_is_given_back_though_its_build_comes_again(town, ho
     # The build is at work on the claim when the journal is put straight.
     with house.agent._alone(build.claim_id):
         house.member.turn()
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
     assert house.agent.build(build).outcome == 'finished'
 
 
-def test_what_is_being_built_now_is_not_taken_for_the_rest_of_a_crash(town, house):
+def test_what_is_being_built_now_is_not_taken_for_the_rest_of_a_crash(memory_hosts, house):
     """Builds arrive while the journal is still being put straight."""
     house.member.turn()
     start = house.machine.start
@@ -181,59 +185,59 @@ def test_what_is_being_built_now_is_not_taken_for_the_rest_of_a_crash(town, hous
         start(build)
 
     house.machine.start = starting
-    assert house.agent.build(build := town.claim('cmp-1')).outcome == 'running'
-    assert town.state(build) == 'confirmed'
+    assert house.agent.build(build := memory_hosts.claim('cmp-1')).outcome == 'running'
+    assert memory_hosts.state(build) == 'confirmed'
     assert not house.machine.without_permission
 
 
 @pytest.mark.parametrize('lists', [True, False], ids=['listed', 'unlisted'])
 @pytest.mark.parametrize(('after', 'late'), list(_fuses()))
-def test_a_build_may_be_cut_off_anywhere(town, house, after, late, lists):
-    build = town.claim('cmp-1')
+def test_a_build_may_be_cut_off_anywhere(memory_hosts, house, after, late, lists):
+    build = memory_hosts.claim('cmp-1')
     house.machine.lists = lists
     Fuse(after, late=late).wire(house)
     with contextlib.suppress(Crash):
         house.agent.build(build)
-    _after_the_crash(town, house, [build], lists=lists)
+    _after_the_crash(memory_hosts, house, [build], lists=lists)
 
 
 @pytest.mark.parametrize('lists', [True, False], ids=['listed', 'unlisted'])
 @pytest.mark.parametrize(('after', 'late'), list(_fuses()))
-def test_a_delete_may_be_cut_off_anywhere(town, house, after, late, lists):
-    build = town.claim('cmp-1')
+def test_a_delete_may_be_cut_off_anywhere(memory_hosts, house, after, late, lists):
+    build = memory_hosts.claim('cmp-1')
     house.machine.lists = lists
     house.agent.build(build)
     Fuse(after, late=late).wire(house)
     with contextlib.suppress(Crash):
         house.agent.delete(a_delete(build))
-    _after_the_crash(town, house, [build], lists=lists)
+    _after_the_crash(memory_hosts, house, [build], lists=lists)
 
 
 @pytest.mark.parametrize(('after', 'late'), list(_fuses()))
-def test_a_refusal_may_be_cut_off_anywhere(town, house, after, late):
-    build = town.claim('cmp-1')
+def test_a_refusal_may_be_cut_off_anywhere(memory_hosts, house, after, late):
+    build = memory_hosts.claim('cmp-1')
     house.machine.foreign = {'VCPU': 8}
     Fuse(after, late=late).wire(house)
     with contextlib.suppress(Crash):
         house.agent.build(build)
     house.machine.foreign = {}
-    _after_the_crash(town, house, [build])
+    _after_the_crash(memory_hosts, house, [build])
 
 
 @pytest.mark.parametrize(('after', 'late'), list(_fuses()))
-def test_a_start_that_fails_may_be_cut_off_anywhere(town, house, after, late):
-    build = town.claim('cmp-1')
+def test_a_start_that_fails_may_be_cut_off_anywhere(memory_hosts, house, after, late):
+    build = memory_hosts.claim('cmp-1')
     house.machine.broken = 'start'
     Fuse(after, late=late).wire(house)
     with contextlib.suppress(Crash):
         house.agent.build(build)
     house.machine.broken = ''
-    _after_the_crash(town, house, [build])
+    _after_the_crash(memory_hosts, house, [build])
 
 
-def test_every_step_of_a_build_is_under_the_fuse(town, house):
+def test_every_step_of_a_build_is_under_the_fuse(memory_hosts, house):
     """The tests above cut off at every effect only if there are no more than twelve."""
-    build = town.claim('cmp-1')
+    build = memory_hosts.claim('cmp-1')
     fuse = Fuse(1000, late=False)
     fuse.wire(house)
     house.agent.build(build)
@@ -241,20 +245,20 @@ def test_every_step_of_a_build_is_under_the_fuse(town, house):
     assert 8 <= 1000 - fuse.left <= 2 * 12
 
 
-def test_a_disk_that_is_lost_while_guests_live_starts_nothing_again(town, house):
-    build = town.claim('cmp-1')
+def test_a_disk_that_is_lost_while_guests_live_starts_nothing_again(memory_hosts, house):
+    build = memory_hosts.claim('cmp-1')
     house.agent.build(build)
     house.journal.close()
     house.path.unlink()
     house.journal = None
-    _after_the_crash(town, house, [build])
+    _after_the_crash(memory_hosts, house, [build])
     assert house.machine.starts == [build.claim_id]
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
 
 
-def test_a_machine_that_lost_everything_gives_all_its_claims_back(town, house):
-    builds = [town.claim('cmp-1') for _ in range(3)]
+def test_a_machine_that_lost_everything_gives_all_its_claims_back(memory_hosts, house):
+    builds = [memory_hosts.claim('cmp-1') for _ in range(3)]
     for build in builds:
         house.agent.build(build)
     house.machine.running.clear()
@@ -263,8 +267,8 @@ def test_a_machine_that_lost_everything_gives_all_its_claims_back(town, house):
     house.journal = None
     house.boot()
     house.member.turn()
-    assert [town.state(b) for b in builds] == ['released'] * 3
-    town.audit()
+    assert [memory_hosts.state(b) for b in builds] == ['released'] * 3
+    memory_hosts.audit()
 
 
 # -- a real process, really killed ------------------------------------------------------
@@ -274,7 +278,7 @@ AGENT = """
     from gantt.compute.drivers.start_locks import StartLocks
     from gantt.compute.drivers.this_machine import ThisMachine
     from gantt.compute.agent.journal import SqliteJournal
-    from gantt.compute.farm.host_agent import Settings, with_agent
+    from gantt.compute.farm.host_agent import HostAgentSettings, with_agent
     from gantt.core.messages.build import Build
     from gantt.core.messages.report import Registered, RegisterHost
     import msgspec
@@ -299,7 +303,7 @@ AGENT = """
     journal = SqliteJournal(folder / 'journal')
     driver = ThisMachine(conf, 'cmp-1', StartLocks(folder / 'starts'))
     member = with_agent(RegisterHost(name='cmp-1', boot_nonce='-'), Port(), driver, journal,
-                        Settings(), random.Random(1))
+                        HostAgentSettings(), random.Random(1))
     member.turn()
     print('recovered', flush=True)
     print(member.agent.build(build).outcome, flush=True)
@@ -395,7 +399,7 @@ def test_kill_9_in_the_middle_of_a_start(workshop, delay):
         assert (said, entry.state) == ('finished', FINISHED)
 
 
-def test_two_agents_cannot_share_a_journal(town, house, tmp_path):
+def test_two_agents_cannot_share_a_journal(memory_hosts, house, tmp_path):
     from gantt import exceptions
 
     with pytest.raises(exceptions.Misconfigured, match='another agent is using it'):

@@ -8,12 +8,12 @@ import pytest
 
 from gantt import exceptions
 from gantt.compute.agent.agent import Halted
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.faults import Order, Selector, load_events
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.faults import Fault, Selector, load_events
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.farm.shapes import load_shapes
 from gantt.core.messages.build import Delete
-from tests.compute.town import Town, a_delete
+from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 
 QUICK = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
 
@@ -26,18 +26,18 @@ def until(what, seconds: float = 30.0) -> None:
 
 
 @pytest.fixture
-def farm(town):
+def farm(memory_hosts):
     """Twenty living hosts; ``change_seconds`` is short so that tests are."""
-    made = a_farm(town, 20)
+    made = a_farm(memory_hosts, 20)
     yield made
     assert made.stop(20)
 
 
-def a_farm(town: Town, count: int, events=(), **plan) -> Farm:
+def a_farm(memory_hosts: HostsInMemory, count: int, events=(), **plan) -> Farm:
     made = Farm(
-        Plan(count=count, seed=7, **plan),
-        town.port,
-        Settings(report_seconds=60, change_seconds=0.05),
+        FarmPlan(count=count, seed=7, **plan),
+        memory_hosts.port,
+        HostAgentSettings(report_seconds=60, change_seconds=0.05),
         events,
     )
     made.start()
@@ -45,7 +45,7 @@ def a_farm(town: Town, count: int, events=(), **plan) -> Farm:
     return made
 
 
-def reported(town: Town, farm: Farm) -> None:
+def reported(memory_hosts: HostsInMemory, farm: Farm) -> None:
     """Every host has said what it has to say."""
     members = [h.member for h in farm.hosts.values() if h.member is not None]
     # Counted before any is hurried: the first report while the last ones are still asked.
@@ -55,9 +55,9 @@ def reported(town: Town, farm: Farm) -> None:
     until(lambda: all(m.reports > b for m, b in zip(members, before, strict=True)), 60)
 
 
-def test_the_same_seed_plays_the_same_hosts(town):
+def test_the_same_seed_plays_the_same_hosts(memory_hosts):
     def described(seed):
-        farm = Farm(Plan(count=50, seed=seed), town.port)
+        farm = Farm(FarmPlan(count=50, seed=seed), memory_hosts.port)
         return [(h.name, h.uuid, h.zone, h.shape, h.driver.facts([])) for h in farm.hosts.values()]
 
     assert described(7) == described(7)
@@ -65,19 +65,19 @@ def test_the_same_seed_plays_the_same_hosts(town):
     assert len({shape for _, _, _, shape, _ in described(7)}) == 3
 
 
-def test_a_farm_grows_without_changing_the_hosts_it_had(town):
-    small = Farm(Plan(count=10, seed=7), town.port)
-    large = Farm(Plan(count=20, seed=7), town.port)
+def test_a_farm_grows_without_changing_the_hosts_it_had(memory_hosts):
+    small = Farm(FarmPlan(count=10, seed=7), memory_hosts.port)
+    large = Farm(FarmPlan(count=20, seed=7), memory_hosts.port)
     for name, host in small.hosts.items():
         assert (host.shape, host.zone) == (large.hosts[name].shape, large.hosts[name].zone)
 
 
-def test_what_fails_to_start_follows_from_the_claim(town):
-    farm = a_farm(town, 2, start_failures=0.5)
-    builds = [town.claim('fake-00000', **QUICK) for _ in range(20)]
+def test_what_fails_to_start_follows_from_the_claim(memory_hosts):
+    farm = a_farm(memory_hosts, 2, start_failures=0.5)
+    builds = [memory_hosts.claim('fake-00000', **QUICK) for _ in range(20)]
     first = [farm.build(b).outcome for b in builds]
     assert {'running', 'failed'} == set(first)
-    again = Farm(Plan(count=2, seed=7, start_failures=0.5), town.port)
+    again = Farm(FarmPlan(count=2, seed=7, start_failures=0.5), memory_hosts.port)
     for build, outcome in zip(builds, first, strict=True):
         try:
             again.hosts['fake-00000'].driver.start(build)
@@ -87,109 +87,109 @@ def test_what_fails_to_start_follows_from_the_claim(town):
     farm.stop()
 
 
-def test_builds_and_deletes_go_to_the_host_they_name(town, farm):
-    build = town.claim('fake-00003', **QUICK)
+def test_builds_and_deletes_go_to_the_host_they_name(memory_hosts, farm):
+    build = memory_hosts.claim('fake-00003', **QUICK)
     assert farm.build(build).outcome == 'running'
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     assert farm.delete(a_delete(build)).outcome == 'deleted'
     with pytest.raises(exceptions.InvalidMessage, match="host: 'elsewhere' is not one of"):
         farm.delete(Delete(consumer=build.consumer, host='elsewhere'))
 
 
-def test_a_host_that_disagrees_refuses_until_it_agrees(town, farm):
+def test_a_host_that_disagrees_refuses_until_it_agrees(memory_hosts, farm):
     names = Selector(names=['fake-00003'])
-    assert farm.command(Order(do='disagree', hosts=names))['hosts'] == ['fake-00003']
-    build = town.claim('fake-00003', **QUICK)
+    assert farm.command(Fault(do='disagree', hosts=names))['hosts'] == ['fake-00003']
+    build = memory_hosts.claim('fake-00003', **QUICK)
     assert farm.build(build).outcome == 'refused'
-    assert town.state(build) == 'refused'
-    farm.command(Order(do='agree', hosts=names))
-    assert farm.build(town.claim('fake-00003', **QUICK)).outcome == 'running'
+    assert memory_hosts.state(build) == 'refused'
+    farm.command(Fault(do='agree', hosts=names))
+    assert farm.build(memory_hosts.claim('fake-00003', **QUICK)).outcome == 'running'
 
 
-def test_a_dead_host_answers_nothing_and_comes_back_with_a_new_epoch(town, farm):
-    build = town.claim('fake-00003', **QUICK)
+def test_a_dead_host_answers_nothing_and_comes_back_with_a_new_epoch(memory_hosts, farm):
+    build = memory_hosts.claim('fake-00003', **QUICK)
     farm.build(build)
     names = Selector(names=['fake-00003'])
-    farm.command(Order(do='die', hosts=names))
+    farm.command(Fault(do='die', hosts=names))
     with pytest.raises(Halted):
-        farm.build(town.claim('fake-00003', **QUICK))
+        farm.build(memory_hosts.claim('fake-00003', **QUICK))
     assert farm.status()['alive'] == 19
-    farm.command(Order(do='revive', hosts=names))
+    farm.command(Fault(do='revive', hosts=names))
     until(lambda: farm.status()['reporting'] == 20)
     assert farm.hosts['fake-00003'].member.session.epoch == 2
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     assert farm.build(build).outcome == 'running'
     assert farm.hosts['fake-00003'].driver.started == 1
 
 
-def test_a_host_whose_power_went_gives_its_claims_back(town, farm):
-    build = town.claim('fake-00003', **QUICK)
+def test_a_host_whose_power_went_gives_its_claims_back(memory_hosts, farm):
+    build = memory_hosts.claim('fake-00003', **QUICK)
     farm.build(build)
-    farm.command(Order(do='restart', hosts=Selector(names=['fake-00003']), guests='gone'))
-    until(lambda: town.state(build) == 'released')
+    farm.command(Fault(do='restart', hosts=Selector(names=['fake-00003']), guests='gone'))
+    until(lambda: memory_hosts.state(build) == 'released')
     assert farm.build(build).outcome == 'finished'
-    town.audit()
+    memory_hosts.audit()
 
 
 @pytest.mark.parametrize(('guests', 'state'), [('alive', 'confirmed'), ('gone', 'released')])
-def test_a_lost_disk_leaves_what_runs(town, farm, guests, state):
-    build = town.claim('fake-00003', **QUICK)
+def test_a_lost_disk_leaves_what_runs(memory_hosts, farm, guests, state):
+    build = memory_hosts.claim('fake-00003', **QUICK)
     farm.build(build)
-    farm.command(Order(do='lose_disk', hosts=Selector(names=['fake-00003']), guests=guests))
+    farm.command(Fault(do='lose_disk', hosts=Selector(names=['fake-00003']), guests=guests))
     until(lambda: farm.status()['reporting'] == 20)
-    reported(town, farm)
-    assert town.state(build) == state
+    reported(memory_hosts, farm)
+    assert memory_hosts.state(build) == state
     farm.build(build)
     assert farm.hosts['fake-00003'].driver.started == 1
-    assert town.adopted() == []
-    town.audit()
+    assert memory_hosts.adopted() == []
+    memory_hosts.audit()
 
 
-def test_a_build_that_is_cut_off_by_death_starts_nothing(town, farm):
-    build = town.claim('fake-00003', **QUICK)
+def test_a_build_that_is_cut_off_by_death_starts_nothing(memory_hosts, farm):
+    build = memory_hosts.claim('fake-00003', **QUICK)
     names = Selector(names=['fake-00003'])
 
     def before(word, message):
         if word == 'confirm':
-            farm.command(Order(do='die', hosts=names))
+            farm.command(Fault(do='die', hosts=names))
 
-    town.port.before = before
+    memory_hosts.port.before = before
     with pytest.raises(Halted):
         farm.build(build)
-    town.port.before = lambda word, message: None
+    memory_hosts.port.before = lambda word, message: None
     assert farm.hosts['fake-00003'].driver.started == 0
-    farm.command(Order(do='revive', hosts=names))
+    farm.command(Fault(do='revive', hosts=names))
     # The journal survived: the build goes on where it was cut off.
     until(lambda: farm.hosts['fake-00003'].driver.started == 1)
-    until(lambda: town.state(build) == 'confirmed')
-    town.audit()
+    until(lambda: memory_hosts.state(build) == 'confirmed')
+    memory_hosts.audit()
 
 
-def test_orders_draw_the_same_hosts_from_the_same_seed(town):
+def test_orders_draw_the_same_hosts_from_the_same_seed(memory_hosts):
     def drawn():
-        farm = Farm(Plan(count=100, seed=3), town.port)
-        return farm.command(Order(do='disagree', hosts=Selector(fraction=0.1)))['hosts']
+        farm = Farm(FarmPlan(count=100, seed=3), memory_hosts.port)
+        return farm.command(Fault(do='disagree', hosts=Selector(fraction=0.1)))['hosts']
 
     assert drawn() == drawn()
     assert len(drawn()) == 10
 
 
-def test_orders_choose_by_zone_shape_and_count(town):
-    farm = Farm(Plan(count=100, seed=3), town.port)
-    zone = farm.command(Order(do='disagree', hosts=Selector(zone='az-1', shape='general')))['hosts']
+def test_orders_choose_by_zone_shape_and_count(memory_hosts):
+    farm = Farm(FarmPlan(count=100, seed=3), memory_hosts.port)
+    zone = farm.command(Fault(do='disagree', hosts=Selector(zone='az-1', shape='general')))['hosts']
     assert zone
     assert all(farm.hosts[n].zone == 'az-1' and farm.hosts[n].shape == 'general' for n in zone)
-    assert farm.command(Order(do='agree', hosts=Selector(count=3)))['count'] == 3
+    assert farm.command(Fault(do='agree', hosts=Selector(count=3)))['count'] == 3
 
 
-def test_events_happen_in_time(town, tmp_path):
+def test_events_happen_in_time(memory_hosts, tmp_path):
     path = tmp_path / 'events.yaml'
     path.write_text(
         'events:\n'
         '  - {at: 0.6, do: revive, guests: gone}\n'
         '  - {at: 0.2, do: die, hosts: {count: 5}}\n'
     )
-    farm = a_farm(town, 20, load_events(str(path)))
+    farm = a_farm(memory_hosts, 20, load_events(str(path)))
     until(lambda: farm.status()['alive'] == 15)
     until(lambda: farm.status()['alive'] == 20)
     farm.stop()
@@ -212,7 +212,7 @@ def test_a_wrong_event_is_refused_naming_file_event_and_field(tmp_path, text, pr
     assert str(path) in str(caught.value)
 
 
-def test_shapes_of_a_file_are_played(town, tmp_path):
+def test_shapes_of_a_file_are_played(memory_hosts, tmp_path):
     path = tmp_path / 'shapes.yaml'
     path.write_text(
         'shapes:\n'
@@ -220,7 +220,7 @@ def test_shapes_of_a_file_are_played(town, tmp_path):
         '   zones: [z], aggregates: [rack-1], traits: [CUSTOM_X], pages: {"2048": 10},\n'
         '   foreign: {VCPU: 1}, inventories: {CUSTOM_LICENSE: {total: 3}}}\n'
     )
-    farm = Farm(Plan(count=3, shapes=load_shapes(str(path))), town.port)
+    farm = Farm(FarmPlan(count=3, shapes=load_shapes(str(path))), memory_hosts.port)
     facts = farm.hosts['fake-00000'].driver.facts([])
     totals = {name: i.total for name, i in facts.inventories.items()}
     assert totals == {
@@ -252,20 +252,20 @@ def test_a_wrong_shape_is_refused_naming_file_entry_and_field(tmp_path, text, pr
     assert str(path) in str(caught.value)
 
 
-def test_a_thousand_hosts_report_and_build_without_falling_behind(town):
+def test_a_thousand_hosts_report_and_build_without_falling_behind(memory_hosts):
     """A smoke test; the bench of reports has the real figures."""
-    farm = a_farm(town, 1000, threads=4)
+    farm = a_farm(memory_hosts, 1000, threads=4)
     began = time.process_time()
-    reported(town, farm)
-    builds = [town.claim(name, **QUICK) for name in list(farm.hosts)[:200]]
+    reported(memory_hosts, farm)
+    builds = [memory_hosts.claim(name, **QUICK) for name in list(farm.hosts)[:200]]
     assert {farm.build(build).outcome for build in builds} == {'running'}
     assert time.process_time() - began < 20
     assert farm.status()['failures'] == 0
     assert farm.stop(20)
-    town.audit()
+    memory_hosts.audit()
 
 
-def test_the_status_says_how_the_farm_is(town, farm):
-    status = farm.command(Order(do='status'))['status']
-    assert msgspec.structs.asdict(Order(do='status'))['do'] == 'status'
+def test_the_status_says_how_the_farm_is(memory_hosts, farm):
+    status = farm.command(Fault(do='status'))['status']
+    assert msgspec.structs.asdict(Fault(do='status'))['do'] == 'status'
     assert (status['hosts'], status['alive'], status['fenced']) == (20, 20, 0)

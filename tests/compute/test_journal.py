@@ -13,19 +13,19 @@ from gantt.compute.agent.journal import (
     PURGE_ROWS,
     RUNNING,
     STARTING,
-    Entry,
     Journal,
+    JournalEntry,
     SqliteJournal,
     Stamp,
 )
 from gantt.core.messages.build import Build
 from gantt.scheduler.clock import ManualClock
-from tests.compute.town import new_uuid
+from tests.compute.hosts_in_memory import new_uuid
 
 DAY = 86_400.0
 
 
-def an_entry(state=PENDING, **fields) -> Entry:
+def an_entry(state=PENDING, **fields) -> JournalEntry:
     build = Build(
         claim_id=new_uuid(),
         consumer=fields.pop('consumer', new_uuid()),
@@ -34,7 +34,7 @@ def an_entry(state=PENDING, **fields) -> Entry:
         layout={'cells': [{'id': 0, 'pcpus': [1, 2]}]},
         guest={'image': 'x', 'nested': {'a': [1, None]}},
     )
-    return Entry(build=build, state=state, **fields)
+    return JournalEntry(build=build, state=state, **fields)
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_it_moves_only_for_the_last_question(journal):
     journal.add(entry)
     assert journal.ask(entry.claim_id, Stamp(1, 5))
     assert journal.ask(entry.claim_id, Stamp(2, 1))
-    assert not journal.move(entry.claim_id, (PENDING,), STARTING, asked=Stamp(1, 5))
-    assert journal.move(entry.claim_id, (PENDING,), STARTING, asked=Stamp(2, 1))
+    assert not journal.move(entry.claim_id, (PENDING,), STARTING, query=Stamp(1, 5))
+    assert journal.move(entry.claim_id, (PENDING,), STARTING, query=Stamp(2, 1))
     assert not journal.ask(entry.claim_id, Stamp(2, 2))
 
 

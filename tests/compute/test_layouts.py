@@ -5,11 +5,11 @@ import msgspec
 import pytest
 
 from gantt.compute.agent import layouts
-from gantt.compute.agent.journal import PENDING, RUNNING, Entry
-from gantt.compute.ports import Facts
+from gantt.compute.agent.journal import PENDING, RUNNING, JournalEntry
+from gantt.compute.ports import HostReadings
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import NumaCell, NumaPages
-from tests.compute.town import new_uuid
+from tests.compute.hosts_in_memory import new_uuid
 
 CELL = NumaCell(
     id=0,
@@ -41,7 +41,7 @@ def a_build(layout):
 
 
 def check(layout, *entries):
-    facts = layouts.outside(Facts(inventories={}, numa=[CELL]), entries)
+    facts = layouts.outside(HostReadings(inventories={}, numa=[CELL]), entries)
     return layouts.check(a_build(layout), facts, {}, {}, entries).reason
 
 
@@ -52,17 +52,17 @@ def test_a_layout_that_nobody_else_has_is_fine():
 
 @pytest.mark.parametrize('state', [PENDING, RUNNING])
 def test_cores_of_another_guest_are_not_given_again(state):
-    other = Entry(build=a_build(a_layout(1, 2)), state=state)
+    other = JournalEntry(build=a_build(a_layout(1, 2)), state=state)
     assert check(a_layout(0, 3), other) == ''
     assert check(a_layout(0, 1), other) == 'processors 1 of NUMA cell 0 are not free'
 
 
 def test_pages_that_a_guest_of_ours_uses_are_counted_once():
-    running = Entry(build=a_build(a_layout(0, memory_mb=1024)), state=RUNNING)
+    running = JournalEntry(build=a_build(a_layout(0, memory_mb=1024)), state=RUNNING)
     assert check(a_layout(1, memory_mb=1024), running) == ''
     assert 'less than 1026 MiB' in check(a_layout(1, memory_mb=1026), running)
     assert 'less than 1026 MiB' in check(a_layout(1, memory_mb=1026))
-    facts = layouts.outside(Facts(inventories={}, numa=[CELL]), [running])
+    facts = layouts.outside(HostReadings(inventories={}, numa=[CELL]), [running])
     assert facts.numa[0].pages[0].used == 0
     pending = msgspec.structs.replace(running, state=PENDING)
     assert layouts.outside(facts, [pending]) is facts
@@ -72,9 +72,9 @@ def test_a_layout_that_cannot_be_read_is_refused_by_name():
     assert check({'cells': [{'cell': 0, 'colour': 1}]}).startswith('build.layout.cells[0].colour')
 
 
-def test_the_agent_refuses_what_does_not_hold(town, house):
-    build = msgspec.structs.replace(town.claim('cmp-1'), layout=a_layout(0))
+def test_the_agent_refuses_what_does_not_hold(memory_hosts, house):
+    build = msgspec.structs.replace(memory_hosts.claim('cmp-1'), layout=a_layout(0))
     outcome = house.agent.build(build)
     assert (outcome.outcome, outcome.reason) == ('refused', 'the host has no NUMA cell 0')
-    assert town.state(build) == 'refused'
+    assert memory_hosts.state(build) == 'refused'
     assert house.machine.starts == []

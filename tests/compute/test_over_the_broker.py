@@ -11,41 +11,41 @@ import pytest
 
 from gantt import client, exceptions, plugin_loader
 from gantt.client.compute import topic_of
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.host_agent import Settings
-from gantt.compute.listen import Listener, Methods
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings
+from gantt.compute.listen import BuildListener, Methods
 from gantt.compute.over_rpc import OverRpc
 from gantt.core.messages.build import Build, Delete
 from gantt.rpc.amqp import transport
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
+from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 from tests.compute.test_farm import QUICK, until
-from tests.compute.town import Town, a_delete
 from tests.rpc.bus import Bus
 
 
 class Site:
     """A scheduler, a farm with its listener, and a conductor, on one broker."""
 
-    def __init__(self, url: str, town, hosts: int = 5) -> None:
-        self.town = town
+    def __init__(self, url: str, memory_hosts, hosts: int = 5) -> None:
+        self.town = memory_hosts
         self.scheduler = Scheduler(
-            town.store,
+            memory_hosts.store,
             plugin_loader.load_pipeline(),
             MemoryRecorder(),
-            scheduler_settings.Settings(worker='worker-1'),
+            scheduler_settings.SchedulerSettings(worker='worker-1'),
         )
         self.scheduler.start()
         self.bus = Bus(url, facade=self.scheduler)
         carrier = self.bus.carrier()
         self.name = f'farm-{uuid.uuid4().hex[:6]}'
         self.farm = Farm(
-            Plan(count=hosts, seed=7, threads=4),
+            FarmPlan(count=hosts, seed=7, threads=4),
             OverRpc(carrier, 10.0),
-            Settings(report_seconds=60, change_seconds=0.05),
+            HostAgentSettings(report_seconds=60, change_seconds=0.05),
         )
-        self.listener = Listener(
+        self.listener = BuildListener(
             carrier, self.name, Methods(self.farm, self.farm.command), list(self.farm.hosts)
         )
         self.listener.start()
@@ -83,31 +83,31 @@ def url(request):
 @pytest.fixture(scope='module')
 def site(url):
     """One for all tests here: it takes seconds to come and to go."""
-    made = Site(url, Town())
+    made = Site(url, HostsInMemory())
     yield made
     made.close()
 
 
 def test_a_build_on_the_topic_of_a_host_is_confirmed_and_runs(site):
-    town = site.town
-    build = town.claim('fake-00003', **QUICK)
+    memory_hosts = site.town
+    build = memory_hosts.claim('fake-00003', **QUICK)
     answer = site.conductor.build(topic_of('fake-00003'), build, wait=True)
     assert answer['outcome'] == 'running'
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.state(build) == 'confirmed'
     guests = site.farm.hosts['fake-00003'].driver.guests()
     assert build.consumer in [guest.consumer for guest in guests]
     answer = site.conductor.delete(topic_of('fake-00003'), a_delete(build), wait=True)
     assert answer['outcome'] == 'deleted'
-    assert town.state(build) == 'released'
+    assert memory_hosts.state(build) == 'released'
 
 
 def test_a_build_that_is_cast_to_the_topic_of_the_farm_runs(site):
-    town = site.town
+    memory_hosts = site.town
     started = site.farm.status()['started']
-    builds = [town.claim(f'fake-0000{i}', **QUICK) for i in range(5)]
+    builds = [memory_hosts.claim(f'fake-0000{i}', **QUICK) for i in range(5)]
     for build in builds:
         site.conductor.build(topic_of(site.name), build)
-    until(lambda: all(town.state(b) == 'confirmed' for b in builds))
+    until(lambda: all(memory_hosts.state(b) == 'confirmed' for b in builds))
     until(lambda: site.farm.status()['started'] == started + 5)
 
 
@@ -130,11 +130,11 @@ def test_a_wrong_build_is_refused_naming_the_field(site):
 
 
 def test_the_farm_is_commanded_over_the_broker(site):
-    town = site.town
+    memory_hosts = site.town
     said = site.order(do='die', hosts={'names': ['fake-00002']})
     assert said['hosts'] == ['fake-00002']
     assert said['status']['alive'] == 4
-    build = town.claim('fake-00002', **QUICK)
+    build = memory_hosts.claim('fake-00002', **QUICK)
     patience = client.ComputeClient(site.bus.carrier(), timeout=1.0)
     with pytest.raises(exceptions.Unavailable, match='no answer'):
         patience.build(topic_of('fake-00002'), build, wait=True)
@@ -151,13 +151,13 @@ def test_an_unknown_guest_is_not_deleted(site):
 
 @pytest.mark.parametrize('url', [RABBIT], indirect=True, scope='module')
 def test_the_topics_of_hosts_are_bound_again_when_the_broker_lost_the_queue(site, url):
-    town = site.town
+    memory_hosts = site.town
     with kombu.Connection(url.replace('rabbit://', 'amqp://')) as connection:
         connection.default_channel.queue_delete(topic_of(site.name))
     started = site.farm.hosts['fake-00003'].driver.started
-    build = town.claim('fake-00003', **QUICK)
+    build = memory_hosts.claim('fake-00003', **QUICK)
     end = time.monotonic() + 30
-    while town.state(build) != 'confirmed':
+    while memory_hosts.state(build) != 'confirmed':
         assert time.monotonic() < end, 'the topic of the host was not bound again'
         with contextlib.suppress(exceptions.Unavailable):  # nobody listens there yet
             site.conductor.build(topic_of('fake-00003'), build)

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from gantt import exceptions
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.farm.runner import Runner
 from gantt.compute.sources.report_only import ReportOnly, load
 from gantt.core.messages.report import Running
-from tests.compute.town import SMALL, new_uuid
+from tests.compute.hosts_in_memory import SMALL, new_uuid
 
 UUID = '11111111-1111-1111-1111-111111111111'
 CELL = '22222222-2222-2222-2222-222222222222'
@@ -44,8 +44,8 @@ def path(tmp_path):
     return made
 
 
-def rows(town):
-    return {c.row.name: c.row for c in town.store.load_everything().hosts}
+def rows(memory_hosts):
+    return {c.row.name: c.row for c in memory_hosts.store.load_everything().hosts}
 
 
 def turns(hosts: ReportOnly, count: int = 1) -> None:
@@ -55,9 +55,11 @@ def turns(hosts: ReportOnly, count: int = 1) -> None:
 
 
 @pytest.fixture
-def hosts(path, town):
+def hosts(path, memory_hosts):
     """Nobody runs them: a test gives the turns."""
-    made = ReportOnly(str(path), town.port, Runner(threads=1), Settings(report_seconds=60))
+    made = ReportOnly(
+        str(path), memory_hosts.port, Runner(threads=1), HostAgentSettings(report_seconds=60)
+    )
     made.start()
     turns(made)
     return made
@@ -70,15 +72,15 @@ def rewrite(path, text: str) -> None:
     os.utime(path, ns=(later, later))
 
 
-def test_what_the_file_says_is_reported(town, hosts):
-    row = rows(town)['compute-7']
+def test_what_the_file_says_is_reported(memory_hosts, hosts):
+    row = rows(memory_hosts)['compute-7']
     assert (row.node, row.uuid, row.cell, row.zone) == ('compute-7.example.org', UUID, CELL, 'az-2')
     assert row.facts.location == 'site.room.rack'
     assert row.facts.traits == ['CUSTOM_SSD']
     assert row.facts.inventories['VCPU'].cap == 128
     assert row.facts.inventories['MEMORY_MB'].total == 131_072
     assert row.foreign == {'VCPU': 5}
-    blade = rows(town)['compute-8']
+    blade = rows(memory_hosts)['compute-8']
     assert {n: i.total for n, i in blade.facts.inventories.items()} == {
         'VCPU': 8,
         'MEMORY_MB': 65_536,
@@ -87,23 +89,23 @@ def test_what_the_file_says_is_reported(town, hosts):
     assert blade.facts.traits == ['CUSTOM_BLADE']
 
 
-def test_a_host_of_which_nothing_is_said_frees_nothing(town, hosts):
-    build = town.claim('compute-7', VCPU=2)
+def test_a_host_of_which_nothing_is_said_frees_nothing(memory_hosts, hosts):
+    build = memory_hosts.claim('compute-7', VCPU=2)
     words = hosts.members['compute-7'].session
     stamp = words.stamp()
-    from gantt.core.messages.report import ClaimWords
+    from gantt.core.messages.report import ClaimUpdate
 
-    town.port.confirm(
-        ClaimWords(
+    memory_hosts.port.confirm(
+        ClaimUpdate(
             name='compute-7', epoch=stamp.epoch, sequence=stamp.sequence, claim_ids=[build.claim_id]
         )
     )
     turns(hosts, 12)
-    assert all(r.running is None for r in town.port.reports if r.name == 'compute-7')
-    assert town.state(build) == 'confirmed'
+    assert all(r.running is None for r in memory_hosts.port.reports if r.name == 'compute-7')
+    assert memory_hosts.state(build) == 'confirmed'
 
 
-def test_what_runs_is_adopted_and_what_is_gone_is_released(town, path, hosts):
+def test_what_runs_is_adopted_and_what_is_gone_is_released(memory_hosts, path, hosts):
     guest = Running(consumer=new_uuid(), resources=SMALL)
     rewrite(
         path,
@@ -115,39 +117,39 @@ def test_what_runs_is_adopted_and_what_is_gone_is_released(town, path, hosts):
     )
     hosts.turn()
     turns(hosts)
-    (claim,) = town.adopted()
+    (claim,) = memory_hosts.adopted()
     assert (claim.consumer, claim.host) == (guest.consumer, 'compute-8')
     rewrite(path, FILE + '\n')
     hosts.turn()
     turns(hosts)
-    assert town.store.load_claim(claim.id).state == 'released'
+    assert memory_hosts.store.load_claim(claim.id).state == 'released'
 
 
-def test_a_change_of_the_file_is_taken_over(town, path, hosts):
+def test_a_change_of_the_file_is_taken_over(memory_hosts, path, hosts):
     rewrite(path, FILE.replace('zone: az-2', 'zone: az-3').replace('CUSTOM_SSD', 'CUSTOM_HDD'))
     hosts.turn()
     turns(hosts)
-    row = rows(town)['compute-7']
+    row = rows(memory_hosts)['compute-7']
     assert (row.zone, row.facts.traits) == ('az-3', ['CUSTOM_HDD'])
 
 
-def test_hosts_come_and_go_with_the_file(town, path, hosts):
+def test_hosts_come_and_go_with_the_file(memory_hosts, path, hosts):
     head, _, _ = FILE.partition('  - name: compute-8')
     rewrite(path, head + '  - {name: compute-9, shape: blade}\n')
     hosts.turn()
     turns(hosts)
     assert sorted(hosts.members) == ['compute-7', 'compute-9']
-    assert 'compute-9' in rows(town)
-    said = len([r for r in town.port.reports if r.name == 'compute-8'])
+    assert 'compute-9' in rows(memory_hosts)
+    said = len([r for r in memory_hosts.port.reports if r.name == 'compute-8'])
     turns(hosts)
-    assert len([r for r in town.port.reports if r.name == 'compute-8']) == said
+    assert len([r for r in memory_hosts.port.reports if r.name == 'compute-8']) == said
 
 
-def test_a_change_with_an_error_in_it_is_refused_whole(town, path, hosts, caplog):
+def test_a_change_with_an_error_in_it_is_refused_whole(memory_hosts, path, hosts, caplog):
     rewrite(path, FILE.replace('zone: az-2', 'zone: az-3') + '  - {name: compute-9}\n')
     hosts.turn()
     turns(hosts)
-    assert rows(town)['compute-7'].zone == 'az-2'
+    assert rows(memory_hosts)['compute-7'].zone == 'az-2'
     assert 'hosts[2] (compute-9).inventories: expected at least one class' in caplog.text
     path.unlink()
     hosts.turn()

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt.compute.agent.reporter import Reporter
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
-from gantt.compute.ports import Facts
-from gantt.core.messages.report import HostReport, Metric, RegisterHost
+from gantt.compute.ports import HostReadings
+from gantt.core.messages.report import HostReport, RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts
-from tests.compute.town import Port, Town
+from tests.compute.hosts_in_memory import HostsInMemory, Port
 
 FIELDS = {
     'inventories': [{'VCPU': Inventory(total=n)} for n in (4, 8, 16)],
@@ -20,7 +20,7 @@ FIELDS = {
     'traits': [[], ['CUSTOM_A'], ['CUSTOM_A', 'CUSTOM_B']],
     'zone': [None, 'az-1', 'az-2'],
     'location': ['', 'site.room'],
-    'metrics': [{}, {'load': Metric(value=0.5)}, {'load': Metric(value=1.5)}],
+    'metrics': [{}, {'load': ReportedMetric(value=0.5)}, {'load': ReportedMetric(value=1.5)}],
     'disabled': [None, 'being repaired'],
     'cell': [None, '11111111-1111-1111-1111-111111111111'],
 }
@@ -37,7 +37,7 @@ class Network(Port):
 
     def __init__(self, store) -> None:
         super().__init__(store)
-        self.fate = 'arrives'
+        self.outcome = 'arrives'
         self.behind: list[tuple[int, HostReport]] = []
 
     def report(self, report):
@@ -46,13 +46,13 @@ class Network(Port):
             (due if left <= 1 else kept).append((left - 1, one))
         self.behind = kept
         try:
-            if isinstance(self.fate, int) and not report.full:
-                self.behind.append((self.fate, report))
+            if isinstance(self.outcome, int) and not report.full:
+                self.behind.append((self.outcome, report))
                 return None
-            if self.fate == 'lost':
+            if self.outcome == 'lost':
                 self.away = report.full
                 return super().report(report) if report.full else None
-            if self.fate == 'twice':
+            if self.outcome == 'twice':
                 self.store.apply_reports([report])
                 return super().report(report)
             return super().report(report)
@@ -80,52 +80,54 @@ def believed(row) -> dict[str, object]:
 @settings(max_examples=150, deadline=None)
 @given(story)
 def test_whatever_happens_to_deltas_the_next_accepted_one_tells_the_truth(story):
-    town = Town()
-    network = Network(town.store)
+    memory_hosts = HostsInMemory()
+    network = Network(memory_hosts.store)
     truth = {field: values[0] for field, values in FIELDS.items()}
     session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), network)
     session.register()
-    reporter = Reporter(session, network, lambda: (Census([], []), Facts(**truth)))
+    reporter = Reporter(session, network, lambda: (GuestInventory([], []), HostReadings(**truth)))
     reporter.send()
-    for changes, network.fate in story:
+    for changes, network.outcome in story:
         for field, index in changes:
             truth[field] = FIELDS[field][index]
         try:
             reporter.send()
         except Exception as e:
             assert 'the line is cut' in str(e)
-        (row,) = [c.row for c in town.store.load_everything().hosts]
+        (row,) = [c.row for c in memory_hosts.store.load_everything().hosts]
         if row.sequence == session._sequence:  # this very report was applied
             assert believed(row) == truth
     # Whatever is still under way, and however it went: one report that arrives is enough,
     # unless the scheduler never accepted its full one; then the next is full.
     for _, late in network.behind:
-        town.store.apply_reports([late])
-    network.behind, network.fate = [], 'arrives'
+        memory_hosts.store.apply_reports([late])
+    network.behind, network.outcome = [], 'arrives'
     reporter.send()
-    (row,) = [c.row for c in town.store.load_everything().hosts]
+    (row,) = [c.row for c in memory_hosts.store.load_everything().hosts]
     assert believed(row) == truth
 
 
 def test_reports_that_arrive_twice_are_taken_for_what_they_are():
-    """A lost answer, a repeat: that is nobody else who speaks for the host."""
-    network = Network(Town().store)
+    """A lost answer, a repeat: that is nobody else who reports for the host."""
+    network = Network(HostsInMemory().store)
     session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), network)
     epoch = session.register().epoch
-    facts = Facts(inventories={'VCPU': Inventory(total=4)})
-    reporter = Reporter(session, network, lambda: (Census([], []), facts), full_every=1)
-    network.fate = 'twice'
+    facts = HostReadings(inventories={'VCPU': Inventory(total=4)})
+    reporter = Reporter(session, network, lambda: (GuestInventory([], []), facts), full_every=1)
+    network.outcome = 'twice'
     for _ in range(4):
         assert not reporter.send(), 'no other one is due soon'
     assert session.epoch == epoch
 
 
-def test_a_delta_states_what_changed_and_went_back(town):
+def test_a_delta_states_what_changed_and_went_back(memory_hosts):
     """A field that is as it was in the full report, but was not in between, is stated."""
     truth = {'inventories': {'VCPU': Inventory(total=4)}, 'zone': 'az-1'}
-    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), town.port)
+    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), memory_hosts.port)
     session.register()
-    reporter = Reporter(session, town.port, lambda: (Census([], []), Facts(**truth)))
+    reporter = Reporter(
+        session, memory_hosts.port, lambda: (GuestInventory([], []), HostReadings(**truth))
+    )
     reporter.send()
     truth['zone'] = 'az-2'
     reporter.make()  # lost
@@ -136,19 +138,21 @@ def test_a_delta_states_what_changed_and_went_back(town):
     assert report.inventories is msgspec.UNSET
 
 
-def test_a_field_that_is_no_longer_said_makes_the_report_full(town):
+def test_a_field_that_is_no_longer_said_makes_the_report_full(memory_hosts):
     truth = {'inventories': {'VCPU': Inventory(total=4)}, 'aggregates': ['rack-1']}
-    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), town.port)
+    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), memory_hosts.port)
     session.register()
-    reporter = Reporter(session, town.port, lambda: (Census([], []), Facts(**truth)))
+    reporter = Reporter(
+        session, memory_hosts.port, lambda: (GuestInventory([], []), HostReadings(**truth))
+    )
     reporter.send()
     del truth['aggregates']
     assert reporter.make().full
 
 
-def test_a_report_is_never_newer_than_a_confirmation_it_does_not_list(town, house):
+def test_a_report_is_never_newer_than_a_confirmation_it_does_not_list(memory_hosts, house):
     """The place in the order is taken before looking: here a build happens while looking."""
-    build = town.claim('cmp-1')
+    build = memory_hosts.claim('cmp-1')
     look = house.machine.facts
     once = iter([True])
 
@@ -159,8 +163,8 @@ def test_a_report_is_never_newer_than_a_confirmation_it_does_not_list(town, hous
 
     house.machine.facts = facts
     house.member.turn()
-    assert town.port.reports[-1].running == []  # it looked before the build
-    assert town.state(build) == 'confirmed'
+    assert memory_hosts.port.reports[-1].running == []  # it looked before the build
+    assert memory_hosts.state(build) == 'confirmed'
     house.member.turn()
-    assert town.state(build) == 'confirmed'
-    town.audit()
+    assert memory_hosts.state(build) == 'confirmed'
+    memory_hosts.audit()

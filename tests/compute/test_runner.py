@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from gantt.compute.farm.runner import Runner, Turns
+from gantt.compute.farm.runner import PeriodicTasks, Runner
 from tests.compute.test_farm import until
 
 
-class Counter(Turns):
+class Counter(PeriodicTasks):
     """Counts its turns; notices two at once."""
 
     def __init__(self, period: float = 0.01, takes: float = 0.0, fails: bool = False) -> None:

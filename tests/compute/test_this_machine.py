@@ -14,12 +14,12 @@ from gantt import exceptions
 from gantt.compute.drivers.machine import Machine, parse_cpus
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.ports import Guest, GuestError
+from gantt.compute.ports import GuestError, RunningGuest
 from gantt.conf import compute
 from gantt.core.messages import report as reports
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import HostReport
-from tests.compute.town import new_uuid
+from tests.compute.hosts_in_memory import new_uuid
 
 
 def a_conf(**options):
@@ -71,7 +71,7 @@ def test_disk_that_no_guest_accounts_for_is_foreign(tmp_path):
     driver = a_driver(tmp_path, disk_path=str(tmp_path))
     _, used = Machine().disk_gb(str(tmp_path))
     assert driver.facts([]).foreign.get('DISK_GB', 0) == pytest.approx(used, abs=1)
-    guest = Guest(consumer=new_uuid(), resources={'DISK_GB': used + 100})
+    guest = RunningGuest(consumer=new_uuid(), resources={'DISK_GB': used + 100})
     assert 'DISK_GB' not in driver.facts([guest]).foreign
 
 
@@ -213,8 +213,8 @@ def test_what_is_listed_is_what_runs(tmp_path):
         echo '{{"consumer": "{other}"}}'""",
     )
     assert a_driver(tmp_path, guest_list_command=script).guests() == [
-        Guest(consumer=guest, claim_id=claim, resources={'VCPU': 1}),
-        Guest(consumer=other),
+        RunningGuest(consumer=guest, claim_id=claim, resources={'VCPU': 1}),
+        RunningGuest(consumer=other),
     ]
     assert a_driver(tmp_path).guests() is None
 

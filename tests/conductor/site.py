@@ -73,7 +73,7 @@ class Cloud:
                 pending=None,
             )
         )
-        assert fate.fate == 'applied'
+        assert fate.outcome == 'applied'
 
     def claims(self, consumer: str) -> list[Claim]:
         """All claims of an instance, ended ones too."""

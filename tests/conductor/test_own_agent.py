@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gantt import client, exceptions
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from tests.conductor.site import CELL
 
@@ -23,7 +23,9 @@ def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
     guest = str(uuid.uuid4())
     conductor.select('boot', [guest], alternates=True, force=HOST)
     (claim,) = cloud.claims(guest)
-    claims.confirm_claims(ClaimWords(name=HOST, epoch=said.epoch, sequence=1, claim_ids=[claim.id]))
+    claims.confirm_claims(
+        ClaimUpdate(name=HOST, epoch=said.epoch, sequence=1, claim_ids=[claim.id])
+    )
     report = HostReport(
         name=HOST,
         epoch=said.epoch,
@@ -37,7 +39,7 @@ def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
         running=[Running(consumer=guest, claim_id=claim.id)],
         pending=[],
     )
-    assert stats.update_resource_stats(report).fate == 'applied'
+    assert stats.update_resource_stats(report).outcome == 'applied'
     conductor.cast('delete_instance_info', host_name=HOST, instance_uuid=guest)
     for _ in range(3):
         conductor.cast('sync_instance_info', host_name=HOST, instance_uuids=[])
@@ -50,4 +52,4 @@ def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
     with pytest.raises(exceptions.HostHeld, match=HOST):
         claims.register_host(RegisterHost(name=HOST, boot_nonce='source', speaks_for='nova'))
     again = msgspec.structs.replace(report, sequence=3)
-    assert stats.update_resource_stats(again).fate == 'applied'
+    assert stats.update_resource_stats(again).outcome == 'applied'

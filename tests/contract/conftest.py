@@ -8,7 +8,7 @@ import pytest
 from gantt.scheduler.ports import Store
 from tests.builders import Host, a_host
 from tests.conftest import STORES
-from tests.contract.hands import MemoryHand, SqlHand, hand_for
+from tests.contract.damage import MemoryDamage, SqlDamage, damage_for
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -31,6 +31,6 @@ def host(store: Store) -> Host:
 
 
 @pytest.fixture
-def hand(store: Store) -> MemoryHand | SqlHand:
+def damage(store: Store) -> MemoryDamage | SqlDamage:
     """Plants violations that no method of the store makes."""
-    return hand_for(store)
+    return damage_for(store)

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt.core.messages.request import Purpose
-from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, fate_of, new_uuid
+from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, new_uuid, report_outcome
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def test_a_store_that_was_used_honestly_is_clean(store, host, claim):
     other = a_host('cmp-2').on(store)
     host.confirm(claim)
     move = {'purpose': 'resize', 'move_id': new_uuid()}
-    fate_of(store, a_draft().taking(other, claim.consumer, **move))
-    fate_of(store, a_draft().taking(host, lifecycle='api'))
-    fate_of(store, a_draft().leased(-1).taking(other))
+    report_outcome(store, a_draft().taking(other, claim.consumer, **move))
+    report_outcome(store, a_draft().taking(host, lifecycle='api'))
+    report_outcome(store, a_draft().leased(-1).taking(other))
     store.cancel_request(new_uuid(), '')
     host.report([claim, a_guest(new_uuid(), vcpu=20)])
     other.send(other.says().with_room(vcpu=1))
@@ -34,46 +34,46 @@ def test_a_store_that_was_used_honestly_is_clean(store, host, claim):
     assert store.audit() == CLEAN
 
 
-def test_use_above_capacity_without_a_flag(store, host, claim, hand):
-    hand.shrink(host, vcpu=1)
+def test_use_above_capacity_without_a_flag(store, host, claim, damage):
+    damage.shrink(host, vcpu=1)
     line = only(store, 'over_commit')
     assert 'cmp-1' in line and 'VCPU' in line
 
 
-def test_a_counter_below_the_sum_of_its_claims(store, host, claim, hand):
-    hand.set_used(host, vcpu=1)
+def test_a_counter_below_the_sum_of_its_claims(store, host, claim, damage):
+    damage.set_used(host, vcpu=1)
     assert 'cmp-1' in only(store, 'over_commit')
 
 
-def test_a_counter_above_the_sum_of_its_claims(store, host, claim, hand):
-    hand.set_used(host, vcpu=3)
+def test_a_counter_above_the_sum_of_its_claims(store, host, claim, damage):
+    damage.set_used(host, vcpu=3)
     assert 'cmp-1' in only(store, 'over_commit')
 
 
-def test_a_placed_request_whose_claim_is_gone(store, host, claim, hand):
-    hand.lose(claim)
+def test_a_placed_request_whose_claim_is_gone(store, host, claim, damage):
+    damage.lose(claim)
     assert claim.request_id in only(store, 'lost')
 
 
-def test_a_live_claim_whose_host_is_gone(store, host, claim, hand):
-    hand.forget_host(host)
+def test_a_live_claim_whose_host_is_gone(store, host, claim, damage):
+    damage.forget_host(host)
     assert claim.id in only(store, 'lost')
 
 
-def test_a_lease_that_nobody_swept(store, host, claim, hand):
-    hand.age(claim, 1000)
+def test_a_lease_that_nobody_swept(store, host, claim, damage):
+    damage.age(claim, 1000)
     assert claim.id in only(store, 'leaked')
 
 
-def test_a_confirmed_claim_that_no_report_ends(store, host, claim, hand):
+def test_a_confirmed_claim_that_no_report_ends(store, host, claim, damage):
     host.confirm(claim)
-    hand.set_lifecycle(claim, 'plan')
+    damage.set_lifecycle(claim, 'plan')
     [line] = store.audit()['leaked']
     assert line.startswith(f'claim {claim.id} of {claim.consumer}: nothing ends it: confirmed')
 
 
-def test_a_reserved_claim_without_a_lease(store, host, claim, hand):
-    hand.set_lifecycle(claim, 'hold', lease=False)
+def test_a_reserved_claim_without_a_lease(store, host, claim, damage):
+    damage.set_lifecycle(claim, 'hold', lease=False)
     [line] = store.audit()['leaked']
     assert line.endswith('nothing ends it: reserved, without a lease')
 
@@ -84,19 +84,19 @@ def test_what_its_writer_ends_is_no_leak(store, host):
     assert store.audit() == CLEAN
 
 
-def test_a_lease_that_ran_out_just_now_is_no_leak(store, host, claim, hand):
-    hand.age(claim, 125)
+def test_a_lease_that_ran_out_just_now_is_no_leak(store, host, claim, damage):
+    damage.age(claim, 125)
     assert store.audit() == CLEAN
 
 
-def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim, hand):
-    hand.double(claim, new_uuid(), request_id=new_uuid())
+def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim, damage):
+    damage.double(claim, new_uuid(), request_id=new_uuid())
     assert claim.consumer in only(store, 'doubled')
 
 
-def test_two_open_destinations_of_one_move(store, host, hand):
+def test_two_open_destinations_of_one_move(store, host, damage):
     there = claimed(store, a_draft().taking(host, vcpu=2, purpose='resize'))[0]
-    hand.double(there, new_uuid(), request_id=new_uuid(), purpose=Purpose.MIGRATE)
+    damage.double(there, new_uuid(), request_id=new_uuid(), purpose=Purpose.MIGRATE)
     assert there.consumer in only(store, 'doubled')
 
 
@@ -108,6 +108,6 @@ def test_a_guest_found_on_another_host_while_its_own_is_silent_is_no_double(stor
     assert store.audit() == CLEAN
 
 
-def test_two_live_claims_for_one_member(store, host, claim, hand):
-    hand.double(claim, new_uuid(), consumer=new_uuid())
+def test_two_live_claims_for_one_member(store, host, claim, damage):
+    damage.double(claim, new_uuid(), consumer=new_uuid())
     assert claim.request_id in only(store, 'doubled')

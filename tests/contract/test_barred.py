@@ -3,8 +3,8 @@
 
 from collections import Counter
 
-from gantt.core.claims.commit import Fate
-from tests.builders import CLEAN, a_draft, a_host, fate_of, live
+from gantt.core.claims.commit import CommitStatus
+from tests.builders import CLEAN, a_draft, a_host, live, report_outcome
 from tests.contract.test_threads import CALLERS, at_once
 
 
@@ -15,7 +15,7 @@ def bar(store, draft, answer=b'no'):
 def test_a_copy_that_comes_later_is_not_placed(store, host):
     draft = a_draft().taking(host)
     assert bar(store, draft) is None
-    assert fate_of(store, draft).fate is Fate.CANCELLED
+    assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert live(store) == []
     kept = store.load_request(draft.id)
     assert (kept.state, kept.fingerprint, kept.answer) == (
@@ -30,11 +30,11 @@ def test_a_copy_that_comes_later_is_not_placed(store, host):
 
 def test_what_is_placed_stays(store, host):
     draft = a_draft().taking(host)
-    assert fate_of(store, draft).fate is Fate.PLACED
+    assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     known = bar(store, draft)
     assert known.state == 'placed'
     assert len(live(store, request_id=draft.id)) == 1
-    assert fate_of(store, draft).fate is Fate.REPEAT
+    assert report_outcome(store, draft).outcome is CommitStatus.REPEAT
     assert store.audit() == CLEAN
 
 
@@ -53,12 +53,12 @@ def test_of_a_refusal_and_a_copy_in_a_race_one_holds(store):
         def work(number, draft=draft):
             if number % 2:
                 return bar(store, draft) is None
-            return fate_of(store, draft).fate
+            return report_outcome(store, draft).outcome
 
         ends = Counter(at_once(work))
         placed = len(live(store, request_id=draft.id))
         assert ends[True] + placed == 1
         assert store.load_request(draft.id).state == ('placed' if placed else 'cancelled')
-        assert ends[Fate.PLACED] == placed
+        assert ends[CommitStatus.PLACED] == placed
     assert CALLERS > 3
     assert store.audit() == CLEAN

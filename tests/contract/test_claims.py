@@ -10,9 +10,9 @@ from tests.builders import (
     a_draft,
     a_host,
     claimed,
-    fate_of,
     live,
     new_uuid,
+    report_outcome,
     state_of,
 )
 
@@ -38,23 +38,23 @@ def a_word(event, store, host, claim):
     """Say it; the fate of the claim."""
     match event:
         case Event.CONFIRM:
-            return host.confirm(claim)[0].fate
+            return host.confirm(claim)[0].outcome
         case Event.REFUSE:
-            return host.refuse(claim, reason='no room here')[0].fate
+            return host.refuse(claim, reason='no room here')[0].outcome
         case Event.RELEASE:
-            return host.release(claim)[0].fate
+            return host.release(claim)[0].outcome
         case Event.FORCE:
-            return store.force_release(claim.id, 'by hand').fates[0].fate
+            return store.force_release(claim.id, 'by hand').outcomes[0].outcome
         case Event.CANCEL:
-            fates = store.cancel_request(claim.request_id, 'not needed')[1].fates
-            return fates[0].fate if fates else 'gone'
+            fates = store.cancel_request(claim.request_id, 'not needed')[1].outcomes
+            return fates[0].outcome if fates else 'gone'
         case Event.EXPIRE:
-            fates = store.sweep(10).fates
-            return fates[0].fate if fates else 'kept'
+            fates = store.sweep(10).outcomes
+            return fates[0].outcome if fates else 'kept'
         case Event.SEEN_RUNNING:
-            return host.report([claim]).fate
+            return host.report([claim]).outcome
         case Event.SEEN_ABSENT:
-            return host.report().fate
+            return host.report().outcome
     raise AssertionError(event)
 
 
@@ -93,7 +93,7 @@ def test_the_sweeper_ends_what_has_a_lease(store, host, lifecycle):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle=lifecycle.value))[0]
     result = store.sweep(10)
     ended = lifecycle in EXPIRES
-    assert [f.claim_id for f in result.fates] == ([claim.id] if ended else [])
+    assert [f.claim_id for f in result.outcomes] == ([claim.id] if ended else [])
     assert state_of(store, claim) == ('expired' if ended else 'reserved')
     assert host.row.used == ({} if ended else {'VCPU': 1})
 
@@ -101,8 +101,8 @@ def test_the_sweeper_ends_what_has_a_lease(store, host, lifecycle):
 # -- confirm ------------------------------------------------------------------------------
 def test_a_confirm_keeps_the_lease_from_mattering(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host))[0]
-    assert host.confirm(claim)[0].fate == 'ok'
-    assert store.sweep(10).fates == []
+    assert host.confirm(claim)[0].outcome == 'ok'
+    assert store.sweep(10).outcomes == []
     assert state_of(store, claim) == 'confirmed'
 
 
@@ -110,13 +110,13 @@ def test_a_confirm_after_the_sweep_is_told_that_it_is_gone(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host))[0]
     store.sweep(10)
     fate = host.confirm(claim)[0]
-    assert (fate.fate, fate.state) == ('gone', 'expired')
+    assert (fate.outcome, fate.state) == ('gone', 'expired')
 
 
 def test_a_repeated_confirm_is_fine(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     at = host.stamp()
-    assert [host.confirm(claim, sequence=at)[0].fate for _ in range(3)] == ['ok'] * 3
+    assert [host.confirm(claim, sequence=at)[0].outcome for _ in range(3)] == ['ok'] * 3
     assert host.row.used == {'VCPU': 1}
 
 
@@ -124,7 +124,7 @@ def test_a_late_confirm_of_the_current_epoch_counts(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     at = host.stamp()
     host.report(pending=[claim])
-    assert host.confirm(claim, sequence=at)[0].fate == 'ok'
+    assert host.confirm(claim, sequence=at)[0].outcome == 'ok'
     assert state_of(store, claim) == 'confirmed'
 
 
@@ -132,7 +132,7 @@ def test_a_late_refuse_of_the_current_epoch_counts(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     at = host.stamp()
     host.report()
-    assert host.refuse(claim, sequence=at)[0].fate == 'ok'
+    assert host.refuse(claim, sequence=at)[0].outcome == 'ok'
     assert host.row.used == {}
 
 
@@ -142,7 +142,7 @@ def test_a_late_release_waits_for_the_next_report(store, host):
     at = host.stamp()
     host.report([claim])
     fate = host.release(claim, sequence=at)[0]
-    assert (fate.fate, fate.state) == ('kept', 'confirmed')
+    assert (fate.outcome, fate.state) == ('kept', 'confirmed')
     host.report()
     assert state_of(store, claim) == 'released'
 
@@ -151,9 +151,9 @@ def test_a_repeated_release_gives_back_once(store, host):
     first, second = claimed(store, a_draft().taking(host, vcpu=3).taking(host, vcpu=4))
     host.confirm(first, second)
     at = host.stamp()
-    assert host.release(first, sequence=at)[0].fate == 'ok'
-    assert host.release(first, sequence=at)[0].fate == 'gone'
-    assert host.release(first)[0].fate == 'gone'
+    assert host.release(first, sequence=at)[0].outcome == 'ok'
+    assert host.release(first, sequence=at)[0].outcome == 'gone'
+    assert host.release(first)[0].outcome == 'gone'
     assert host.row.used == {'VCPU': 4}
 
 
@@ -162,7 +162,7 @@ def test_words_about_several_claims_are_answered_one_by_one(store, host):
     store.force_release(second.id, '')
     strange = new_uuid()
     fates = host.confirm(first, second, strange)
-    assert [(f.claim_id, f.fate) for f in fates] == [
+    assert [(f.claim_id, f.outcome) for f in fates] == [
         (first.id, 'ok'),
         (second.id, 'gone'),
         (strange, 'gone'),
@@ -173,7 +173,7 @@ def test_words_about_several_claims_are_answered_one_by_one(store, host):
 def test_a_word_about_another_hosts_claim_is_gone(store, host, word):
     other = a_host('cmp-2').on(store)
     claim = claimed(store, a_draft().taking(host))[0]
-    assert getattr(other, word)(claim)[0].fate == 'gone'
+    assert getattr(other, word)(claim)[0].outcome == 'gone'
     assert state_of(store, claim) == 'reserved'
 
 
@@ -183,7 +183,7 @@ def test_an_old_epoch_is_always_gone(store, host, word):
     claim = claimed(store, a_draft().taking(host))[0]
     old = host.epoch
     host.register()
-    assert getattr(host, word)(claim, epoch=old, sequence=99)[0].fate == 'gone'
+    assert getattr(host, word)(claim, epoch=old, sequence=99)[0].outcome == 'gone'
     assert state_of(store, claim) == 'reserved'
     assert host.row.sequence == 0
 
@@ -191,21 +191,21 @@ def test_an_old_epoch_is_always_gone(store, host, word):
 @pytest.mark.parametrize('word', ['confirm', 'refuse', 'release'])
 def test_an_epoch_that_was_never_handed_out_is_gone_too(store, host, word):
     claim = claimed(store, a_draft().taking(host))[0]
-    assert getattr(host, word)(claim, epoch=host.epoch + 7)[0].fate == 'gone'
+    assert getattr(host, word)(claim, epoch=host.epoch + 7)[0].outcome == 'gone'
     assert state_of(store, claim) == 'reserved'
 
 
 def test_a_host_that_nobody_knows_is_told_gone(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     words = host.words(claim, name='nobody')
-    assert [f.fate for f in store.confirm_claims(words).fates] == ['gone']
+    assert [f.outcome for f in store.confirm_claims(words).outcomes] == ['gone']
     assert state_of(store, claim) == 'reserved'
 
 
 def test_the_new_epoch_may_confirm_what_the_old_one_was_promised(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     host.register()
-    assert host.confirm(claim)[0].fate == 'ok'
+    assert host.confirm(claim)[0].outcome == 'ok'
 
 
 def test_an_accepted_word_advances_the_sequence_and_a_late_one_does_not(store, host):
@@ -232,19 +232,19 @@ def test_a_word_brings_its_host_as_it_became(store, host):
 def test_the_sweeper_takes_the_oldest_first_and_no_more_than_its_limit(store, host):
     late = [claimed(store, a_draft().leased(-x).taking(host))[0] for x in (10, 30, 20)]
     fine = claimed(store, a_draft().leased(100).taking(host))[0]
-    assert [f.claim_id for f in store.sweep(2).fates] == [late[1].id, late[2].id]
-    assert [f.claim_id for f in store.sweep(2).fates] == [late[0].id]
-    assert store.sweep(2).fates == []
+    assert [f.claim_id for f in store.sweep(2).outcomes] == [late[1].id, late[2].id]
+    assert [f.claim_id for f in store.sweep(2).outcomes] == [late[0].id]
+    assert store.sweep(2).outcomes == []
     assert state_of(store, fine) == 'reserved'
     assert host.row.used == {'VCPU': 1}
 
 
 def test_an_expired_claim_makes_room_again(store, host):
     claimed(store, a_draft().leased(-1).taking(host, vcpu=8))
-    assert fate_of(store, a_draft().taking(host)).fate == 'dropped'
+    assert report_outcome(store, a_draft().taking(host)).outcome == 'dropped'
     result = store.sweep(10)
     assert result.hosts[0].row.used == {}
-    assert fate_of(store, a_draft().taking(host)).fate == 'placed'
+    assert report_outcome(store, a_draft().taking(host)).outcome == 'placed'
 
 
 # -- operators ---------------------------------------------------------------------------------
@@ -252,19 +252,19 @@ def test_a_forced_release_is_kept_as_a_tombstone_with_its_reason(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     host.confirm(claim)
     result = store.force_release(claim.id, 'guest is gone for good')
-    assert (result.fates[0].fate, result.hosts[0].row.used) == ('ok', {})
+    assert (result.outcomes[0].outcome, result.hosts[0].row.used) == ('ok', {})
     tombstone = store.load_claim(claim.id)
     assert (tombstone.state, tombstone.reason) == ('released', 'guest is gone for good')
 
 
 def test_an_operator_ends_claims_of_every_lifecycle(store, host):
     claim = claimed(store, a_draft().taking(host, lifecycle='api'))[0]
-    assert store.force_release(claim.id, '').fates[0].fate == 'ok'
+    assert store.force_release(claim.id, '').outcomes[0].outcome == 'ok'
     assert host.row.used == {}
 
 
 def test_a_claim_that_nobody_knows_is_gone(store):
-    assert store.force_release(new_uuid(), '').fates[0].fate == 'gone'
+    assert store.force_release(new_uuid(), '').outcomes[0].outcome == 'gone'
     assert store.load_claim(new_uuid()) is None
 
 

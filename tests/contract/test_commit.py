@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -11,10 +11,10 @@ from tests.builders import (
     changed,
     claimed,
     commit,
-    fate_of,
     generation_of,
     live,
     new_uuid,
+    report_outcome,
     state_of,
     uuid_of,
 )
@@ -24,8 +24,8 @@ from tests.builders import (
 def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):
     draft = a_draft().taking(host, vcpu=2, ram=512).taking(host, vcpu=3)
     result = commit(store, draft)
-    assert result.fates[0].fate is Fate.PLACED
-    assert result.fates[0].accepted == [0, 1]
+    assert result.outcomes[0].outcome is CommitStatus.PLACED
+    assert result.outcomes[0].accepted == [0, 1]
     assert result.hosts[0].used == {'VCPU': 5, 'MEMORY_MB': 512}
     stored = store.load_request(draft.id)
     assert (stored.state, stored.attempt, stored.answer) == ('placed', 1, b'answer')
@@ -48,72 +48,81 @@ def test_every_touched_host_is_read_back_one_step_on(store, host):
 def test_a_refused_host_is_read_back_as_it_is(store, host):
     before = host.row
     result = commit(store, a_draft().taking(host, vcpu=9))
-    assert result.fates[0].fate is Fate.DROPPED
+    assert result.outcomes[0].outcome is CommitStatus.DROPPED
     assert result.hosts == [before]
     assert host.row == before
 
 
 def test_a_claim_that_fits_to_the_last_unit_is_accepted_and_the_next_is_not(store, host):
-    assert fate_of(store, a_draft().taking(host, vcpu=8)).fate is Fate.PLACED
-    assert fate_of(store, a_draft().taking(host, vcpu=1)).fate is Fate.DROPPED
+    assert report_outcome(store, a_draft().taking(host, vcpu=8)).outcome is CommitStatus.PLACED
+    assert report_outcome(store, a_draft().taking(host, vcpu=1)).outcome is CommitStatus.DROPPED
     assert host.row.used == {'VCPU': 8}
 
 
 def test_a_batch_is_accepted_in_the_order_of_arrival(store, host):
     drafts = [a_draft().taking(host, vcpu=x) for x in (5, 4, 3)]
-    assert [f.fate for f in commit(store, *drafts).fates] == ['placed', 'dropped', 'placed']
+    assert [f.outcome for f in commit(store, *drafts).outcomes] == ['placed', 'dropped', 'placed']
     assert host.row.used == {'VCPU': 8}
 
 
 def test_foreign_use_takes_room(store, host):
     host.send(host.says().outside(vcpu=6))
-    assert fate_of(store, a_draft().taking(host, vcpu=3)).fate is Fate.DROPPED
-    assert fate_of(store, a_draft().taking(host, vcpu=2)).fate is Fate.PLACED
+    assert report_outcome(store, a_draft().taking(host, vcpu=3)).outcome is CommitStatus.DROPPED
+    assert report_outcome(store, a_draft().taking(host, vcpu=2)).outcome is CommitStatus.PLACED
 
 
 def test_a_class_that_the_host_lacks_has_no_room(store, host):
-    assert fate_of(store, a_draft().taking(host, CUSTOM_LICENSE=1)).fate is Fate.DROPPED
+    assert (
+        report_outcome(store, a_draft().taking(host, CUSTOM_LICENSE=1)).outcome
+        is CommitStatus.DROPPED
+    )
 
 
 def test_a_custom_class_is_counted_like_any_other(store):
     host = a_host().with_room(vcpu=8, CUSTOM_LICENSE=3).on(store)
-    assert fate_of(store, a_draft().taking(host, vcpu=1, CUSTOM_LICENSE=2)).fate is Fate.PLACED
-    assert fate_of(store, a_draft().taking(host, vcpu=1, CUSTOM_LICENSE=2)).fate is Fate.DROPPED
+    assert (
+        report_outcome(store, a_draft().taking(host, vcpu=1, CUSTOM_LICENSE=2)).outcome
+        is CommitStatus.PLACED
+    )
+    assert (
+        report_outcome(store, a_draft().taking(host, vcpu=1, CUSTOM_LICENSE=2)).outcome
+        is CommitStatus.DROPPED
+    )
     assert host.row.used == {'VCPU': 1, 'CUSTOM_LICENSE': 2}
     assert store.audit() == CLEAN
 
 
 def test_one_class_too_many_takes_nothing_of_the_others(store, host):
-    fate_of(store, a_draft().taking(host, vcpu=1, ram=99_999))
+    report_outcome(store, a_draft().taking(host, vcpu=1, ram=99_999))
     assert host.row.used == {}
 
 
 def test_a_refusal_concerns_only_the_request_that_asked(store, host):
     other = a_host('cmp-2').on(store)
     small, large = a_draft().taking(other), a_draft().taking(host, vcpu=9)
-    assert [f.fate for f in commit(store, large, small).fates] == ['dropped', 'placed']
+    assert [f.outcome for f in commit(store, large, small).outcomes] == ['dropped', 'placed']
     assert store.load_request(large.id) is None
 
 
 def test_a_claim_on_a_host_that_is_gone_is_refused(store, host):
     store.remove_host('cmp-1')
     result = commit(store, a_draft().taking(host))
-    assert result.fates[0].fate is Fate.DROPPED
+    assert result.outcomes[0].outcome is CommitStatus.DROPPED
     assert result.hosts == []
 
 
 def test_a_disabled_host_refuses_until_it_is_enabled(store, host):
     store.disable_host('cmp-1', 'disk swap', 'ops')
-    assert fate_of(store, a_draft().taking(host)).fate is Fate.DROPPED
+    assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.DROPPED
     store.enable_host('cmp-1')
-    assert fate_of(store, a_draft().taking(host)).fate is Fate.PLACED
+    assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.PLACED
 
 
 def test_a_host_whose_service_is_down_refuses(store, host):
     host.send(host.says().having(disabled='maintenance'))
-    assert fate_of(store, a_draft().taking(host)).fate is Fate.DROPPED
+    assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.DROPPED
     host.send(host.says().having(disabled=None))
-    assert fate_of(store, a_draft().taking(host)).fate is Fate.PLACED
+    assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.PLACED
 
 
 def test_an_over_committed_host_refuses_and_may_shrink(store, host):
@@ -121,8 +130,8 @@ def test_an_over_committed_host_refuses_and_may_shrink(store, host):
     host.confirm(first, second)
     host.send(host.says().with_room(vcpu=6).listing([first, second]))
     assert host.row.over_committed
-    assert fate_of(store, a_draft().taking(host, vcpu=0)).fate is Fate.DROPPED
-    assert host.release(first)[0].fate == 'ok'
+    assert report_outcome(store, a_draft().taking(host, vcpu=0)).outcome is CommitStatus.DROPPED
+    assert host.release(first)[0].outcome == 'ok'
     assert host.row.used == {'VCPU': 4}
     assert store.audit() == CLEAN
 
@@ -137,8 +146,10 @@ def test_a_layout_holds_at_the_generation_that_it_was_chosen_at(store, host):
 
 def test_a_layout_is_void_once_the_host_changed(store, host):
     at = host.row.generation
-    assert fate_of(store, a_draft().taking(host)).fate is Fate.PLACED
-    assert fate_of(store, a_draft().taking(host, generation=at)).fate is Fate.DROPPED
+    assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.PLACED
+    assert (
+        report_outcome(store, a_draft().taking(host, generation=at)).outcome is CommitStatus.DROPPED
+    )
 
 
 def test_a_layout_is_void_once_a_report_changed_a_fact(store, host):
@@ -146,27 +157,31 @@ def test_a_layout_is_void_once_a_report_changed_a_fact(store, host):
     host.report()
     assert host.row.generation == at
     host.send(host.says().having(traits=['HW_CPU_X86_AVX2']))
-    assert fate_of(store, a_draft().taking(host, generation=at)).fate is Fate.DROPPED
+    assert (
+        report_outcome(store, a_draft().taking(host, generation=at)).outcome is CommitStatus.DROPPED
+    )
 
 
 def test_layouts_of_one_batch_know_of_each_other(store, host):
     at = host.row.generation
     drafts = [a_draft().taking(host, generation=at) for _ in range(3)]
-    assert [f.fate for f in commit(store, *drafts).fates] == ['placed'] * 3
+    assert [f.outcome for f in commit(store, *drafts).outcomes] == ['placed'] * 3
 
 
 def test_a_registration_voids_layouts(store, host):
     at = host.row.generation
     host.register()
-    assert fate_of(store, a_draft().taking(host, generation=at)).fate is Fate.DROPPED
+    assert (
+        report_outcome(store, a_draft().taking(host, generation=at)).outcome is CommitStatus.DROPPED
+    )
 
 
 # -- repeats -----------------------------------------------------------------------------
 def test_a_repeat_of_a_placed_request_gets_the_stored_answer(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
-    again = fate_of(store, a_draft(draft.id, owner='worker-2', answer=b'other').taking(host))
-    assert (again.fate, again.answer) == (Fate.REPEAT, b'answer')
+    again = report_outcome(store, a_draft(draft.id, owner='worker-2', answer=b'other').taking(host))
+    assert (again.outcome, again.answer) == (CommitStatus.REPEAT, b'answer')
     assert len(live(store)) == 1
 
 
@@ -174,7 +189,7 @@ def test_a_repeat_after_the_lease_gets_the_old_answer_and_no_second_claim(store,
     draft = a_draft().taking(host).leased(-1)
     claim = claimed(store, draft)[0]
     store.sweep(10)
-    assert fate_of(store, draft).fate is Fate.REPEAT
+    assert report_outcome(store, draft).outcome is CommitStatus.REPEAT
     assert state_of(store, claim) == 'expired'
     assert host.row.used == {}
 
@@ -182,32 +197,35 @@ def test_a_repeat_after_the_lease_gets_the_old_answer_and_no_second_claim(store,
 def test_a_request_id_with_another_body_is_told_so(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
-    assert fate_of(store, draft.having(fingerprint='other')).fate is Fate.REUSED
+    assert report_outcome(store, draft.having(fingerprint='other')).outcome is CommitStatus.REUSED
     assert len(live(store)) == 1
 
 
 def test_another_body_under_the_id_of_an_open_request_is_told_so(store, host):
     draft = a_draft().taking(host).unfinished()
-    fate_of(store, draft)
-    assert fate_of(store, draft.having(fingerprint='other', owner='x')).fate is Fate.REUSED
+    report_outcome(store, draft)
+    assert (
+        report_outcome(store, draft.having(fingerprint='other', owner='x')).outcome
+        is CommitStatus.REUSED
+    )
 
 
 def test_a_dropped_request_leaves_nothing_and_may_come_again(store, host):
     draft = a_draft().taking(host, vcpu=9)
-    assert fate_of(store, draft).fate is Fate.DROPPED
+    assert report_outcome(store, draft).outcome is CommitStatus.DROPPED
     assert store.load_request(draft.id) is None
-    assert fate_of(store, a_draft(draft.id).taking(host)).fate is Fate.PLACED
+    assert report_outcome(store, a_draft(draft.id).taking(host)).outcome is CommitStatus.PLACED
 
 
 # -- open requests -------------------------------------------------------------------------
 def test_a_partial_request_stays_open_and_its_owner_continues_it(store, host):
     other = a_host('cmp-2').on(store)
     draft = a_draft().taking(host).taking(host, vcpu=9)
-    fate = fate_of(store, draft)
-    assert (fate.fate, fate.accepted) == (Fate.PARTIAL, [0])
+    fate = report_outcome(store, draft)
+    assert (fate.outcome, fate.accepted) == (CommitStatus.PARTIAL, [0])
     assert store.load_request(draft.id).state == 'open'
     rest = draft.continuing(made=1).taking(other)
-    assert fate_of(store, rest).fate is Fate.PLACED
+    assert report_outcome(store, rest).outcome is CommitStatus.PLACED
     stored = store.load_request(draft.id)
     assert (stored.state, stored.answer) == ('placed', b'answer')
     assert sorted(claim.member for claim in stored.claims) == [0, 1]
@@ -216,41 +234,44 @@ def test_a_partial_request_stays_open_and_its_owner_continues_it(store, host):
 
 def test_a_large_request_goes_in_several_commits(store, host):
     draft = a_draft().taking(host).taking(host).unfinished()
-    assert fate_of(store, draft).fate is Fate.PARTIAL
+    assert report_outcome(store, draft).outcome is CommitStatus.PARTIAL
     rest = draft.continuing(made=2).taking(host).having(completes=True)
-    assert fate_of(store, rest).fate is Fate.PLACED
+    assert report_outcome(store, rest).outcome is CommitStatus.PLACED
     assert len(live(store, request_id=draft.id)) == 3
 
 
 def test_a_continuation_that_gets_nothing_leaves_the_row_open(store, host):
     draft = a_draft().taking(host).unfinished()
-    fate_of(store, draft)
-    assert fate_of(store, draft.continuing(made=1).taking(host, vcpu=9)).fate is Fate.DROPPED
+    report_outcome(store, draft)
+    assert (
+        report_outcome(store, draft.continuing(made=1).taking(host, vcpu=9)).outcome
+        is CommitStatus.DROPPED
+    )
     assert store.load_request(draft.id).state == 'open'
     assert len(live(store)) == 1
 
 
 def test_an_open_request_makes_others_wait_as_long_as_its_deadline(store, host):
     draft = a_draft().taking(host).unfinished().within(50)
-    fate_of(store, draft)
-    fate = fate_of(store, a_draft(draft.id, owner='worker-2').taking(host))
-    assert fate.fate is Fate.OPEN
+    report_outcome(store, draft)
+    fate = report_outcome(store, a_draft(draft.id, owner='worker-2').taking(host))
+    assert fate.outcome is CommitStatus.OPEN
     assert 40 < fate.wait_seconds <= 50
 
 
 def test_an_overdue_request_says_which_attempt_to_take_over(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
-    fate_of(store, draft)
-    fate = fate_of(store, a_draft(draft.id, owner='worker-2').taking(host))
-    assert (fate.fate, fate.attempt) == (Fate.OVERDUE, 1)
+    report_outcome(store, draft)
+    fate = report_outcome(store, a_draft(draft.id, owner='worker-2').taking(host))
+    assert (fate.outcome, fate.attempt) == (CommitStatus.OVERDUE, 1)
     assert len(live(store)) == 1
 
 
 def test_a_take_over_releases_the_old_claims_in_the_same_transaction(store, host):
     draft = a_draft().taking(host, vcpu=8).unfinished().within(-1)
-    fate_of(store, draft)
+    report_outcome(store, draft)
     heir = a_draft(draft.id).by('worker-2').taking_over(1).taking(host, vcpu=8)
-    assert fate_of(store, heir).fate is Fate.PLACED
+    assert report_outcome(store, heir).outcome is CommitStatus.PLACED
     old, new = sorted(store.claims(request_id=draft.id), key=lambda claim: claim.attempt)
     assert (old.state, new.state, new.attempt) == ('released', 'reserved', 2)
     assert host.row.used == {'VCPU': 8}
@@ -259,71 +280,80 @@ def test_a_take_over_releases_the_old_claims_in_the_same_transaction(store, host
 
 def test_a_take_over_before_the_deadline_waits(store, host):
     draft = a_draft().taking(host).unfinished().within(50)
-    fate_of(store, draft)
+    report_outcome(store, draft)
     heir = a_draft(draft.id).by('worker-2').taking_over(1).taking(host)
-    assert fate_of(store, heir).fate is Fate.OPEN
+    assert report_outcome(store, heir).outcome is CommitStatus.OPEN
     assert len(live(store)) == 1
 
 
 def test_a_take_over_that_places_nothing_still_releases(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
-    fate_of(store, draft)
+    report_outcome(store, draft)
     heir = a_draft(draft.id).by('worker-2').taking_over(1).taking(host, vcpu=9)
-    assert fate_of(store, heir).fate is Fate.DROPPED
+    assert report_outcome(store, heir).outcome is CommitStatus.DROPPED
     assert host.row.used == {}
     assert store.load_request(draft.id) is None
 
 
 def test_the_owner_that_was_taken_over_has_lost(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
-    fate_of(store, draft)
-    fate_of(store, a_draft(draft.id).by('worker-2').taking_over(1).taking(host).unfinished())
-    assert fate_of(store, draft.continuing(made=1).taking(host)).fate is Fate.LOST
-    assert fate_of(store, draft.continuing(made=1).by('worker-2').taking(host)).fate is Fate.LOST
+    report_outcome(store, draft)
+    report_outcome(store, a_draft(draft.id).by('worker-2').taking_over(1).taking(host).unfinished())
+    assert report_outcome(store, draft.continuing(made=1).taking(host)).outcome is CommitStatus.LOST
+    assert (
+        report_outcome(store, draft.continuing(made=1).by('worker-2').taking(host)).outcome
+        is CommitStatus.LOST
+    )
     assert len(live(store)) == 1
 
 
 def test_only_one_of_two_takes_over(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
-    fate_of(store, draft)
+    report_outcome(store, draft)
     heirs = [
         a_draft(draft.id).by(f'worker-{i}').taking_over(1).taking(host).unfinished().within(50)
         for i in (2, 3)
     ]
-    assert [fate_of(store, heir).fate for heir in heirs] == [Fate.PARTIAL, Fate.OPEN]
+    assert [report_outcome(store, heir).outcome for heir in heirs] == [
+        CommitStatus.PARTIAL,
+        CommitStatus.OPEN,
+    ]
 
 
 def test_continuing_what_was_never_begun_is_lost(store, host):
-    assert fate_of(store, a_draft().continuing(made=0).taking(host)).fate is Fate.LOST
+    assert (
+        report_outcome(store, a_draft().continuing(made=0).taking(host)).outcome
+        is CommitStatus.LOST
+    )
     assert live(store) == []
 
 
 # -- whole requests ----------------------------------------------------------------------
 def test_a_whole_request_takes_all_or_nothing(store, host):
     draft = a_draft().whole().taking(host, vcpu=5).taking(host, vcpu=5)
-    assert fate_of(store, draft).fate is Fate.DROPPED
+    assert report_outcome(store, draft).outcome is CommitStatus.DROPPED
     assert host.row.used == {}
 
 
 def test_room_that_a_whole_request_gives_back_goes_to_the_next(store, host):
     whole = a_draft().whole().taking(host, vcpu=5).taking(host, vcpu=5)
     other = a_draft().taking(host, vcpu=8)
-    assert [f.fate for f in commit(store, whole, other).fates] == ['dropped', 'placed']
+    assert [f.outcome for f in commit(store, whole, other).outcomes] == ['dropped', 'placed']
 
 
 # -- giving up, cancelling, extending ------------------------------------------------------
 def test_giving_up_releases_everything_and_forgets_the_request(store, host):
     draft = a_draft().taking(host).taking(host).unfinished()
-    fate_of(store, draft)
+    report_outcome(store, draft)
     result = store.give_up(draft.id, 'worker-1', 1)
-    assert [fate.state for fate in result.fates] == ['released', 'released']
+    assert [fate.state for fate in result.outcomes] == ['released', 'released']
     assert result.hosts[0].row.used == {}
     assert store.load_request(draft.id) is None
 
 
 def test_a_request_that_was_given_up_may_be_asked_again(store, host):
     draft = a_draft().taking(host).unfinished()
-    fate_of(store, draft)
+    report_outcome(store, draft)
     store.give_up(draft.id, 'worker-1', 1)
     assert claimed(store, a_draft(draft.id).taking(host))[0].state == 'reserved'
     assert host.row.used == {'VCPU': 1}
@@ -333,15 +363,15 @@ def test_a_request_that_was_given_up_may_be_asked_again(store, host):
 @pytest.mark.parametrize(('owner', 'attempt'), [('worker-2', 1), ('worker-1', 2)])
 def test_only_the_owner_of_the_attempt_may_give_up(store, host, owner, attempt):
     draft = a_draft().taking(host).unfinished()
-    fate_of(store, draft)
-    assert store.give_up(draft.id, owner, attempt).fates == []
+    report_outcome(store, draft)
+    assert store.give_up(draft.id, owner, attempt).outcomes == []
     assert len(live(store)) == 1
 
 
 def test_a_placed_request_cannot_be_given_up(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
-    assert store.give_up(draft.id, 'worker-1', 1).fates == []
+    assert store.give_up(draft.id, 'worker-1', 1).outcomes == []
     assert len(live(store)) == 1
 
 
@@ -351,7 +381,7 @@ def test_a_cancel_releases_what_is_reserved_and_says_what_is_confirmed(store, ho
     host.confirm(first)
     stored, result = store.cancel_request(draft.id, 'changed my mind')
     assert stored.state == 'cancelled'
-    assert {f.claim_id: (f.fate, f.state) for f in result.fates} == {
+    assert {f.claim_id: (f.outcome, f.state) for f in result.outcomes} == {
         first.id: ('kept', 'confirmed'),
         second.id: ('ok', 'released'),
     }
@@ -363,25 +393,28 @@ def test_a_repeat_after_a_cancel_is_told_so(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
     store.cancel_request(draft.id, '')
-    assert fate_of(store, draft).fate is Fate.CANCELLED
+    assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert live(store) == []
 
 
 def test_a_cancel_that_comes_before_its_request_stops_it(store, host):
     draft = a_draft().taking(host)
     stored, result = store.cancel_request(draft.id, 'too late')
-    assert (stored.state, stored.claims, result.fates) == ('cancelled', [], [])
-    assert fate_of(store, draft).fate is Fate.CANCELLED
+    assert (stored.state, stored.claims, result.outcomes) == ('cancelled', [], [])
+    assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert host.row.used == {}
 
 
 def test_a_cancel_stops_the_owner_of_an_open_request(store, host):
     draft = a_draft().taking(host).unfinished()
-    fate_of(store, draft)
+    report_outcome(store, draft)
     store.cancel_request(draft.id, '')
     assert host.row.used == {}
-    assert fate_of(store, draft.continuing(made=1).taking(host)).fate is Fate.CANCELLED
-    assert store.give_up(draft.id, 'worker-1', 1).fates == []
+    assert (
+        report_outcome(store, draft.continuing(made=1).taking(host)).outcome
+        is CommitStatus.CANCELLED
+    )
+    assert store.give_up(draft.id, 'worker-1', 1).outcomes == []
     assert store.load_request(draft.id).state == 'cancelled'
 
 
@@ -390,14 +423,14 @@ def test_a_second_cancel_changes_nothing(store, host):
     claimed(store, draft)
     store.cancel_request(draft.id, '')
     stored, result = store.cancel_request(draft.id, '')
-    assert (stored.state, result.fates) == ('cancelled', [])
+    assert (stored.state, result.outcomes) == ('cancelled', [])
     assert host.row.used == {}
 
 
 def test_an_extension_lengthens_leases_and_never_shortens_them(store, host):
     draft = a_draft().taking(host).leased(100)
     claim = claimed(store, draft)[0]
-    assert [f.fate for f in store.extend_request(draft.id, 500, 900).fates] == ['ok']
+    assert [f.outcome for f in store.extend_request(draft.id, 500, 900).outcomes] == ['ok']
     longer = store.load_claim(claim.id).lease_until
     assert longer - claim.lease_until == pytest.approx(400, abs=30)
     store.extend_request(draft.id, 10, 900)
@@ -417,22 +450,22 @@ def test_an_extension_never_changes_a_state(store, host):
     first, second = claimed(store, draft)
     host.confirm(first)
     host.refuse(second)
-    fates = store.extend_request(draft.id, 60, 900).fates
-    assert [(f.claim_id, f.fate, f.state) for f in fates] == [(first.id, 'kept', 'confirmed')]
+    fates = store.extend_request(draft.id, 60, 900).outcomes
+    assert [(f.claim_id, f.outcome, f.state) for f in fates] == [(first.id, 'kept', 'confirmed')]
     assert state_of(store, second) == 'refused'
 
 
 def test_nothing_is_known_of_a_request_that_never_came(store):
     assert store.load_request(new_uuid()) is None
-    assert store.extend_request(new_uuid(), 60, 900).fates == []
-    assert store.give_up(new_uuid(), 'worker-1', 1).fates == []
+    assert store.extend_request(new_uuid(), 60, 900).outcomes == []
+    assert store.give_up(new_uuid(), 'worker-1', 1).outcomes == []
 
 
 # -- groups in a commit -----------------------------------------------------------------------
 def test_a_group_first_seen_gets_its_rule_and_counts_its_placements(store, host):
     group = new_uuid()
     result = commit(store, a_draft().planned_at(0, group).taking(host))
-    assert result.fates[0].fate is Fate.PLACED
+    assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert result.groups == {group: generation_of(store, group)}
     known = store.load_group(group)
     assert (known.policy, len(known.members)) == ('anti-affinity', 1)
@@ -445,17 +478,17 @@ def test_a_group_that_changed_meanwhile_drops_its_requests(store, host):
     before = generation_of(store, group)
     late, other = a_draft().planned_at(0, group).taking(host), a_draft().taking(host)
     result = commit(store, late, other)
-    assert [f.fate for f in result.fates] == ['group_changed', 'placed']
+    assert [f.outcome for f in result.outcomes] == ['group_changed', 'placed']
     assert result.groups[group] == before
     assert store.load_request(late.id) is None
-    assert fate_of(store, late.planned_at(before, group)).fate is Fate.PLACED
+    assert report_outcome(store, late.planned_at(before, group)).outcome is CommitStatus.PLACED
 
 
 def test_members_of_one_batch_share_one_swap(store, host):
     group = new_uuid()
     drafts = [a_draft().planned_at(0, group).taking(host) for _ in range(3)]
     result = commit(store, *drafts)
-    assert [f.fate for f in result.fates] == ['placed'] * 3
+    assert [f.outcome for f in result.outcomes] == ['placed'] * 3
     assert result.groups == {group: generation_of(store, group)}
 
 
@@ -466,31 +499,37 @@ def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(stor
     claimed(store, made)
     for ended in (made, a_draft().planned_at(0, group).taking(host)):
         beside = a_draft().planned_at(generation_of(store, group), group).taking(host)
-        fates = [f.fate for f in commit(store, ended, beside).fates]
-        assert fates[0] in (Fate.REPEAT, Fate.GROUP_CHANGED)
-        assert fates[1] is Fate.GROUP_CHANGED
+        fates = [f.outcome for f in commit(store, ended, beside).outcomes]
+        assert fates[0] in (CommitStatus.REPEAT, CommitStatus.GROUP_CHANGED)
+        assert fates[1] is CommitStatus.GROUP_CHANGED
         assert store.load_request(beside.id) is None
-    assert fate_of(store, beside).fate is Fate.PLACED
+    assert report_outcome(store, beside).outcome is CommitStatus.PLACED
 
 
 def test_a_group_of_which_nothing_was_placed_keeps_its_generation(store, host):
     group = new_uuid()
-    assert fate_of(store, a_draft().planned_at(0, group).taking(host, vcpu=9)).fate == 'dropped'
-    assert fate_of(store, a_draft().planned_at(0, group).taking(host)).fate == 'placed'
+    assert (
+        report_outcome(store, a_draft().planned_at(0, group).taking(host, vcpu=9)).outcome
+        == 'dropped'
+    )
+    assert report_outcome(store, a_draft().planned_at(0, group).taking(host)).outcome == 'placed'
 
 
 def test_planning_with_a_group_that_was_removed_is_planned_again(store, host):
     group = new_uuid()
-    assert fate_of(store, a_draft().planned_at(4, group).taking(host)).fate == 'group_changed'
+    assert (
+        report_outcome(store, a_draft().planned_at(4, group).taking(host)).outcome
+        == 'group_changed'
+    )
     assert store.load_group(group) is None
 
 
 def test_a_group_change_leaves_a_continued_row_open(store, host):
     group = new_uuid()
     draft = a_draft().planned_at(0, group).taking(host).unfinished()
-    fate_of(store, draft)
+    report_outcome(store, draft)
     rest = draft.planned_at(0, group).continuing(made=1).taking(host)
-    assert fate_of(store, rest).fate is Fate.GROUP_CHANGED
+    assert report_outcome(store, rest).outcome is CommitStatus.GROUP_CHANGED
     assert store.load_request(draft.id).state == 'open'
 
 
@@ -521,21 +560,21 @@ def test_a_revert_ends_the_target_and_keeps_the_source(store, host):
 def test_a_claim_of_the_allocation_api_has_no_lease(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle='api'))[0]
     assert claim.lease_until == 0
-    assert store.sweep(10).fates == []
+    assert store.sweep(10).outcomes == []
     assert state_of(store, claim) == 'reserved'
 
 
 @pytest.mark.parametrize('lifecycle', ['host', 'plan', 'hold'])
 def test_other_lifecycles_have_one(store, host, lifecycle):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle=lifecycle))[0]
-    assert [f.claim_id for f in store.sweep(10).fates] == [claim.id]
+    assert [f.claim_id for f in store.sweep(10).outcomes] == [claim.id]
 
 
 # -- what goes with it -----------------------------------------------------------------------
 def test_an_empty_batch_is_no_news(store, host):
     before = store.load_everything().position
     result = commit(store)
-    assert (result.fates, result.hosts) == ([], [])
+    assert (result.outcomes, result.hosts) == ([], [])
     assert result.now == pytest.approx(store.ping(), abs=5)
     assert store.load_everything().position == before
 

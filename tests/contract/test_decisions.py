@@ -9,8 +9,8 @@ from tests.builders import (
     a_draft,
     changed,
     claimed,
-    fate_of,
     new_uuid,
+    report_outcome,
     state_of,
 )
 from tests.conftest import READERS
@@ -39,7 +39,7 @@ def test_the_decision_is_kept_with_the_claims(store, host):
 
 def test_the_decision_of_a_dropped_request_is_not_kept(store, host):
     record = a_decision()
-    fate_of(store, a_draft(decision=record).taking(host, vcpu=9))
+    report_outcome(store, a_draft(decision=record).taking(host, vcpu=9))
     assert store.load_decision(record.id) is None
 
 
@@ -168,7 +168,7 @@ def test_a_tombstone_stays_as_long_as_its_request(store, host):
 
 def test_a_tombstone_of_nobody_goes_by_itself(store, host):
     draft = a_draft().taking(host).unfinished()
-    fate_of(store, draft)
+    report_outcome(store, draft)
     claim = store.claims()[0]
     store.give_up(draft.id, 'worker-1', 1)
     assert store.purge(**{**KEEP, 'tombstone_seconds': -10}) == 1
@@ -177,7 +177,7 @@ def test_a_tombstone_of_nobody_goes_by_itself(store, host):
 
 def test_an_open_request_is_not_purged_before_its_deadline(store, host):
     draft = a_draft().taking(host).unfinished().within(1000)
-    fate_of(store, draft)
+    report_outcome(store, draft)
     store.force_release(store.claims()[0].id, '')
     store.purge(**{**KEEP, 'request_seconds': -10})
     assert store.load_request(draft.id).state == 'open'

@@ -6,12 +6,12 @@ import itertools
 import msgspec
 import pytest
 
-from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import layout as layouts
-from gantt.core.messages.report import DevicePool, Metric, NumaCell, RegisterHost
+from gantt.core.messages.report import DevicePool, NumaCell, RegisterHost, ReportedMetric
 from gantt.core.messages.topology_request import CpuPolicy, GuestCell, Wish
-from gantt.core.nova.events import Cast, Guest, GuestsListed
-from gantt.core.topology.room import room_of
+from gantt.core.nova.events import GuestsListed, NovaCast, NovaGuest
+from gantt.core.topology.free import room_of
 from gantt.core.topology.search import lay_out
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, state_of
 
@@ -27,8 +27,8 @@ CORES = [
     for n in range(2)
 ]
 GPUS = [DevicePool(vendor_id='10de', product_id='1eb8', numa_node=0, count=2, free=1)]
-LOAD = {'load_1m': Metric(value=1.5, source='/proc/loadavg')}
-NOVA = {'running_vms': Metric(value=3.0, source='nova')}
+LOAD = {'load_1m': ReportedMetric(value=1.5, source='/proc/loadavg')}
+NOVA = {'running_vms': ReportedMetric(value=3.0, source='nova')}
 
 
 def of_nova(store, host):
@@ -43,9 +43,9 @@ _asked = itertools.count(1)
 
 
 def hear(store, host, *guests, resources=None):
-    told = [Guest(consumer=one, resources=resources or {'PCPU': 2}) for one in guests]
+    told = [NovaGuest(consumer=one, resources=resources or {'PCPU': 2}) for one in guests]
     word = GuestsListed(host=host.name, consumers=list(guests), told=told)
-    return store.hear_guests([Cast(asked_at=TIME + 120 * next(_asked), word=word)])
+    return store.apply_guest_events([NovaCast(asked_at=TIME + 120 * next(_asked), word=word)])
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def nova_host(store):
 
 def words(sequence=1, host='cmp-1', **fields):
     told = {'guests': [], 'numa': CORES, 'devices': GPUS, 'metrics': LOAD, **fields}
-    return TellFacts(host=host, sequence=sequence, **told)
+    return UpdateHostFacts(host=host, sequence=sequence, **told)
 
 
 def pinned(*cpus):
@@ -106,13 +106,13 @@ def pinning(host, layout, guest):
 def test_what_is_told_is_a_fact_of_the_host(store, nova_host):
     before = nova_host.row
     result = store.tell_facts(words())
-    assert (result.fate, result.sequence) == ('applied', 1)
+    assert (result.outcome, result.sequence) == ('applied', 1)
     row = nova_host.row
     assert [change.row for change in result.hosts] == [row]
     assert (row.facts.numa, row.facts.devices) == (CORES, GPUS)
     assert {n: m.value for n, m in row.facts.metrics.items()} == {'load_1m': 1.5, 'running_vms': 3}
     assert row.generation == before.generation + 1
-    # Who speaks for the host says that it is there.
+    # Who reports for the host says that it is there.
     assert (row.reported_at, row.epoch, row.sequence) == (
         before.reported_at,
         before.epoch,
@@ -127,7 +127,7 @@ def test_the_order_of_a_report_and_of_what_is_told_does_not_matter(store, first,
     rows = []
     for name, order in (('cmp-1', first), ('cmp-2', 'told' if first == 'report' else 'report')):
         host = of_nova(store, a_host(name).on(store, speaks_for='nova'))
-        metrics = {'running_vms': Metric(value=5.0, source='nova')}
+        metrics = {'running_vms': ReportedMetric(value=5.0, source='nova')}
         base = host.sequence
         report = host.says().without_opinion().having(metrics=metrics)
         if order == 'told':
@@ -158,7 +158,7 @@ def test_full_reports_and_a_source_that_starts_anew_keep_what_was_told(store, no
 
 def test_a_metric_that_the_agent_tells_no_more_goes(store, nova_host):
     store.tell_facts(words())
-    store.tell_facts(words(2, metrics={'load_5m': Metric(value=2.0)}))
+    store.tell_facts(words(2, metrics={'load_5m': ReportedMetric(value=2.0)}))
     assert set(nova_host.row.facts.metrics) == {'load_5m', 'running_vms'}
     nova_host.send(nova_host.says().without_opinion())
     assert set(nova_host.row.facts.metrics) == {'load_5m', 'running_vms'}
@@ -166,14 +166,14 @@ def test_a_metric_that_the_agent_tells_no_more_goes(store, nova_host):
 
 def test_what_is_not_told_stays_as_it_was_told(store, nova_host):
     store.tell_facts(words())
-    told = TellFacts(host='cmp-1', sequence=2, metrics={'load_1m': Metric(value=9.0)})
+    told = UpdateHostFacts(host='cmp-1', sequence=2, metrics={'load_1m': ReportedMetric(value=9.0)})
     before = nova_host.row.generation
-    assert store.tell_facts(told).fate == 'applied'
+    assert store.tell_facts(told).outcome == 'applied'
     row = nova_host.row
     assert (row.facts.numa, row.facts.devices) == (CORES, GPUS)
     assert row.facts.metrics['load_1m'].value == 9.0
     assert row.generation == before  # no layout rests on metrics
-    store.tell_facts(TellFacts(host='cmp-1', sequence=3))
+    store.tell_facts(UpdateHostFacts(host='cmp-1', sequence=3))
     assert nova_host.row.facts.metrics['load_1m'].value == 9.0
 
 
@@ -182,26 +182,26 @@ def test_a_late_or_repeated_word_changes_nothing(store, nova_host, late):
     store.tell_facts(words(7))
     before = nova_host.row
     result = store.tell_facts(words(late, numa=[], devices=[], metrics={}))
-    assert (result.fate, result.sequence, result.hosts) == ('stale', 7, [])
+    assert (result.outcome, result.sequence, result.hosts) == ('stale', 7, [])
     assert nova_host.row == before
     # Nor after the source began anew.
     nova_host.register()
     nova_host.send(nova_host.says().without_opinion())
-    assert store.tell_facts(words(late, numa=[])).fate == 'stale'
+    assert store.tell_facts(words(late, numa=[])).outcome == 'stale'
     assert nova_host.row.facts.numa == CORES
 
 
 def test_a_host_that_nobody_has_told_of_is_unknown(store):
-    assert store.tell_facts(words()).fate == 'unknown_host'
-    # It has registered, and who speaks for it has said nothing yet.
+    assert store.tell_facts(words()).outcome == 'unknown_host'
+    # It has registered, and who reports for it has said nothing yet.
     store.register_host(RegisterHost(name='cmp-1', boot_nonce='-'))
-    assert store.tell_facts(words()).fate == 'unknown_host'
+    assert store.tell_facts(words()).outcome == 'unknown_host'
 
 
 def test_a_host_with_an_agent_of_its_own_takes_no_word(store):
     host = a_host().on(store)
     before = host.row
-    assert store.tell_facts(words()).fate == 'refused'
+    assert store.tell_facts(words()).outcome == 'refused'
     assert host.row == before
 
 

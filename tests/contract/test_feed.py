@@ -11,10 +11,10 @@ from tests.builders import (
     a_guest,
     a_host,
     claimed,
-    fate_of,
     generation_of,
     live,
     new_uuid,
+    report_outcome,
 )
 
 
@@ -181,7 +181,7 @@ def test_everything_is_what_a_follower_ends_up_with(store, host):
     host.confirm(first[0])
     host.report()
     store.disable_host('cmp-2', 'x', 'y')
-    fate_of(store, a_draft().planned_at(generation_of(store, group), group).taking(host))
+    report_outcome(store, a_draft().planned_at(generation_of(store, group), group).taking(host))
     reader.poll(reader.known())
     everything = store.load_everything()
     assert reader.hosts == {change.provider_id: change for change in everything.hosts}

@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.core.claims.host_event import KEPT_EACH, KEPT_SECONDS
-from gantt.core.messages.report import Metric
+from gantt.core.claims.host_event import STORED_EACH, STORED_SECONDS
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.hosts import host_events
 from gantt.db.schema import models
@@ -51,7 +51,7 @@ def test_who_disabled_it_and_why_is_a_line_each_time(store, host):
 def test_facts_are_lines_and_metrics_are_none(store, host):
     before = len(store.host_history(host.name, 1000))
     for value in (0.5, 0.7):
-        host.send(host.says().having(metrics={'load': Metric(value=value)}))
+        host.send(host.says().having(metrics={'load': ReportedMetric(value=value)}))
     assert len(store.host_history(host.name, 1000)) == before
     more = {'VCPU': Inventory(total=16)}
     host.send(host.says().having(traits=['CUSTOM_FAST'], inventories=more))
@@ -95,18 +95,18 @@ def test_it_follows_the_name_and_outlives_the_host(store, host):
 
 
 def test_it_is_bounded(store, host):
-    for number in range(KEPT_EACH // 2 + 20):
+    for number in range(STORED_EACH // 2 + 20):
         store.disable_host(host.name, f'reason {number}', 'ann')
         store.enable_host(host.name)
     store.database.write(lambda tx: host_events.cut(tx, [host.name]))
-    assert len(store.host_history(host.name, 1000)) == KEPT_EACH
+    assert len(store.host_history(host.name, 1000)) == STORED_EACH
 
 
 def test_old_lines_go(store, host):
     store.disable_host(host.name, 'disk swap', 'ann')
     e = models.host_events
     with store.engine.begin() as connection:
-        connection.execute(e.update().values(created_at=e.c.created_at - KEPT_SECONDS - 60))
+        connection.execute(e.update().values(created_at=e.c.created_at - STORED_SECONDS - 60))
     store.enable_host(host.name)
     store.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=100)
     assert _kinds(store, host.name) == ['enabled']

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.adoption import Guest, Told
+from gantt.core.claims.adoption import AdoptionStatus, GuestToAdopt
 from gantt.core.table.host_table import HostTable
 from tests.builders import (
     CLEAN,
@@ -26,11 +26,13 @@ JOURNAL = uuid_of('journal')
 def a_told(host='cmp-1', consumer=None, *, group=None, **short):
     """A guest that an operator tells of."""
     resources = amounts(**(short or {'vcpu': 2, 'ram': 512}))
-    return Guest(host=host, consumer=consumer or new_uuid(), resources=resources, group=group)
+    return GuestToAdopt(
+        host=host, consumer=consumer or new_uuid(), resources=resources, group=group
+    )
 
 
 def fates(store, *guests, **how):
-    return [str(fate.fate) for fate in store.adopt_guests(guests, **how)]
+    return [str(fate.outcome) for fate in store.adopt_guests(guests, **how)]
 
 
 # -- another name ---------------------------------------------------------------------------
@@ -81,8 +83,8 @@ def test_a_name_that_is_taken_is_refused_and_changes_nothing(store, host):
 def test_who_speaks_by_the_old_name_is_not_known(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     store.rename_host('cmp-1', 'rack1-07')
-    assert host.report([claim]).fate == 'unknown_host'
-    assert [fate.fate for fate in host.confirm(claim)] == ['gone']
+    assert host.report([claim]).outcome == 'unknown_host'
+    assert [fate.outcome for fate in host.confirm(claim)] == ['gone']
     assert state_of(store, claim) == 'reserved'
 
 
@@ -92,9 +94,9 @@ def test_who_speaks_by_the_new_name_registers_first_and_goes_on(store, host):
     before = host.epoch
     store.rename_host('cmp-1', 'rack1-07')
     host.name, host.facts = 'rack1-07', host.facts.having(name='rack1-07')
-    assert host.report([claim]).fate == 'gone'
+    assert host.report([claim]).outcome == 'gone'
     assert host.register() > before
-    assert host.report([claim]).fate == 'applied'
+    assert host.report([claim]).outcome == 'applied'
     assert state_of(store, claim) == 'confirmed'
     assert [one.host for one in live(store)] == ['rack1-07']
 
@@ -131,7 +133,7 @@ def test_a_name_may_go_and_come_back(store, host):
     store.rename_host('a', 'cmp-1')
     assert host.row.name == 'cmp-1'
     assert host.register() > 1
-    assert host.report().fate == 'applied'
+    assert host.report().outcome == 'applied'
 
 
 def test_a_table_that_is_fed_has_the_new_name(store, host):
@@ -169,14 +171,14 @@ def test_a_host_goes_for_good_when_nothing_is_left_on_it(store, host):
 def test_a_guest_that_is_told_of_has_a_confirmed_claim(store, host):
     guest = a_told(vcpu=2, ram=512)
     fate = store.adopt_guests([guest])[0]
-    assert (fate.fate, fate.note) == (Told.ADOPTED, '')
+    assert (fate.outcome, fate.note) == (AdoptionStatus.ADOPTED, '')
     claim = store.load_claim(fate.claim_id)
     assert (claim.state, claim.adopted, claim.consumer) == ('confirmed', True, guest.consumer)
     assert claim.allocations == {host.id: {'VCPU': 2, 'MEMORY_MB': 512}}
     assert host.row.used == {'VCPU': 2, 'MEMORY_MB': 512}
     assert not host.row.over_committed
     assert store.audit() == CLEAN
-    assert host.report([claim]).fate == 'applied'
+    assert host.report([claim]).outcome == 'applied'
     assert state_of(store, claim) == 'confirmed'
 
 
@@ -185,7 +187,7 @@ def test_telling_again_changes_nothing(store, host):
     first = store.adopt_guests([guest])[0]
     before = host.row
     second = store.adopt_guests([guest])[0]
-    assert (second.fate, second.claim_id) == (Told.KNOWN, first.claim_id)
+    assert (second.outcome, second.claim_id) == (AdoptionStatus.KNOWN, first.claim_id)
     assert (host.row.used, host.row.generation) == (before.used, before.generation)
     assert len(live(store)) == 1
 
@@ -205,7 +207,7 @@ def test_a_guest_whose_claim_is_on_another_host_is_left_to_the_operator(store, h
     a_host('cmp-2').on(store)
     claim = claimed(store, a_draft().taking(host))[0]
     fate = store.adopt_guests([a_told('cmp-2', claim.consumer)])[0]
-    assert (fate.fate, fate.claim_id) == (Told.ELSEWHERE, claim.id)
+    assert (fate.outcome, fate.claim_id) == (AdoptionStatus.ELSEWHERE, claim.id)
     assert 'cmp-1' in fate.note
     assert len(live(store)) == 1
 
@@ -216,7 +218,7 @@ def test_a_guest_that_ended_may_be_told_of_again(store, host):
     host.report([])
     assert state_of(store, first.claim_id) == 'released'
     second = store.adopt_guests([guest])[0]
-    assert (second.fate, second.claim_id != first.claim_id) == (Told.ADOPTED, True)
+    assert (second.outcome, second.claim_id != first.claim_id) == (AdoptionStatus.ADOPTED, True)
     assert store.audit() == CLEAN
 
 
@@ -228,7 +230,7 @@ def test_a_host_that_nobody_knows_gets_no_guests(store, host):
 def test_what_does_not_fit_is_adopted_said_and_flagged(store, host):
     small, large, after = a_told(vcpu=6), a_told(vcpu=3), a_told(vcpu=1)
     said = store.adopt_guests([small, large, after])
-    assert [str(fate.fate) for fate in said] == ['adopted', 'over_full', 'over_full']
+    assert [str(fate.outcome) for fate in said] == ['adopted', 'over_full', 'over_full']
     assert said[1].note == 'VCPU 9 of 8'
     assert host.row.over_committed
     assert host.row.used == {'VCPU': 10}

@@ -5,14 +5,24 @@ from collections import Counter
 
 import pytest
 
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages import layout as layouts
 from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.topology_request import CpuPolicy, DeviceSpec, DeviceWish, GuestCell, Wish
-from gantt.core.topology.room import room_of
+from gantt.core.topology.free import room_of
 from gantt.core.topology.search import lay_out
-from tests.builders import CLEAN, a_draft, a_host, changed, claimed, commit, fate_of, live, uuid_of
+from tests.builders import (
+    CLEAN,
+    a_draft,
+    a_host,
+    changed,
+    claimed,
+    commit,
+    live,
+    report_outcome,
+    uuid_of,
+)
 from tests.contract.test_threads import CALLERS, at_once
 
 CELLS = [
@@ -88,8 +98,8 @@ def test_a_layout_goes_with_its_claim_and_to_every_reader(store, numa_host):
 def test_two_plans_with_the_same_cores_are_one_too_many(store, numa_host):
     layout = laid(numa_host)
     first, second = pinning(numa_host, layout), pinning(numa_host, layout)
-    assert [fate.fate for fate in commit(store, first, second).fates] == ['placed', 'dropped']
-    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.DROPPED
+    assert [fate.outcome for fate in commit(store, first, second).outcomes] == ['placed', 'dropped']
+    assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.DROPPED
     assert max(cores_of(live(store)).values()) == 1
     assert store.audit() == CLEAN
 
@@ -100,66 +110,76 @@ def test_a_layout_planned_at_another_generation_holds_where_nothing_of_it_is_tak
     at = numa_host.row.generation
     first = laid(numa_host)
     second = laid(numa_host, taken=[layouts.read(first)])
-    fate_of(store, a_draft().taking(numa_host, vcpu=1))
-    assert fate_of(store, pinning(numa_host, first, generation=at)).fate is Fate.PLACED
-    assert fate_of(store, pinning(numa_host, second, generation=at)).fate is Fate.PLACED
-    assert fate_of(store, pinning(numa_host, second, generation=at)).fate is Fate.DROPPED
+    report_outcome(store, a_draft().taking(numa_host, vcpu=1))
+    assert (
+        report_outcome(store, pinning(numa_host, first, generation=at)).outcome
+        is CommitStatus.PLACED
+    )
+    assert (
+        report_outcome(store, pinning(numa_host, second, generation=at)).outcome
+        is CommitStatus.PLACED
+    )
+    assert (
+        report_outcome(store, pinning(numa_host, second, generation=at)).outcome
+        is CommitStatus.DROPPED
+    )
 
 
 def test_what_a_claim_held_is_free_when_it_ends(store, numa_host):
     layout = laid(numa_host)
     claim = claimed(store, pinning(numa_host, layout))[0]
-    assert numa_host.release(claim)[0].fate == 'ok'
+    assert numa_host.release(claim)[0].outcome == 'ok'
     assert placed_layouts(store, numa_host) == {}
-    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.PLACED
+    assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.PLACED
 
 
 def test_a_lease_that_ran_out_gives_cores_back(store, numa_host):
     layout = laid(numa_host)
     claimed(store, pinning(numa_host, layout).leased(-1))
     store.sweep(10)
-    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.PLACED
+    assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.PLACED
 
 
 def test_devices_and_pages_are_given_once_as_well(store, numa_host):
     wish = a_wish(2, gpus=2)
     first = laid(numa_host, wish)
-    assert fate_of(store, pinning(numa_host, first)).fate is Fate.PLACED
+    assert report_outcome(store, pinning(numa_host, first)).outcome is CommitStatus.PLACED
     other = laid(numa_host, a_wish(2), taken=[layouts.read(first)])
     assert (
-        fate_of(store, pinning(numa_host, {**other, 'devices': first['devices']})).fate == 'dropped'
+        report_outcome(store, pinning(numa_host, {**other, 'devices': first['devices']})).outcome
+        == 'dropped'
     )
     greedy = {**other, 'cells': [{**other['cells'][0], 'memory_mb': 8192}]}
-    assert fate_of(store, pinning(numa_host, greedy)).fate is Fate.DROPPED
-    assert fate_of(store, pinning(numa_host, other)).fate is Fate.PLACED
+    assert report_outcome(store, pinning(numa_host, greedy)).outcome is CommitStatus.DROPPED
+    assert report_outcome(store, pinning(numa_host, other)).outcome is CommitStatus.PLACED
 
 
 def test_a_layout_for_cells_that_are_gone_is_void(store, numa_host):
     layout = laid(numa_host)
     numa_host.send(numa_host.says().having(numa=[]))
-    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.DROPPED
+    assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.DROPPED
 
 
 def test_what_the_host_pins_itself_is_not_given(store, numa_host):
     layout = laid(numa_host)
     used = [changed(cell, used_pinned_cpus=cell.pinned_cpus[:1]) for cell in CELLS]
     numa_host.send(numa_host.says().having(numa=used))
-    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.DROPPED
+    assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.DROPPED
 
 
 def test_a_request_that_must_be_whole_leaves_no_cores_behind(store, numa_host):
     layout = laid(numa_host)
     draft = pinning(numa_host, layout, pinning(numa_host, layout).having(whole=True))
-    assert fate_of(store, draft).fate is Fate.DROPPED
-    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.PLACED
+    assert report_outcome(store, draft).outcome is CommitStatus.DROPPED
+    assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.PLACED
 
 
 def test_an_overtaken_attempt_gives_its_cores_to_the_next(store, numa_host):
     layout = laid(numa_host)
     first = pinning(numa_host, layout).having(completes=False, budget_seconds=-1.0)
-    assert fate_of(store, first).fate is Fate.PARTIAL
+    assert report_outcome(store, first).outcome is CommitStatus.PARTIAL
     again = pinning(numa_host, layout, a_draft(first.id, owner='worker-2').taking_over(1))
-    assert fate_of(store, again).fate is Fate.PLACED
+    assert report_outcome(store, again).outcome is CommitStatus.PLACED
     assert sorted(cores_of(live(store)).values()) == [1] * 4
 
 
@@ -173,31 +193,33 @@ def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
                 break
             layout = layouts.plain(layout)
             fates.append(
-                fate_of(store, pinning(numa_host, layout, a_draft(owner=f'w{number}'))).fate
+                report_outcome(
+                    store, pinning(numa_host, layout, a_draft(owner=f'w{number}'))
+                ).outcome
             )
         return fates
 
     fates = Counter(fate for found in at_once(work) for fate in found)
-    assert fates[Fate.PLACED] >= 1 and CALLERS > 4
+    assert fates[CommitStatus.PLACED] >= 1 and CALLERS > 4
     pinned = cores_of(live(store))
-    assert sum(pinned.values()) == 4 * fates[Fate.PLACED] <= 16
+    assert sum(pinned.values()) == 4 * fates[CommitStatus.PLACED] <= 16
     assert set(pinned.values()) == {1}
     assert store.audit() == CLEAN
 
 
-def test_the_audit_finds_a_core_that_two_claims_have(store, numa_host, hand):
+def test_the_audit_finds_a_core_that_two_claims_have(store, numa_host, damage):
     claim = claimed(store, pinning(numa_host, laid(numa_host), vcpu=1))[0]
-    hand.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
+    damage.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
     found = [line for line in store.audit()['over_commit'] if 'processor' in line]
     assert found and 'cmp-1' in found[0] and claim.id in found[0]
 
 
-def test_the_audit_finds_pages_and_devices_that_are_given_out_twice(store, numa_host, hand):
+def test_the_audit_finds_pages_and_devices_that_are_given_out_twice(store, numa_host, damage):
     first = laid(numa_host, a_wish(2, gpus=2))
     first['cells'][0]['memory_mb'] = 3072
     claim = claimed(store, pinning(numa_host, first, vcpu=1))[0]
     assert store.audit() == CLEAN
-    hand.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
+    damage.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
     found = '\n'.join(store.audit()['over_commit'])
     assert 'cmp-1: of pages of 2048 KiB of NUMA cell 0 claims have 3072, there are 2048' in found
     assert 'cmp-1: of devices 10de 1eb8 claims have 4, there are 2' in found

@@ -6,13 +6,13 @@ import pytest
 from gantt.core.nova.events import (
     AggregateDeleted,
     AggregatesUpdated,
-    Cast,
-    Guest,
     GuestDeleted,
-    GuestSettled,
+    GuestLocation,
     GuestsListed,
     GuestsUpdated,
     NovaAggregate,
+    NovaCast,
+    NovaGuest,
 )
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
 
@@ -26,21 +26,23 @@ class Nova:
         self.store = store
         self.now = TIME
 
-    def hear(self, *words, **said):
+    def receive(self, *words, **said):
         self.now += 120
-        casts = [Cast(id=new_uuid(), asked_at=self.now, word=word) for word in words]
-        return self.store.hear_guests(casts)
+        casts = [NovaCast(id=new_uuid(), asked_at=self.now, word=word) for word in words]
+        return self.store.apply_guest_events(casts)
 
     def sync(self, host, *guests, times=1):
         for _ in range(times):
-            result = self.hear(GuestsListed(host=host.name, consumers=list(guests)))
+            result = self.receive(GuestsListed(host=host.name, consumers=list(guests)))
         return result
 
     def update(self, host, guest, **fields):
-        return self.hear(GuestsUpdated(host=host.name, guests=[Guest(consumer=guest, **fields)]))
+        return self.receive(
+            GuestsUpdated(host=host.name, guests=[NovaGuest(consumer=guest, **fields)])
+        )
 
     def delete(self, host, guest):
-        return self.hear(GuestDeleted(host=host.name, consumer=guest))
+        return self.receive(GuestDeleted(host=host.name, consumer=guest))
 
 
 @pytest.fixture
@@ -81,11 +83,11 @@ def test_two_lists_confirm_and_three_without_it_release(store, nova, hosts):
 def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
     guest, group = new_uuid(), new_uuid()
     for cpus in (2, 3):
-        told = Guest(consumer=guest, resources={'VCPU': cpus}, flavor='m1', group=group)
+        told = NovaGuest(consumer=guest, resources={'VCPU': cpus}, flavor='m1', group=group)
         word = GuestsListed(host='cmp-1', consumers=[guest], told=[told])
         nova.now += 120
         # It came to one scheduler, as a call.
-        store.hear_guests([Cast(asked_at=nova.now, word=word)])
+        store.apply_guest_events([NovaCast(asked_at=nova.now, word=word)])
         (claim,) = store.claims(consumer=guest)
         assert (claim.adopted, claim.state, claim.flavor, claim.group) == (
             True,
@@ -102,9 +104,9 @@ def test_every_scheduler_hears_it_and_one_acts(store, nova, hosts):
     guest = new_uuid()
     claimed(store, a_draft().taking(hosts[0], guest))
     nova.update(hosts[0], guest)
-    cast = Cast(id='one', asked_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[]))
+    cast = NovaCast(id='one', asked_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[]))
     for _ in range(5):
-        store.hear_guests([cast, cast])
+        store.apply_guest_events([cast, cast])
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
     assert store.claims(consumer=guest)[0].absences == 1
 
@@ -116,11 +118,11 @@ def test_a_list_that_is_older_than_the_last_one_does_not_count(store, nova, host
     nova.sync(hosts[0], guest)
     for number in range(4):
         word = GuestsListed(host='cmp-1', consumers=[])
-        store.hear_guests([Cast(id=new_uuid(), asked_at=nova.now - number, word=word)])
+        store.apply_guest_events([NovaCast(id=new_uuid(), asked_at=nova.now - number, word=word)])
     assert store.claims(consumer=guest)[0].absences < 0
 
 
-def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, hosts, hand):
+def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, hosts, damage):
     guest, other = new_uuid(), new_uuid()
     nova.sync(hosts[0])
     claim, second = claimed(
@@ -135,10 +137,10 @@ def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, ho
     third = claimed(store, a_draft().leased(900).taking(hosts[0], new_uuid()))[0]
     nova.now -= 1200
     for _ in range(8):
-        hand.age(third, 600)
+        damage.age(third, 600)
         result = nova.sync(hosts[0], other, third.consumer, new_uuid())
         assert (result.confirmed, result.released, result.adopted) == ([], [], [])
-        assert store.sweep(10).fates == []
+        assert store.sweep(10).outcomes == []
     assert {state_of(store, one) for one in (claim, second)} == {'confirmed'}
     assert store.load_claim(second.id).absences == 0
     assert state_of(store, third) == 'reserved'
@@ -156,7 +158,9 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     nova.update(hosts[0], guest)
     for number in range(5):
         word = GuestsListed(host='cmp-1', consumers=[])
-        store.hear_guests([Cast(id=new_uuid(), asked_at=begun - 600 + 120 * number, word=word)])
+        store.apply_guest_events(
+            [NovaCast(id=new_uuid(), asked_at=begun - 600 + 120 * number, word=word)]
+        )
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
     assert nova.sync(hosts[0], times=3).released
     # Of a clock that is hours behind nothing is known.
@@ -164,7 +168,9 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     nova.update(hosts[1], guest)
     for number in range(3):
         word = GuestsListed(host='cmp-2', consumers=[])
-        store.hear_guests([Cast(id=new_uuid(), asked_at=begun - 9000 + number, word=word)])
+        store.apply_guest_events(
+            [NovaCast(id=new_uuid(), asked_at=begun - 9000 + number, word=word)]
+        )
     assert state_of(store, second) == 'released'
     assert store.audit() == CLEAN
 
@@ -197,10 +203,12 @@ def test_a_guest_without_a_claim_is_adopted_and_learns_what_it_takes(store, nova
 
 def test_a_batch_is_folded_in_its_order(store, nova, hosts):
     guest = new_uuid()
-    word = GuestsUpdated(host='cmp-1', guests=[Guest(consumer=guest, resources={'VCPU': 1})])
+    word = GuestsUpdated(host='cmp-1', guests=[NovaGuest(consumer=guest, resources={'VCPU': 1})])
     gone = GuestDeleted(host='cmp-1', consumer=guest)
-    nova.hear(word, gone, GuestsListed(host='cmp-2', consumers=[guest]))
-    nova.hear(GuestsListed(host='cmp-2', consumers=[guest]), GuestsListed(host='?', consumers=[]))
+    nova.receive(word, gone, GuestsListed(host='cmp-2', consumers=[guest]))
+    nova.receive(
+        GuestsListed(host='cmp-2', consumers=[guest]), GuestsListed(host='?', consumers=[])
+    )
     assert [one[0] for one in live(store, guest)] in (['cmp-2'], ['cmp-1', 'cmp-2'])
     assert store.audit() == CLEAN
 
@@ -212,7 +220,7 @@ def test_while_a_move_is_open_no_lease_ends_its_claims(store, nova, hosts):
     nova.sync(hosts[1])
     target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
     for _ in range(3):
-        assert store.sweep(10).fates == []
+        assert store.sweep(10).outcomes == []
     assert store.load_claim(target.id).lease_until > target.lease_until
     assert len(live(store, guest)) == 2
     assert store.audit() == CLEAN
@@ -224,7 +232,7 @@ def test_where_an_agent_of_ours_speaks_the_lease_ends_them(store):
     source = claimed(store, a_draft().taking(hosts[0], guest))[0]
     hosts[0].confirm(source)
     target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
-    assert [fate.claim_id for fate in store.sweep(10).fates] == [target.id]
+    assert [fate.claim_id for fate in store.sweep(10).outcomes] == [target.id]
 
 
 def test_a_target_whose_source_left_has_a_lease_anew(store, nova, hosts):
@@ -235,7 +243,7 @@ def test_a_target_whose_source_left_has_a_lease_anew(store, nova, hosts):
     target = moved(store, hosts[1], guest, lease=-1, purpose='resize')
     nova.delete(hosts[0], guest)
     assert live(store, guest) == [('cmp-2', 'reserved', 'resize')]
-    assert store.sweep(10).fates == []
+    assert store.sweep(10).outcomes == []
     nova.sync(hosts[1], guest, times=2)
     assert live(store, guest) == [('cmp-2', 'confirmed', 'resize')]
     assert store.load_claim(target.id).lease_until > target.lease_until
@@ -250,10 +258,10 @@ def test_moves_that_nobody_ended_are_found_and_settled(store, nova, hosts):
     assert store.open_moves(3600.0, 10) == []
     (found,) = store.open_moves(-1.0, 10)
     assert (found.source.id, found.target.id) == (source.id, target.id)
-    result = store.settle_guest(GuestSettled(consumer=guest, host='cmp-1'))
+    result = store.resolve_guest(GuestLocation(consumer=guest, host='cmp-1'))
     assert result.released == [target.id]
     assert store.open_moves(-1.0, 10) == []
-    assert store.settle_guest(GuestSettled(consumer=guest)).released == [source.id]
+    assert store.resolve_guest(GuestLocation(consumer=guest)).released == [source.id]
     assert hosts[0].row.used == hosts[1].row.used == {}
     assert store.audit() == CLEAN
 
@@ -271,8 +279,8 @@ def test_claims_that_nobody_confirmed_are_found_where_they_are_asked_for(store, 
     found = store.open_moves(-1.0, 10, reserved=True)
     assert [one.target.consumer for one in found] == [moving, failed, alternate]
     assert [one.source.id for one in found[1:]] == [first.id, second.id]
-    assert store.settle_guest(GuestSettled(consumer=failed)).released == [first.id]
-    settled = store.settle_guest(GuestSettled(consumer=alternate, host='cmp-2'))
+    assert store.resolve_guest(GuestLocation(consumer=failed)).released == [first.id]
+    settled = store.resolve_guest(GuestLocation(consumer=alternate, host='cmp-2'))
     assert settled.released == [second.id]
     assert [one.target.consumer for one in store.open_moves(-1.0, 10, reserved=True)] == [moving]
     assert store.audit() == CLEAN
@@ -295,7 +303,7 @@ def hear(store, *aggregates, deleted=False, cast=None):
         if deleted
         else AggregatesUpdated(aggregates=list(aggregates))
     )
-    return store.hear_aggregates(Cast(id=cast or new_uuid(), word=word))
+    return store.apply_aggregates(NovaCast(id=cast or new_uuid(), word=word))
 
 
 def aggregates(store):

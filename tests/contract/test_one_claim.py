@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from gantt.core.claims.commit import Fate, GroupSwap
+from gantt.core.claims.commit import CommitStatus, GroupSwap
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -14,10 +14,10 @@ from tests.builders import (
     a_host,
     claimed,
     commit,
-    fate_of,
     generation_of,
     live,
     new_uuid,
+    report_outcome,
     state_of,
 )
 from tests.contract.test_threads import CALLERS, at_once
@@ -32,19 +32,25 @@ def older(store, host):
 def test_what_an_older_request_reserved_gives_way(store, host, older):
     other = a_host('cmp-2').on(store)
     result = commit(store, newer := a_draft().taking(other, older.consumer, vcpu=3))
-    assert result.fates[0].fate is Fate.PLACED
+    assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert {row.name: row.used.get('VCPU', 0) for row in result.hosts} == {'cmp-1': 0, 'cmp-2': 3}
     tombstone = store.load_claim(older.id)
     assert (tombstone.state, tombstone.reason) == ('released', f'replaced by {newer.id}')
     assert [claim.request_id for claim in live(store)] == [newer.id]
-    assert host.confirm(older)[0].fate == 'gone'
+    assert host.confirm(older)[0].outcome == 'gone'
     assert store.audit() == CLEAN
 
 
 def test_it_gives_way_on_the_very_host_too_but_its_room_counts_until_then(store, host, older):
-    assert fate_of(store, a_draft().taking(host, older.consumer, vcpu=7)).fate is Fate.DROPPED
+    assert (
+        report_outcome(store, a_draft().taking(host, older.consumer, vcpu=7)).outcome
+        is CommitStatus.DROPPED
+    )
     assert state_of(store, older) == 'reserved'
-    assert fate_of(store, a_draft().taking(host, older.consumer, vcpu=6)).fate is Fate.PLACED
+    assert (
+        report_outcome(store, a_draft().taking(host, older.consumer, vcpu=6)).outcome
+        is CommitStatus.PLACED
+    )
     assert host.row.used == {'VCPU': 6}
     assert store.audit() == CLEAN
 
@@ -60,7 +66,7 @@ def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store,
         a_draft(group=swap).taking(other, older.consumer, group=group),
         a_draft(group=swap).taking(host, group=group),
     )
-    assert [f.fate for f in result.fates] == [Fate.PLACED, Fate.GROUP_CHANGED]
+    assert [f.outcome for f in result.outcomes] == [CommitStatus.PLACED, CommitStatus.GROUP_CHANGED]
     assert [claim.host for claim in live(store)] == ['cmp-2']
 
 
@@ -73,14 +79,18 @@ def test_what_was_planned_beside_a_second_claim_is_planned_again(store, host):
         a_draft(group=swap).taking(other, consumer, group=group),
         a_draft(group=swap).taking(other, group=group),
     )
-    assert [f.fate for f in result.fates] == [Fate.PLACED, Fate.DROPPED, Fate.GROUP_CHANGED]
+    assert [f.outcome for f in result.outcomes] == [
+        CommitStatus.PLACED,
+        CommitStatus.DROPPED,
+        CommitStatus.GROUP_CHANGED,
+    ]
     assert [claim.host for claim in live(store)] == ['cmp-1']
 
 
 def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
     host.confirm(older)
-    fate = fate_of(store, draft := a_draft().taking(host, older.consumer))
-    assert fate.fate is Fate.BARRED
+    fate = report_outcome(store, draft := a_draft().taking(host, older.consumer))
+    assert fate.outcome is CommitStatus.BARRED
     assert fate.reason == f'consumer {older.consumer} runs on cmp-1 under claim {older.id}'
     assert store.load_request(draft.id) is None
     assert host.row.used == {'VCPU': 2}
@@ -89,7 +99,7 @@ def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
 
 def test_a_guest_that_was_found_running_bars_it_as_well(store, host):
     host.report([a_guest(consumer := new_uuid(), vcpu=1)])
-    assert fate_of(store, a_draft().taking(host, consumer)).fate is Fate.BARRED
+    assert report_outcome(store, a_draft().taking(host, consumer)).outcome is CommitStatus.BARRED
 
 
 def owned(draft, project):
@@ -114,8 +124,8 @@ def test_who_acts_for_one_project_leaves_the_consumers_of_others(store, host, pu
         host.confirm(theirs)
     before = store.load_claim(theirs.id)
     draft = a_draft(only_project='red').taking(host, theirs.consumer, purpose=purpose)
-    fate = fate_of(store, owned(draft.taking(host), 'red'))
-    assert fate.fate is Fate.BARRED
+    fate = report_outcome(store, owned(draft.taking(host), 'red'))
+    assert fate.outcome is CommitStatus.BARRED
     assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
     assert store.load_request(draft.id) is None
     assert live(store) == [before]
@@ -125,14 +135,14 @@ def test_who_acts_for_one_project_leaves_the_consumers_of_others(store, host, pu
 def test_who_acts_for_one_project_replaces_what_is_its_own(store, host):
     ours = claimed(store, owned(a_draft().taking(host), 'red'))[0]
     draft = owned(a_draft(only_project='red').taking(host, ours.consumer), 'red')
-    assert fate_of(store, draft).fate is Fate.PLACED
+    assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert [claim.request_id for claim in live(store)] == [draft.id]
 
 
 def test_other_members_of_both_requests_go_their_way(store, host):
     older = claimed(store, a_draft().taking(host).taking(host))
     draft = a_draft().taking(host, older[0].consumer).taking(host)
-    assert fate_of(store, draft).fate is Fate.PLACED
+    assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert [state_of(store, claim) for claim in older] == ['released', 'reserved']
     assert host.row.used == {'VCPU': 3}
 
@@ -140,8 +150,11 @@ def test_other_members_of_both_requests_go_their_way(store, host):
 def test_of_two_in_one_batch_the_second_is_planned_again(store, host):
     consumer = new_uuid()
     drafts = [a_draft().taking(host, consumer) for _ in range(2)]
-    assert [f.fate for f in commit(store, *drafts).fates] == [Fate.PLACED, Fate.DROPPED]
-    assert fate_of(store, drafts[1]).fate is Fate.PLACED
+    assert [f.outcome for f in commit(store, *drafts).outcomes] == [
+        CommitStatus.PLACED,
+        CommitStatus.DROPPED,
+    ]
+    assert report_outcome(store, drafts[1]).outcome is CommitStatus.PLACED
     assert [claim.request_id for claim in live(store)] == [drafts[1].id]
 
 
@@ -150,28 +163,34 @@ def test_a_move_leaves_its_source_and_replaces_only_an_open_destination(store, h
     hosts = [a_host(f'cmp-{i}').on(store) for i in (2, 3, 4)]
     for to in hosts[:2]:
         draft = a_draft().taking(to, older.consumer, purpose='resize', move_id=new_uuid())
-        assert fate_of(store, draft).fate is Fate.PLACED
+        assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert [to.row.used.get('VCPU', 0) for to in hosts[:2]] == [0, 1]
     there = next(claim for claim in live(store) if claim.provider_id == hosts[1].id)
     hosts[1].confirm(there)
     # It has arrived: the next move starts from there.
     draft = a_draft().taking(hosts[2], older.consumer, purpose='migrate', move_id=new_uuid())
-    assert fate_of(store, draft).fate is Fate.PLACED
+    assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert len(live(store)) == 3
     assert store.audit() == CLEAN
 
 
 def test_another_purpose_and_the_allocation_api_are_no_rivals(store, host, older):
-    assert fate_of(store, a_draft().taking(host, older.consumer, purpose='unshelve'))
+    assert report_outcome(store, a_draft().taking(host, older.consumer, purpose='unshelve'))
     written = claimed(store, a_draft().taking(host, lifecycle='api'))[0]
-    assert fate_of(store, a_draft().taking(host, written.consumer)).fate is Fate.PLACED
+    assert (
+        report_outcome(store, a_draft().taking(host, written.consumer)).outcome
+        is CommitStatus.PLACED
+    )
     assert state_of(store, older) == state_of(store, written) == 'reserved'
 
 
 def test_a_request_that_came_to_nothing_leaves_the_consumer_as_it_was(store, host, older):
     nothing = a_draft().taking(host, new_uuid(), vcpu=9)
-    assert fate_of(store, nothing).fate is Fate.DROPPED
-    assert fate_of(store, a_draft().taking(host, older.consumer, vcpu=9)).fate is Fate.DROPPED
+    assert report_outcome(store, nothing).outcome is CommitStatus.DROPPED
+    assert (
+        report_outcome(store, a_draft().taking(host, older.consumer, vcpu=9)).outcome
+        is CommitStatus.DROPPED
+    )
     assert store.load_claim(older.id) == older
 
 
@@ -181,9 +200,9 @@ def test_of_callers_in_a_race_for_one_consumer_one_claim_is_left(store):
 
     def work(number):
         draft = a_draft(owner=f'w{number}').taking(hosts[number], consumer)
-        return fate_of(store, draft).fate
+        return report_outcome(store, draft).outcome
 
-    assert Counter(at_once(work)) == {Fate.PLACED: CALLERS}
+    assert Counter(at_once(work)) == {CommitStatus.PLACED: CALLERS}
     assert len(live(store)) == 1
     assert sum(host.row.used.get('VCPU', 0) for host in hosts) == 1
     assert store.audit() == CLEAN
@@ -195,13 +214,13 @@ def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
 
     def work(number):
         if number == 0:
-            return hosts[0].confirm(first)[0].fate
-        return fate_of(
+            return hosts[0].confirm(first)[0].outcome
+        return report_outcome(
             store, a_draft(owner=f'w{number}').taking(hosts[number], first.consumer)
-        ).fate
+        ).outcome
 
     confirmed, *fates = at_once(work)
-    expected = {'ok': {Fate.BARRED}, 'gone': {Fate.PLACED}}
+    expected = {'ok': {CommitStatus.BARRED}, 'gone': {CommitStatus.PLACED}}
     assert set(fates) == expected[confirmed]
     assert len(live(store)) == 1
     assert store.audit() == CLEAN

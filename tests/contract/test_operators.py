@@ -60,7 +60,7 @@ def test_a_host_with_live_claims_cannot_be_removed(store, host):
 
 def test_a_removed_host_may_come_back(store, host):
     store.remove_host('cmp-1')
-    assert host.report().fate == 'unknown_host'
+    assert host.report().outcome == 'unknown_host'
     again = a_host('cmp-1').on(store)
     assert again.id != host.id
     assert again.row.used == {}
@@ -71,7 +71,7 @@ def test_words_of_a_hosts_former_life_are_gone(store, host):
     store.remove_host('cmp-1')
     again = a_host('cmp-1').on(store)
     assert again.epoch > host.epoch
-    assert host.send(late)[0].fate == 'gone'
+    assert host.send(late)[0].outcome == 'gone'
     assert again.row.foreign == {}
 
 

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.messages.report import Metric, NumaCell, RegisterHost
+from gantt.core.messages.report import NumaCell, RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from tests.builders import (
     CLEAN,
@@ -13,10 +13,10 @@ from tests.builders import (
     a_host,
     a_report,
     claimed,
-    fate_of,
     generation_of,
     live,
     new_uuid,
+    report_outcome,
     state_of,
 )
 
@@ -71,7 +71,7 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
         store.register_host(late)
     assert told.value.kwargs == {'host': 'cmp-1', 'count': 1, 'current': 2}
     assert host.row == before
-    assert host.report().fate == 'applied'
+    assert host.report().outcome == 'applied'
 
 
 def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, host):
@@ -113,11 +113,13 @@ def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store
     ] == [(f'cmp-{n}', f'z{text}', f'{text}n') for n, text in enumerate(odd)]
     told = store.apply_reports(
         [
-            a_report(f'cmp-{n}', metrics={'m': Metric(value=value)}, used={'VCPU': n}).build()
+            a_report(
+                f'cmp-{n}', metrics={'m': ReportedMetric(value=value)}, used={'VCPU': n}
+            ).build()
             for n, value in enumerate([0.1, 1e18, -1e-7, 3.0, 2**53 + 1.0, 1 / 3, 5e-324, 7.25])
         ]
     )
-    assert {fate.fate for fate in told.fates} == {'applied'}
+    assert {fate.outcome for fate in told.outcomes} == {'applied'}
     rows = {c.row.name: c.row for c in store.load_everything().hosts}
     assert [rows[f'cmp-{n}'].facts.metrics['m'].value for n in (1, 4, 6)] == [
         1e18,
@@ -180,26 +182,26 @@ def test_a_new_host_has_no_room_before_it_reports(store):
     speaker.name = 'cmp-10'
     speaker.register()
     assert speaker.row.reported_at == 0
-    assert fate_of(store, a_draft().taking(speaker)).fate == 'dropped'
+    assert report_outcome(store, a_draft().taking(speaker)).outcome == 'dropped'
 
 
 # -- order -----------------------------------------------------------------------------------
 def test_a_report_of_an_unknown_host_is_told_so(store):
-    assert store.apply_reports([a_report('nobody').build()]).fates[0].fate == 'unknown_host'
+    assert store.apply_reports([a_report('nobody').build()]).outcomes[0].outcome == 'unknown_host'
 
 
 def test_a_repeated_report_is_stale_and_changes_nothing(store, host):
     report = host.says().outside(vcpu=3)
-    assert host.send(report)[0].fate == 'applied'
+    assert host.send(report)[0].outcome == 'applied'
     before = host.row
     fate = host.send(report)[0]
-    assert (fate.fate, fate.changed, fate.current_sequence) == ('stale', False, host.sequence)
+    assert (fate.outcome, fate.changed, fate.current_sequence) == ('stale', False, host.sequence)
     assert host.row == before
 
 
 def test_an_overtaken_report_changes_nothing(store, host):
     first, second = host.says().outside(vcpu=3), host.says().outside(vcpu=1)
-    assert [f.fate for f in host.send(second, first)] == ['applied', 'stale']
+    assert [f.outcome for f in host.send(second, first)] == ['applied', 'stale']
     assert host.row.foreign == {'VCPU': 1}
 
 
@@ -207,18 +209,18 @@ def test_a_report_of_an_old_epoch_is_gone(store, host):
     old = host.says().outside(vcpu=3)
     epoch = host.register()
     fate = host.send(old)[0]
-    assert (fate.fate, fate.current_epoch) == ('gone', epoch)
+    assert (fate.outcome, fate.current_epoch) == ('gone', epoch)
     assert host.row.foreign == {}
 
 
 def test_a_report_of_an_epoch_never_handed_out_is_gone(store, host):
-    assert host.send(host.says().at(host.epoch + 1, 1))[0].fate == 'gone'
+    assert host.send(host.says().at(host.epoch + 1, 1))[0].outcome == 'gone'
 
 
 def test_a_report_overtaken_by_a_word_is_stale(store, host, claim):
     report = host.says()
     host.confirm(claim)
-    assert host.send(report)[0].fate == 'stale'
+    assert host.send(report)[0].outcome == 'stale'
     assert state_of(store, claim) == 'confirmed'
 
 
@@ -234,7 +236,7 @@ def test_a_batch_of_many_hosts_brings_each_of_them_back(store):
     hosts = [a_host(f'cmp-{i}').on(store) for i in range(1, 4)]
     reports = [host.says().outside(vcpu=i).build() for i, host in enumerate(hosts)]
     result = store.apply_reports(reports)
-    assert [f.fate for f in result.fates] == ['applied'] * 3
+    assert [f.outcome for f in result.outcomes] == ['applied'] * 3
     assert {c.row.name: c.row.foreign for c in result.hosts} == {
         'cmp-1': {},
         'cmp-2': {'VCPU': 1},
@@ -279,7 +281,7 @@ def test_pending_keeps_a_confirmed_claim(store, host, claim):
 def test_no_opinion_frees_nothing(store, host, claim):
     host.confirm(claim)
     fate = host.send(host.says().without_opinion())[0]
-    assert (fate.fate, fate.released) == ('applied', [])
+    assert (fate.outcome, fate.released) == ('applied', [])
     assert state_of(store, claim) == 'confirmed'
 
 
@@ -287,7 +289,7 @@ def test_a_report_sent_before_the_confirm_was_heard_loses_nothing(store, host, c
     word = host.words(claim)
     report = host.says().listing(pending=[claim])
     host.send(report)
-    assert store.confirm_claims(word).fates[0].fate == 'ok'
+    assert store.confirm_claims(word).outcomes[0].outcome == 'ok'
     host.report([claim])
     assert state_of(store, claim) == 'confirmed'
 
@@ -321,7 +323,7 @@ def test_a_resize_on_one_host_tells_its_two_claims_apart(store, host, claim):
 
 def test_a_claim_of_another_host_is_not_touched(store, host, claim):
     other = a_host('cmp-2').on(store)
-    assert other.report(pending=[claim]).fate == 'applied'
+    assert other.report(pending=[claim]).outcome == 'applied'
     assert state_of(store, claim) == 'reserved'
     assert live(store, host='cmp-2') == []
 
@@ -393,11 +395,11 @@ def test_a_pending_guest_whose_claim_has_ended_is_not_adopted(store, host, claim
 
 
 def test_an_adoption_may_over_commit_and_then_nothing_new_lands(store, host):
-    fate_of(store, a_draft().taking(host, vcpu=7))
+    report_outcome(store, a_draft().taking(host, vcpu=7))
     host.report([a_guest(new_uuid(), vcpu=4)])
     assert host.row.over_committed
     assert host.row.used == {'VCPU': 11}
-    assert fate_of(store, a_draft().taking(host, disk=1)).fate == 'dropped'
+    assert report_outcome(store, a_draft().taking(host, disk=1)).outcome == 'dropped'
     assert store.audit() == CLEAN
 
 
@@ -411,7 +413,10 @@ def test_an_adopted_member_voids_what_is_planned_for_its_group(store, host):
     known = store.load_group(group)
     assert known.members == [claim.consumer]
     assert known.generation == before + 1
-    assert fate_of(store, a_draft().planned_at(before, group).taking(host)).fate == 'group_changed'
+    assert (
+        report_outcome(store, a_draft().planned_at(before, group).taking(host)).outcome
+        == 'group_changed'
+    )
 
 
 # -- foreign use -------------------------------------------------------------------------------
@@ -459,7 +464,7 @@ def test_a_host_that_shrank_is_flagged_and_nothing_is_killed(store, host, claim)
     host.send(host.says().listing([claim]).with_room(vcpu=1))
     assert host.row.over_committed
     assert state_of(store, claim) == 'confirmed'
-    assert fate_of(store, a_draft().taking(host, vcpu=0)).fate == 'dropped'
+    assert report_outcome(store, a_draft().taking(host, vcpu=0)).outcome == 'dropped'
     assert store.audit() == CLEAN
 
 
@@ -468,7 +473,7 @@ def test_the_flag_goes_when_it_fits_again(store, host, claim):
     host.send(host.says().listing([claim]).with_room(vcpu=1))
     assert host.send(host.says().listing([claim]).with_room(vcpu=4))[0].changed
     assert not host.row.over_committed
-    assert fate_of(store, a_draft().taking(host, vcpu=2)).fate == 'placed'
+    assert report_outcome(store, a_draft().taking(host, vcpu=2)).outcome == 'placed'
 
 
 def test_foreign_use_above_capacity_flags_as_well(store, host):
@@ -494,7 +499,7 @@ def test_an_adopted_guest_may_use_a_class_that_the_host_no_longer_has(store):
     host = a_host().with_room(vcpu=8, CUSTOM_LICENSE=3).on(store)
     host.send(host.says().with_room(vcpu=8))
     fate = host.send(host.says().with_room(vcpu=8).listing([a_guest(new_uuid(), CUSTOM_LICENSE=2)]))
-    assert (fate[0].fate, len(fate[0].adopted)) == ('applied', 1)
+    assert (fate[0].outcome, len(fate[0].adopted)) == ('applied', 1)
     assert host.row.used == {'CUSTOM_LICENSE': 2}
     assert host.row.over_committed
     assert store.audit() == CLEAN
@@ -519,7 +524,7 @@ def test_every_fact_comes_back_as_it_was_said(store, host):
         'traits': ['HW_CPU_X86_AVX2', 'CUSTOM_FAST'],
         'location': 'site.room.rack.host',
         'numa': [NumaCell(id=0, cpus=[0, 1], memory_mb=512)],
-        'metrics': {'load': Metric(value=0.5, source='agent')},
+        'metrics': {'load': ReportedMetric(value=0.5, source='agent')},
     }
     host.send(host.says().having(node='node-1', zone='az-1', cell=new_uuid(), **said))
     row = host.row
@@ -549,7 +554,7 @@ def test_a_report_that_changes_no_fact_leaves_the_generation(store, host, claim)
 
 def test_metrics_are_kept_and_void_no_layout(store, host):
     before = host.row.generation
-    fate = host.send(host.says().having(metrics={'load': Metric(value=0.9)}))[0]
+    fate = host.send(host.says().having(metrics={'load': ReportedMetric(value=0.9)}))[0]
     assert (fate.changed, host.row.generation) == (False, before)
     assert host.row.facts.metrics['load'].value == 0.9
 
@@ -559,7 +564,7 @@ def test_a_delta_states_what_changed_since_its_full_report(store, host):
     host.send(host.says().having(traits=['CUSTOM_FAST']).outside(vcpu=1))
     base = host.sequence
     fate = host.send(host.says().since(base).outside(vcpu=2))[0]
-    assert (fate.fate, fate.changed) == ('applied', True)
+    assert (fate.outcome, fate.changed) == ('applied', True)
     row = host.row
     assert (row.facts.traits, row.foreign, row.cap('VCPU')) == (['CUSTOM_FAST'], {'VCPU': 2}, 8)
     assert row.full_sequence == base
@@ -577,14 +582,14 @@ def test_a_delta_on_another_full_report_needs_a_full_one(store, host):
     host.report()
     before = host.row
     fate = host.send(host.says().since(host.sequence + 7).having(sequence=host.sequence + 9))[0]
-    assert (fate.fate, fate.changed) == ('needs_full', False)
+    assert (fate.outcome, fate.changed) == ('needs_full', False)
     assert host.row == before
 
 
 def test_a_delta_that_overtakes_its_full_report_waits_for_it(store, host):
     full = host.says().outside(vcpu=3)
     delta = host.says().since(host.sequence - 1).outside(vcpu=4)
-    assert [f.fate for f in host.send(delta, full)] == ['needs_full', 'applied']
+    assert [f.outcome for f in host.send(delta, full)] == ['needs_full', 'applied']
     assert host.row.foreign == {'VCPU': 3}
 
 
@@ -592,7 +597,7 @@ def test_a_delta_of_a_new_epoch_needs_a_full_report_first(store, host):
     base = host.sequence
     host.register()
     delta = host.says().having(sequence=base + 5).since(base)
-    assert host.send(delta)[0].fate == 'needs_full'
+    assert host.send(delta)[0].outcome == 'needs_full'
 
 
 def test_a_delta_frees_and_confirms_like_a_full_report(store, host):

@@ -4,7 +4,7 @@
 import msgspec
 import pytest
 
-from gantt.core.records.process import KEPT_SECONDS, SILENT_SECONDS, ServiceNote
+from gantt.core.records.process import SILENT_SECONDS, STORED_SECONDS, ServiceNote
 from gantt.db.schema import models
 from tests.conftest import READERS
 
@@ -104,8 +104,8 @@ def test_a_new_process_takes_the_place_of_silent_ones_like_it(store):
 def test_a_silent_one_is_remembered_for_a_day(store):
     for name in ('old', 'silent', 'alive'):
         store.note_service(_named(name))
-    _silence(store, 'old', KEPT_SECONDS + 60)
-    _silence(store, 'silent', KEPT_SECONDS - 60)
+    _silence(store, 'old', STORED_SECONDS + 60)
+    _silence(store, 'silent', STORED_SECONDS - 60)
     store.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=10)
     assert _names(store) == {'silent', 'alive'}
 

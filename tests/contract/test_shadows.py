@@ -3,7 +3,7 @@
 
 import msgspec
 
-from gantt.core.records.shadow import DIFFER, Compared, Verdict
+from gantt.core.records.shadow import DIFFER, Compared, ShadowVerdict
 from tests.builders import new_uuid
 from tests.conftest import READERS
 
@@ -11,7 +11,7 @@ from tests.conftest import READERS
 KINDS = READERS
 
 
-def compared(verdict: Verdict = Verdict.SAME, **fields) -> Compared:
+def compared(verdict: ShadowVerdict = ShadowVerdict.SAME, **fields) -> Compared:
     return Compared(
         **{
             'id': new_uuid(),
@@ -33,10 +33,13 @@ def ids(found):
 
 
 def test_they_are_kept_as_said_once_and_newest_first(store):
-    made = [compared(verdict) for verdict in (Verdict.SAME, Verdict.REMOVED, Verdict.NOT_HEARD)]
+    made = [
+        compared(verdict)
+        for verdict in (ShadowVerdict.SAME, ShadowVerdict.REMOVED, ShadowVerdict.NOT_OBSERVED)
+    ]
     for one in made:
         store.save_shadows([one], 10)
-    store.save_shadows([compared(Verdict.OTHER, id=made[0].id)], 10)
+    store.save_shadows([compared(ShadowVerdict.OTHER, id=made[0].id)], 10)
     found = store.shadows(None, 10)
     assert ids(found) == ids(reversed(made))
     assert found[0].created_at > 0
@@ -44,9 +47,9 @@ def test_they_are_kept_as_said_once_and_newest_first(store):
     assert ids(store.shadows(list(DIFFER), 10)) == [made[1].id]
     assert ids(store.shadows(None, 1)) == [made[2].id]
     assert store.count_shadows() == {
-        Verdict.SAME: 1,
-        Verdict.REMOVED: 1,
-        Verdict.NOT_HEARD: 1,
+        ShadowVerdict.SAME: 1,
+        ShadowVerdict.REMOVED: 1,
+        ShadowVerdict.NOT_OBSERVED: 1,
     }
 
 

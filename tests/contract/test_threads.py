@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.report import RegisterHost
 from gantt.core.resources.group_rule import since_first
-from tests.builders import CLEAN, a_draft, a_host, fate_of, live, new_uuid
+from tests.builders import CLEAN, a_draft, a_host, live, new_uuid, report_outcome
 from tests.services import PATIENT
 
 CALLERS = 8
@@ -39,18 +39,18 @@ def test_callers_in_a_race_for_one_host_get_no_more_than_it_has(store):
 
     def work(number):
         drafts = [a_draft(owner=f'w{number}').taking(host) for _ in range(3)]
-        return [fate_of(store, draft).fate for draft in drafts]
+        return [report_outcome(store, draft).outcome for draft in drafts]
 
     fates = Counter(fate for found in at_once(work) for fate in found)
-    assert fates == {Fate.PLACED: 5, Fate.DROPPED: 3 * CALLERS - 5}
+    assert fates == {CommitStatus.PLACED: 5, CommitStatus.DROPPED: 3 * CALLERS - 5}
     assert host.row.used == {'VCPU': 5}
     assert store.audit() == CLEAN
 
 
 def test_repeats_in_a_race_have_the_effect_of_one(store, host):
     draft = a_draft().taking(host)
-    fates = at_once(lambda number: fate_of(store, draft.by(f'w{number}')).fate)
-    assert Counter(fates) == {Fate.PLACED: 1, Fate.REPEAT: CALLERS - 1}
+    fates = at_once(lambda number: report_outcome(store, draft.by(f'w{number}')).outcome)
+    assert Counter(fates) == {CommitStatus.PLACED: 1, CommitStatus.REPEAT: CALLERS - 1}
     assert len(live(store)) == 1
     assert store.audit() == CLEAN
 
@@ -59,9 +59,14 @@ def test_members_of_a_group_in_a_race_are_placed_one_generation_at_a_time(store,
     group = new_uuid()
 
     def work(number):
-        return fate_of(store, a_draft(owner=f'w{number}').planned_at(0, group).taking(host)).fate
+        return report_outcome(
+            store, a_draft(owner=f'w{number}').planned_at(0, group).taking(host)
+        ).outcome
 
-    assert Counter(at_once(work)) == {Fate.PLACED: 1, Fate.GROUP_CHANGED: CALLERS - 1}
+    assert Counter(at_once(work)) == {
+        CommitStatus.PLACED: 1,
+        CommitStatus.GROUP_CHANGED: CALLERS - 1,
+    }
     assert since_first(store.load_group(group).generation) == 1
 
 
@@ -92,10 +97,10 @@ def test_hosts_in_opposite_order_do_not_wait_in_a_circle(store):
             draft = a_draft(owner=f'w{number}')
             for host in hosts if number % 2 else reversed(hosts):
                 draft = draft.taking(host)
-            found.append(fate_of(store, draft).fate)
+            found.append(report_outcome(store, draft).outcome)
         return found
 
-    assert {fate for found in at_once(work) for fate in found} == {Fate.PLACED}
+    assert {fate for found in at_once(work) for fate in found} == {CommitStatus.PLACED}
     assert [host.row.used for host in hosts] == [{'VCPU': 4 * CALLERS}] * 3
     assert store.audit() == CLEAN
 
@@ -104,13 +109,13 @@ def test_a_confirm_and_the_sweeper_in_a_race_have_one_winner(store, host):
     claims = []
     for _ in range(CALLERS // 2):
         draft = a_draft().taking(host).leased(-1)
-        fate_of(store, draft)
+        report_outcome(store, draft)
         claims += live(store, request_id=draft.id)
 
     def work(number):
         if number % 2:
-            return [f.fate for f in host.confirm(claims[number // 2])]
-        return [f.claim_id for f in store.sweep(1).fates]
+            return [f.outcome for f in host.confirm(claims[number // 2])]
+        return [f.claim_id for f in store.sweep(1).outcomes]
 
     at_once(work)
     states = Counter(claim.state for claim in store.claims())

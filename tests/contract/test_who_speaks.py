@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who speaks for a host: an agent of its own, or Nova; and what the other one says then."""
+"""Who reports for a host: an agent of its own, or Nova; and what the other one says then."""
 
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.host_facts import TellFacts
-from gantt.core.messages.report import DICTIONARY_NONCE, Metric, RegisterHost
-from gantt.core.nova.events import Cast, Guest, GuestDeleted, GuestSettled, GuestsListed
+from gantt.core.claims.host_facts import UpdateHostFacts
+from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost, ReportedMetric
+from gantt.core.nova.events import GuestDeleted, GuestLocation, GuestsListed, NovaCast, NovaGuest
 from gantt.core.nova.events import GuestsUpdated as Updated
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
 
@@ -16,15 +16,18 @@ TIME = 2_000_000_000.0
 def listed(*guests, host='cmp-1', by_source=False, number=0):
     word = GuestsListed(host=host, consumers=list(guests))
     cast_id = '' if by_source else new_uuid()
-    return Cast(id=cast_id, asked_at=TIME + 120 * number, word=word, by_source=by_source)
+    return NovaCast(id=cast_id, asked_at=TIME + 120 * number, word=word, by_source=by_source)
 
 
 def words(guest):
     """All that a nova-compute that was left there may say of a guest that it does not have."""
     gone = GuestDeleted(host='cmp-1', consumer=guest)
-    there = Updated(host='cmp-1', guests=[Guest(consumer=new_uuid(), resources={'VCPU': 1})])
+    there = Updated(host='cmp-1', guests=[NovaGuest(consumer=new_uuid(), resources={'VCPU': 1})])
     casts = [listed(number=number) for number in range(3)]
-    return [*casts, *(Cast(id=new_uuid(), asked_at=TIME + 900, word=one) for one in (gone, there))]
+    return [
+        *casts,
+        *(NovaCast(id=new_uuid(), asked_at=TIME + 900, word=one) for one in (gone, there)),
+    ]
 
 
 @pytest.fixture
@@ -32,13 +35,13 @@ def guest(host):
     """One that its own agent runs."""
     claim = claimed(host.store, a_draft().taking(host))[0]
     host.confirm(claim)
-    assert host.report([claim]).fate == 'applied'
+    assert host.report([claim]).outcome == 'applied'
     return claim
 
 
 def test_words_of_nova_have_no_say_where_an_agent_speaks(store, host, guest):
     before = host.row
-    result = store.hear_guests(words(guest.consumer))
+    result = store.apply_guest_events(words(guest.consumer))
     assert (result.released, result.adopted, result.hosts) == ([], [], [])
     assert result.not_novas == ['cmp-1'] * 5
     assert host.row == before
@@ -47,9 +50,9 @@ def test_words_of_nova_have_no_say_where_an_agent_speaks(store, host, guest):
 
 
 def test_what_nova_knows_of_a_guest_ends_no_claim_where_an_agent_speaks(store, host, guest):
-    store.settle_guest(GuestSettled(consumer=guest.consumer, host=None))
+    store.resolve_guest(GuestLocation(consumer=guest.consumer, host=None))
     assert state_of(store, guest) == 'confirmed'
-    store.settle_guest(GuestSettled(consumer=guest.consumer, host='cmp-2'))
+    store.resolve_guest(GuestLocation(consumer=guest.consumer, host='cmp-2'))
     assert state_of(store, guest) == 'confirmed'
 
 
@@ -57,7 +60,7 @@ def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest)
     other = a_host('cmp-2').on(store, speaks_for='nova')
     there = new_uuid()
     for number in range(2):
-        result = store.hear_guests(
+        result = store.apply_guest_events(
             [listed(number=number), listed(there, host='cmp-2', number=number)]
         )
         assert result.not_novas == ['cmp-1']
@@ -70,16 +73,16 @@ def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest)
 )
 def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
     host = a_host().on(store, speaks_for='nova')
-    store.hear_guests([listed()])
+    store.apply_guest_events([listed()])
     assert host.row.speaks_for == 'nova'
     host.register(**{k: new_uuid() if k == 'journal' else v for k, v in said.items()})
     host.report()
     assert host.row.speaks_for == 'host'
-    result = store.hear_guests([listed(number=1), listed(number=2, by_source=True)])
+    result = store.apply_guest_events([listed(number=1), listed(number=2, by_source=True)])
     assert result.not_novas[:1] == ['cmp-1']
     assert host.row.speaks_for == 'host'
-    told = TellFacts(host='cmp-1', sequence=1, metrics={'load': Metric(value=9.0)})
-    assert store.tell_facts(told).fate == 'refused'
+    told = UpdateHostFacts(host='cmp-1', sequence=1, metrics={'load': ReportedMetric(value=9.0)})
+    assert store.tell_facts(told).outcome == 'refused'
 
 
 @pytest.mark.parametrize('was', [None, 'nova'], ids=['new', 'of-nova'])
@@ -87,13 +90,13 @@ def test_a_list_that_comes_before_the_first_report_of_an_agent_has_no_say(store,
     """The source goes on listing until its own report is refused."""
     host = a_host().on(store, **({'speaks_for': was} if was else {}))
     host.register(speaks_for='host')
-    assert store.hear_guests([listed(by_source=True)]).not_novas == ['cmp-1']
+    assert store.apply_guest_events([listed(by_source=True)]).not_novas == ['cmp-1']
     host.report()
     claim = claimed(store, a_draft().taking(host))[0]
     host.confirm(claim)
     for number in range(1, 5):
         cast = listed(number=number, by_source=True)
-        assert store.hear_guests([cast]).not_novas == ['cmp-1']
+        assert store.apply_guest_events([cast]).not_novas == ['cmp-1']
     assert host.row.speaks_for == 'host'
     assert state_of(store, claim) == 'confirmed'
     assert store.audit() == CLEAN
@@ -114,32 +117,32 @@ def test_nova_does_not_take_a_host_from_an_agent_that_reports(store, host, guest
     )
     assert isinstance(refused, exceptions.HostHeld)
     assert fine[1].row.speaks_for == 'nova'
-    assert host.report([guest]).fate == 'applied'
+    assert host.report([guest]).outcome == 'applied'
 
 
-def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host, guest, hand):
-    hand.silent_since(host, 300.0)
+def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host, guest, damage):
+    damage.silent_since(host, 300.0)
     host.register(speaks_for='nova')
     assert host.row.speaks_for == 'nova'
-    assert store.hear_guests([listed(guest.consumer)]).not_novas == []
+    assert store.apply_guest_events([listed(guest.consumer)]).not_novas == []
 
 
 @pytest.mark.parametrize('says', [{'speaks_for': 'nova'}, {}], ids=['said', 'unsaid'])
-def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, hand, says):
+def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, damage, says):
     host = a_host().on(store, speaks_for='nova')
     claim = claimed(store, a_draft().taking(host))[0]
     there, gone = [claim.consumer], []
     for number, guests in enumerate([there, there, gone, gone]):
-        store.hear_guests([listed(*guests, number=number)])
+        store.apply_guest_events([listed(*guests, number=number)])
     host.register(speaks_for='host')
     for _ in range(3):
-        assert host.report([claim]).fate == 'applied'
-    hand.silent_since(host, 300.0)
+        assert host.report([claim]).outcome == 'applied'
+    damage.silent_since(host, 300.0)
     host.register(**says)
     for number in (6, 7):
-        assert store.hear_guests([listed(number=number, by_source=True)]).not_novas == []
+        assert store.apply_guest_events([listed(number=number, by_source=True)]).not_novas == []
     assert state_of(store, claim) == 'confirmed'
-    store.hear_guests([listed(number=8, by_source=True)])
+    store.apply_guest_events([listed(number=8, by_source=True)])
     assert state_of(store, claim) == 'released'
     assert store.audit() == CLEAN
 
@@ -149,7 +152,7 @@ def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host)
     host.report()
     there = new_uuid()
     for number in range(2):
-        result = store.hear_guests([listed(there, number=number)])
+        result = store.apply_guest_events([listed(there, number=number)])
     assert len(result.adopted) == 1
     host.register(speaks_for='nova')
 
@@ -160,6 +163,6 @@ def test_a_source_that_does_not_say_in_whose_name_it_registers_goes_on_as_before
     assert known.row.speaks_for == 'nova'
     # A host that is new to it: first its guests, then its report.
     store.register_host(RegisterHost(name='cmp-2', boot_nonce='-'))
-    assert store.hear_guests([listed(host='cmp-2', by_source=True)]).not_novas == []
+    assert store.apply_guest_events([listed(host='cmp-2', by_source=True)]).not_novas == []
     (row,) = [c.row for c in store.load_everything().hosts if c.row.name == 'cmp-2']
     assert row.speaks_for == 'nova'

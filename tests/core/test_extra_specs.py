@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt.core.messages import extra_specs
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import nova_specs
@@ -131,7 +131,10 @@ def test_of_aggregates_one_value_that_fits_is_enough(metadata, requirement):
 )
 def test_numbers_at_once_are_as_one_by_one(values, requirement):
     table = a_table(
-        *(a_host(n, metrics={'stats.x': Metric(value=value)}) for n, value in enumerate(values, 1))
+        *(
+            a_host(n, metrics={'stats.x': ReportedMetric(value=value)})
+            for n, value in enumerate(values, 1)
+        )
     )
     condition = nova_specs.expression(requirement, 'capabilities.x', False)
     texts = [str(int(v) if float(v).is_integer() else v) for v in map(float, values)]

@@ -6,23 +6,23 @@ import pytest
 
 from gantt.core.filters.host_load import IoOpsFilter
 from gantt.core.messages.layout import DeviceLayout, Layout
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.resources.host import HostChange, Placed
 from gantt.core.table.usage import Unreported
-from gantt.core.topology.room import key_of
+from gantt.core.topology.free import key_of
 from gantt.core.weighers.pci import PCIWeigher
 from gantt.scheduler import table_log
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table
 from tests.core.topology.hosts import a_pool
 
-BUSY = {'stats.io_workload': Metric(value=2)}
+BUSY = {'stats.io_workload': ReportedMetric(value=2)}
 
 
 def committed(table, host, guests, version):
     """These picks are laid over a host, and the commit went well."""
     for guest in guests:
         table.take(host.id, {'VCPU': 1}, guest)
-    table.settle(msgspec.structs.replace(host, version=version, used={'VCPU': len(guests)}))
+    table.correct_usage(msgspec.structs.replace(host, version=version, used={'VCPU': len(guests)}))
 
 
 def reported(host, guests, version, later=1.0, metrics=BUSY):
@@ -80,7 +80,7 @@ def test_a_pick_given_back_counts_no_more_before_and_after_the_commit():
         table.take(1, {}, guest)
     table.give(1, {}, guests[0].claim_id)
     assert table.io_ops.tolist() == [2]
-    table.settle(msgspec.structs.replace(host, version=2), claims=[guests[2].claim_id])
+    table.correct_usage(msgspec.structs.replace(host, version=2), claims=[guests[2].claim_id])
     assert table.io_ops.tolist() == [2]
     for _ in range(2):
         table.give(1, {}, guests[1].claim_id)
@@ -103,7 +103,7 @@ def test_a_truth_that_is_older_than_the_last_report_is_reported():
     table.take(1, {}, guests[0])
     table.apply(reported(host, [], version=5))
     assert table.io_ops.tolist() == [3]
-    table.settle(msgspec.structs.replace(host, version=2))
+    table.correct_usage(msgspec.structs.replace(host, version=2))
     assert table.io_ops.tolist() == [2]
 
 
@@ -125,8 +125,8 @@ def test_versions_of_the_table_keep_their_own(kind):
     other = getattr(table, kind)()
     table.apply(reported(host, guests, version=3))
     assert (other.io_ops.tolist(), table.io_ops.tolist()) == ([3], [2])
-    assert other.fresh_picks() == {1: dict.fromkeys((g.claim_id for g in guests), NOW - 10)}
-    assert table.fresh_picks() == {}
+    assert other.unreported_claims() == {1: dict.fromkeys((g.claim_id for g in guests), NOW - 10)}
+    assert table.unreported_claims() == {}
 
 
 def test_a_checkpoint_has_the_picks_that_no_report_contains():
@@ -134,7 +134,7 @@ def test_a_checkpoint_has_the_picks_that_no_report_contains():
     table = a_table(host)
     committed(table, host, guests, version=2)
     packed = table_log._encode(
-        [(0, table_log.Checkpoint(table_log.everything_of(table), table.fresh_picks()))]
+        [(0, table_log.Checkpoint(table_log.everything_of(table), table.unreported_claims()))]
     )
     ((_, checkpoint),) = table_log._decode(packed)
     again = checkpoint.table()

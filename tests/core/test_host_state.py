@@ -5,7 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims.claim import State, claim_id
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.request import GroupRef, Lifecycle, Policy, Purpose
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table, an_id
 
@@ -30,7 +30,7 @@ def test_service_state_says_who_disabled_it_and_how_old_it_is():
 
 
 def test_every_fact_says_where_it_comes_from_and_how_old_it_is():
-    metrics = {'watts': Metric(value=90.0, source='meter', age_seconds=5.0)}
+    metrics = {'watts': ReportedMetric(value=90.0, source='meter', age_seconds=5.0)}
     state = a_table(a_host(1, version=7, metrics=metrics, zone='east')).host_state(0)
     said = state.provenance('metrics.watts')
     assert (said.source, said.version, said.age_seconds) == ('meter', 7, 15)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gantt import exceptions
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate, HostChange, Placed
 from gantt.core.table.host_table import HostTable
@@ -120,7 +120,7 @@ def test_a_pick_that_the_news_made_true_is_not_taken_back():
 def test_the_truth_after_a_commit_takes_the_place_of_the_pick():
     table = a_table(a_host(1, version=7, generation=3))
     table.take(1, SOME, a_guest(1, 1))
-    table.settle(a_host(1, version=8, generation=4, used=SOME))
+    table.correct_usage(a_host(1, version=8, generation=4, used=SOME))
     state = table.host_state('cmp-1')
     assert state.used == {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 0}
     assert (state.generation, state.version) == (4, 8)
@@ -131,7 +131,7 @@ def test_the_truth_after_a_commit_takes_the_place_of_the_pick():
 def test_a_refused_pick_goes_with_the_truth_and_its_consumer_with_give():
     table = a_table(a_host(1))
     table.take(1, SOME, a_guest(1, 1))
-    table.settle(a_host(1, version=2, used={'VCPU': 16}), claims=[])
+    table.correct_usage(a_host(1, version=2, used={'VCPU': 16}), claims=[])
     table.give(1, SOME, an_id(1, 2))
     state = table.host_state('cmp-1')
     assert (state.free('VCPU'), state.free('MEMORY_MB')) == (0, 32768)
@@ -142,7 +142,7 @@ def test_settling_some_claims_leaves_the_other_picks_laid_over():
     table = a_table(a_host(1))
     table.take(1, SOME, a_guest(1, 1))
     table.take(1, SOME, a_guest(2, 1))
-    table.settle(a_host(1, version=2, used=SOME), claims=[an_id(1, 2)])
+    table.correct_usage(a_host(1, version=2, used=SOME), claims=[an_id(1, 2)])
     assert table.host_state('cmp-1').free('VCPU') == 12
     assert table.pending_of(1) == [an_id(2, 2)]
 
@@ -150,7 +150,7 @@ def test_settling_some_claims_leaves_the_other_picks_laid_over():
 def test_an_older_truth_does_not_bring_back_old_usage():
     table = a_table(a_host(1, version=9, used={'VCPU': 5}))
     table.take(1, SOME, a_guest(1, 1))
-    table.settle(a_host(1, version=8, used={'VCPU': 1}))
+    table.correct_usage(a_host(1, version=8, used={'VCPU': 1}))
     assert table.host_state('cmp-1').free('VCPU') == 11
 
 
@@ -169,7 +169,7 @@ def test_news_of_what_others_placed_before_our_commit_is_still_wanted():
     """Two commits of the same host: ours came second and showed only its own claim."""
     table = a_table(a_host(1, version=1))
     table.take(1, SOME, a_guest(1, 1))
-    table.settle(a_host(1, version=3, used={'VCPU': 4}))
+    table.correct_usage(a_host(1, version=3, used={'VCPU': 4}))
     assert table.known_version(1) == 1
     assert table.host_state('cmp-1').used['VCPU'] == 4
     assert table.apply(
@@ -182,7 +182,7 @@ def test_news_of_what_others_placed_before_our_commit_is_still_wanted():
 def test_our_own_next_version_is_whole():
     table = a_table(a_host(1, version=1))
     table.take(1, SOME, a_guest(1, 1))
-    table.settle(a_host(1, version=2, used=SOME))
+    table.correct_usage(a_host(1, version=2, used=SOME))
     assert table.known_version(1) == 2
     assert not table.apply(a_change(a_host(1, version=2)))
     assert table.host_state('cmp-1').consumers == [an_id(1, 3)]
@@ -208,7 +208,7 @@ def test_a_snapshot_does_not_change_and_cannot_be_written():
         lambda: snapshot.take(1, SOME, a_guest(3, 1)),
         lambda: snapshot.give(1, SOME, 'x'),
         lambda: snapshot.apply(a_change(a_host(9))),
-        lambda: snapshot.settle(a_host(1)),
+        lambda: snapshot.correct_usage(a_host(1)),
         lambda: snapshot.set_aggregates([]),
     ):
         with pytest.raises(exceptions.Bug):
@@ -273,7 +273,9 @@ def test_membership_may_come_from_the_list_or_from_the_row():
 
 def test_metrics_are_columns_of_their_own():
     table = a_table(
-        a_host(1, metrics={'cpu.percent': Metric(value=0.5, source='agent', age_seconds=5.0)}),
+        a_host(
+            1, metrics={'cpu.percent': ReportedMetric(value=0.5, source='agent', age_seconds=5.0)}
+        ),
         a_host(2),
     )
     assert table.metrics['cpu.percent'][0] == 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts of claims, after the word of a host."""
+"""Layouts of claims, after the message of a host."""
 
 from gantt.core.messages.report import NumaCell, Running
 from gantt.core.resources.host import HostFacts

@@ -7,7 +7,7 @@ import pytest
 
 from gantt import exceptions, plugin_loader
 from gantt.core.filters.host_passes import BaseHostFilter, HostView, SpecView, adapted
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import Flavor, GroupRef, Image, Policy, Purpose, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
@@ -108,7 +108,7 @@ def test_facts_are_under_novas_names():
         used={'MEMORY_MB': 1024, 'VCPU': 3},
         foreign={'MEMORY_MB': 100},
         node='node-1',
-        metrics={'load': Metric(value=0.5)},
+        metrics={'load': ReportedMetric(value=0.5)},
         hypervisor=Hypervisor(
             type='QEMU',
             version=8002000,

@@ -7,7 +7,7 @@ import pytest
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.nova import host as nova_host
-from gantt.core.nova.events import Guest, GuestSettled
+from gantt.core.nova.events import GuestLocation, NovaGuest
 from gantt.core.resources.host import HostRow
 from tests.builders import new_uuid, uuid_of
 
@@ -54,7 +54,7 @@ class Nova:
         return effect
 
     def update(self, host, **fields):
-        guest = Guest(consumer=GUEST, resources={'VCPU': 3}, **fields)
+        guest = NovaGuest(consumer=GUEST, resources={'VCPU': 3}, **fields)
         return self.take(nova_host.update(host, list(self.claims.values()), guest, self.now))
 
     def delete(self, host):
@@ -69,7 +69,7 @@ class Nova:
 
 # -- lists that say more ---------------------------------------------------------------------
 def told(**fields):
-    return [Guest(consumer=GUEST, **{'resources': {'VCPU': 3}, 'flavor': 'm1'} | fields)]
+    return [NovaGuest(consumer=GUEST, **{'resources': {'VCPU': 3}, 'flavor': 'm1'} | fields)]
 
 
 def test_a_guest_that_is_told_what_it_takes_is_adopted_by_its_first_list():
@@ -213,8 +213,8 @@ def test_a_guest_that_turns_up_elsewhere_is_adopted_with_what_it_takes():
 
 def test_the_same_cast_adopts_once_and_a_later_life_anew():
     nova = Nova()
-    first = nova_host.update(HERE, [], Guest(consumer=GUEST), 5.0).adopted
-    again = nova_host.update(HERE, [], Guest(consumer=GUEST), 9.0).adopted
+    first = nova_host.update(HERE, [], NovaGuest(consumer=GUEST), 5.0).adopted
+    again = nova_host.update(HERE, [], NovaGuest(consumer=GUEST), 9.0).adopted
     assert first == again
     nova.update(HERE)
     nova.delete(HERE)
@@ -415,7 +415,7 @@ def test_a_delete_from_before_a_move_does_not_end_its_source():
 # -- those who know ------------------------------------------------------------------------
 def settled(nova, **said):
     claims = list(nova.claims.values())
-    return nova.take(nova_host.settle(claims, GuestSettled(consumer=GUEST, **said), nova.now))
+    return nova.take(nova_host.located(claims, GuestLocation(consumer=GUEST, **said), nova.now))
 
 
 @pytest.mark.parametrize(

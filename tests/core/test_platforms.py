@@ -5,7 +5,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.table.columns import SPARE, Interned
 from gantt.core.table.facts import LOW, MAPPED, address_of
 from tests.core.builders import a_change, a_host, a_table
@@ -41,7 +41,7 @@ def test_a_platform_follows_the_news_and_snapshots_keep_theirs():
         )
         table.apply(a_change(new))
 
-    tell(2, metrics={'m': Metric(value=1.0)})
+    tell(2, metrics={'m': ReportedMetric(value=1.0)})
     assert table.platform[0] == before.platform[0]
     assert table.hosts[0].facts.hypervisor is before.hosts[0].facts.hypervisor
     tell(3, hypervisor=a_hypervisor(version=2, host_ip='fd00::1'))

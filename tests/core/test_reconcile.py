@@ -6,7 +6,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.claims import reconcile, registration
 from gantt.core.claims.claim import Claim, State, stepped
-from gantt.core.messages.report import Metric, RegisterHost
+from gantt.core.messages.report import RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts, HostRow
 from tests.builders import a_guest, a_report, changed, new_uuid, uuid_of
@@ -56,13 +56,13 @@ def fold(report, *claims, known=(), row=ROW):
 )
 def test_the_epoch_comes_before_the_sequence(epoch, sequence, fate):
     effect = fold(a_report().at(epoch, sequence))
-    assert effect.fate == fate
+    assert effect.outcome == fate
     assert (effect.row.version > ROW.version) == (fate == 'applied')
 
 
 @pytest.mark.parametrize(('base', 'fate'), [(8, 'applied'), (7, 'needs_full'), (9, 'needs_full')])
 def test_a_delta_rests_on_the_full_report_that_was_applied(base, fate):
-    assert fold(a_report().at(3, 11).since(base)).fate == fate
+    assert fold(a_report().at(3, 11).since(base)).outcome == fate
 
 
 def test_what_is_refused_gives_the_very_same_row_back():
@@ -84,7 +84,7 @@ def test_a_quiet_report_writes_the_sequence_and_the_time_only():
 
 
 def test_facts_that_differ_in_metrics_only_are_no_change_of_generation():
-    effect = fold(a_report().at(3, 11).having(metrics={'load': Metric(value=1.0)}))
+    effect = fold(a_report().at(3, 11).having(metrics={'load': ReportedMetric(value=1.0)}))
     assert (effect.changed, effect.row.generation) == (False, 5)
     assert effect.row.facts is not ROW.facts
 

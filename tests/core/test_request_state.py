@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantt.core.claims.commit import Fate, RequestDraft
+from gantt.core.claims.commit import CommitStatus, RequestDraft
 from gantt.core.claims.request_state import (
     TRANSITIONS,
     Attempt,
     Effect,
-    Event,
-    State,
+    RequestEvent,
+    RequestState,
     judge_request,
     seed_of,
     takes_over,
@@ -41,29 +41,29 @@ def judged(row=None, **draft):
 @pytest.mark.parametrize(
     ('row', 'draft', 'fate'),
     [
-        (None, {}, Fate.LOST),
-        ({'state': 'cancelled', 'fingerprint': 'other'}, {}, Fate.CANCELLED),
-        ({'fingerprint': 'other'}, {}, Fate.REUSED),
-        ({'state': 'placed', 'answer': b'x'}, {}, Fate.REPEAT),
+        (None, {}, CommitStatus.LOST),
+        ({'state': 'cancelled', 'fingerprint': 'other'}, {}, CommitStatus.CANCELLED),
+        ({'fingerprint': 'other'}, {}, CommitStatus.REUSED),
+        ({'state': 'placed', 'answer': b'x'}, {}, CommitStatus.REPEAT),
         ({}, {'continues': True, 'attempt': 2}, None),
-        ({}, {'continues': True, 'attempt': 1}, Fate.LOST),
-        ({'owner': 'other'}, {'continues': True, 'attempt': 2}, Fate.LOST),
-        ({'owner': 'other'}, {}, Fate.OPEN),
-        ({'owner': 'other', 'deadline': NOW}, {}, Fate.OVERDUE),
+        ({}, {'continues': True, 'attempt': 1}, CommitStatus.LOST),
+        ({'owner': 'other'}, {'continues': True, 'attempt': 2}, CommitStatus.LOST),
+        ({'owner': 'other'}, {}, CommitStatus.OPEN),
+        ({'owner': 'other', 'deadline': NOW}, {}, CommitStatus.OVERDUE),
         ({'owner': 'other', 'deadline': NOW}, {'takes_over': 2}, None),
-        ({'owner': 'other', 'deadline': NOW}, {'takes_over': 1}, Fate.OVERDUE),
-        ({}, {}, Fate.OVERDUE),
+        ({'owner': 'other', 'deadline': NOW}, {'takes_over': 1}, CommitStatus.OVERDUE),
+        ({}, {}, CommitStatus.OVERDUE),
         ({}, {'takes_over': 2}, None),
         ({}, {'takes_over': 1}, None),
-        ({'owner': 'other'}, {'takes_over': 2}, Fate.OPEN),
+        ({'owner': 'other'}, {'takes_over': 2}, CommitStatus.OPEN),
     ],
 )
 def test_a_request_goes_on_or_is_told_why_not(row, draft, fate):
     found = judged(row, **draft)
-    assert (found if found is None else found.fate) == fate
-    if fate is Fate.REPEAT:
+    assert (found if found is None else found.outcome) == fate
+    if fate is CommitStatus.REPEAT:
         assert found.answer == b'x'
-    if fate is Fate.OPEN:
+    if fate is CommitStatus.OPEN:
         assert found.wait_seconds == 5.0
 
 
@@ -81,48 +81,56 @@ TRIES_MAX = 5
 
 
 def test_every_event_is_decided_in_every_state():
-    assert set(TRANSITIONS) == {(state, event) for state in State for event in Event}
-    assert {fate.value for fate in Fate} <= {event.value for event in Event}
+    assert set(TRANSITIONS) == {(state, event) for state in RequestState for event in RequestEvent}
+    assert {fate.value for fate in CommitStatus} <= {event.value for event in RequestEvent}
 
 
 @pytest.mark.parametrize(('state', 'event'), sorted(TRANSITIONS))
 def test_an_open_request_is_either_answered_or_goes_on(state, event):
     after, effects = TRANSITIONS[state, event]
-    if state is State.ANSWERED:
-        assert (after, effects) == (State.ANSWERED, ())
+    if state is RequestState.ANSWERED:
+        assert (after, effects) == (RequestState.ANSWERED, ())
         return
     assert len(set(effects)) == len(effects)
     assert list(effects) == [effect for effect in Effect if effect in effects], 'in their order'
-    assert (after is State.ANSWERED) == (Effect.ANSWER in effects)
-    assert (after is not State.ANSWERED) == (len(GOES_ON & set(effects)) == 1)
-    assert Effect.RELEASE not in effects or state is State.PARTLY_PLACED
+    assert (after is RequestState.ANSWERED) == (Effect.ANSWER in effects)
+    assert (after is not RequestState.ANSWERED) == (len(GOES_ON & set(effects)) == 1)
+    assert Effect.RELEASE not in effects or state is RequestState.PARTLY_PLACED
 
 
 def test_a_large_request_goes_in_several_commits_and_loses_nothing_by_that():
     attempt = Attempt(number=7, todo=range(4))
-    attempt, effects = transition(attempt, Event.PARTIAL, made={0: 'a', 1: 'b'})
+    attempt, effects = transition(attempt, RequestEvent.PARTIAL, made={0: 'a', 1: 'b'})
     assert (attempt.continues, attempt.tries, effects) == (True, 1, (Effect.PLAN_AGAIN,))
-    attempt, effects = transition(attempt, Event.PARTIAL, made={3: 'd'}, lost=['cmp-9', 'cmp-9'])
+    attempt, effects = transition(
+        attempt, RequestEvent.PARTIAL, made={3: 'd'}, lost=['cmp-9', 'cmp-9']
+    )
     assert attempt.done == {0: 'a', 1: 'b', 3: 'd'}
     assert (attempt.todo, attempt.tries) == ([2], 2)
     assert attempt.conflicts == ('partial: cmp-9',)
-    attempt, effects = transition(attempt, Event.LOST)
-    assert (attempt.state, list(attempt.todo), attempt.done) == (State.WAITING, [0, 1, 2, 3], {})
+    attempt, effects = transition(attempt, RequestEvent.LOST)
+    assert (attempt.state, list(attempt.todo), attempt.done) == (
+        RequestState.WAITING,
+        [0, 1, 2, 3],
+        {},
+    )
     assert attempt.tries == 2
 
 
 def test_who_takes_over_counts_on_and_a_commit_of_its_own_ends_that():
-    attempt, _ = transition(Attempt(number=7, todo=[0, 1]), Event.OVERDUE, number=41)
+    attempt, _ = transition(Attempt(number=7, todo=[0, 1]), RequestEvent.OVERDUE, number=41)
     assert (attempt.number, attempt.takes_over, attempt.tries) == (42, 41, 1)
     assert attempt.may_hold_claims
-    attempt, _ = transition(attempt, Event.PARTIAL, made={0: 'a'})
+    attempt, _ = transition(attempt, RequestEvent.PARTIAL, made={0: 'a'})
     assert (attempt.number, attempt.takes_over) == (42, None)
 
 
 def test_only_a_lock_is_remembered_as_a_lock():
-    attempt, _ = transition(Attempt(number=1, todo=[0]), Event.LOCKED, reason='cmp-1 is locked')
+    attempt, _ = transition(
+        Attempt(number=1, todo=[0]), RequestEvent.LOCKED, reason='cmp-1 is locked'
+    )
     assert attempt.locked == 'cmp-1 is locked'
-    assert transition(attempt, Event.OPEN)[0].locked == ''
+    assert transition(attempt, RequestEvent.OPEN)[0].locked == ''
 
 
 def test_the_seed_is_that_of_the_try():
@@ -130,29 +138,29 @@ def test_the_seed_is_that_of_the_try():
     assert len({seed_of('r', tries) for tries in range(50)}) == 50
 
 
-@given(st.lists(st.tuples(st.sampled_from(Event), st.integers(0, 3), st.integers(0, 3))))
+@given(st.lists(st.tuples(st.sampled_from(RequestEvent), st.integers(0, 3), st.integers(0, 3))))
 def test_whatever_happens_there_is_one_answer_and_races_are_counted_once(happens):
     attempt, answers, lost = Attempt(number=1, todo=range(6)), 0, 0
-    for event, made, missed in [*happens, (Event.OUT_OF_TIME, 0, 0)]:
+    for event, made, missed in [*happens, (RequestEvent.OUT_OF_TIME, 0, 0)]:
         if len(attempt.conflicts) == TRIES_MAX:
-            event = Event.OUT_OF_TRIES  # as the scheduler does
-        is_race = event in (Event.PARTIAL, Event.DROPPED, Event.GROUP_CHANGED)
+            event = RequestEvent.OUT_OF_TRIES  # as the scheduler does
+        is_race = event in (RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GROUP_CHANGED)
         before = attempt
-        done = dict.fromkeys(attempt.todo[:made] if event is Event.PARTIAL else ())
+        done = dict.fromkeys(attempt.todo[:made] if event is RequestEvent.PARTIAL else ())
         attempt, effects = transition(
             before, event, made=done, lost=['cmp-1'] * missed, number=before.number
         )
-        is_open = before.state is not State.ANSWERED
+        is_open = before.state is not RequestState.ANSWERED
         lost += is_open and is_race and missed > 0
         assert len(attempt.conflicts) == lost <= TRIES_MAX
         assert attempt.conflicts[: len(before.conflicts)] == before.conflicts
         assert sorted([*attempt.done, *attempt.todo]) == list(range(6))
         assert attempt.number >= before.number
         assert (attempt.takes_over is not None) == (
-            attempt.state is State.TAKING_OVER
-            or (attempt.state is State.ANSWERED and before.takes_over is not None)
+            attempt.state is RequestState.TAKING_OVER
+            or (attempt.state is RequestState.ANSWERED and before.takes_over is not None)
         )
         answers += effects.count(Effect.ANSWER)
-        if attempt.state is State.ANSWERED:
+        if attempt.state is RequestState.ANSWERED:
             assert not GOES_ON & set(effects)
     assert answers == 1

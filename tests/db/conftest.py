@@ -50,9 +50,9 @@ def store(request: pytest.FixtureRequest, open_store: Callable[..., SqlStore]) -
 
 
 @pytest.fixture
-def quick() -> retry.Policy:
+def quick() -> retry.RetryPolicy:
     """Gives up soon."""
-    return retry.Policy(attempts=3, seconds=2.0)
+    return retry.RetryPolicy(attempts=3, seconds=2.0)
 
 
 def contents(store: SqlStore) -> dict[str, list[tuple[Any, ...]]]:

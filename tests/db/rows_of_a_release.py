@@ -21,10 +21,10 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.messages.report import DevicePool, Metric, NumaCell, Running
+from gantt.core.messages.report import DevicePool, NumaCell, ReportedMetric, Running
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.process import ServiceNote
-from gantt.core.records.shadow import Compared, Verdict
+from gantt.core.records.shadow import Compared, ShadowVerdict
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
 from tests.world import World, a_request
@@ -43,7 +43,7 @@ def play(world: World) -> None:
         'devices': [DevicePool(vendor_id='8086', product_id='1572', count=2, free=2)],
         'traits': ['HW_CPU_X86_AVX2'],
         'location': 'here.room-1.rack-1.cmp-1',
-        'metrics': {'cpu.percent': Metric(value=12.5)},
+        'metrics': {'cpu.percent': ReportedMetric(value=12.5)},
     }
     hosts['cmp-2'].facts = {'foreign': {'VCPU': 2}}
     stray = Running(consumer=PEOPLE[6], resources={'VCPU': 3, 'CUSTOM_LICENSE': 1})
@@ -71,7 +71,7 @@ def play(world: World) -> None:
         origin='req-1',
         consumer=PEOPLE[72],
         purpose='create',
-        verdict=Verdict.REMOVED,
+        verdict=ShadowVerdict.REMOVED,
         ours='cmp-1',
         theirs='cmp-2',
         why='disk swap',

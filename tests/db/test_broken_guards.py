@@ -121,7 +121,7 @@ def sweep_beside_a_confirm(stores, monkeypatch):
     def late(self, provider_ids):
         if not said:
             said.append(True)
-            assert host.confirm(one)[0].fate == 'ok'
+            assert host.confirm(one)[0].outcome == 'ok'
         lock(self, provider_ids)
 
     monkeypatch.setattr(claims.Changes, 'lock', late)
@@ -168,7 +168,7 @@ def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
             if entry.draft.group is not None:
                 self.groups[entry.draft.group.uuid] = found[entry.draft.group.uuid].generation
 
-    monkeypatch.setattr(batch.Book, 'judge_groups', as_planned)
+    monkeypatch.setattr(batch.CommitBatch, 'judge_groups', as_planned)
     assert fails(races.test_members_of_a_group_never_meet_on_a_host, stores)
 
 

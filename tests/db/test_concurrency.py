@@ -71,7 +71,7 @@ def test_a_hot_host_is_filled_to_the_last_unit_and_no_further(stores):
         fates = []
         for _ in range(10):
             batch = [a_draft().taking(host) for _ in range(2)]
-            fates += [fate.fate for fate in commit(store, *batch).fates]
+            fates += [fate.outcome for fate in commit(store, *batch).outcomes]
         return fates
 
     fates = list(itertools.chain(*together(*(lambda s=s: fill(s) for s in stores))))
@@ -94,7 +94,7 @@ def test_batches_over_many_hosts_never_wait_in_a_circle(stores):
                 for host in rnd.sample(hosts, 3):
                     draft = draft.taking(host)
                 drafts.append(draft)
-            fates = {fate.fate for fate in commit(store, *drafts).fates}
+            fates = {fate.outcome for fate in commit(store, *drafts).outcomes}
             assert fates == {'placed'}
 
     together(*(lambda s=s, n=n: work(s, n) for n, s in enumerate(stores)))
@@ -111,12 +111,12 @@ def test_one_request_asked_of_everybody_at_once_is_placed_once(stores):
         def ask(number, draft=draft):
             answer = f'answer {number}'.encode()
             mine = draft.having(answer=answer).by(f'worker-{number}').taking(hosts[number])
-            return commit(stores[number], mine).fates[0]
+            return commit(stores[number], mine).outcomes[0]
 
         fates = together(*(lambda n=n: ask(n) for n in range(4)))
-        assert sorted(fate.fate for fate in fates) == ['placed', 'repeat', 'repeat', 'repeat']
-        winner = next(n for n, fate in enumerate(fates) if fate.fate == 'placed')
-        assert {f.answer for f in fates if f.fate == 'repeat'} == {f'answer {winner}'.encode()}
+        assert sorted(fate.outcome for fate in fates) == ['placed', 'repeat', 'repeat', 'repeat']
+        winner = next(n for n, fate in enumerate(fates) if fate.outcome == 'placed')
+        assert {f.answer for f in fates if f.outcome == 'repeat'} == {f'answer {winner}'.encode()}
         assert [c.provider_id for c in live(stores[0], request_id=draft.id)] == [hosts[winner].id]
     assert stores[0].audit() == CLEAN
 
@@ -128,7 +128,7 @@ def test_only_one_takes_over(stores):
 
     def take(number):
         mine = a_draft(begun.id).by(f'worker-{number + 2}').taking_over(1).taking(host)
-        return commit(stores[number], mine).fates[0].fate
+        return commit(stores[number], mine).outcomes[0].outcome
 
     fates = together(*(lambda n=n: take(n) for n in range(4)))
     assert sorted(fates) == ['placed', 'repeat', 'repeat', 'repeat']
@@ -151,7 +151,7 @@ def test_members_of_a_group_never_meet_on_a_host(stores):
             if not free:
                 break
             draft = a_draft().planned_at(rule.generation if rule else 0, group)
-            fate = commit(store, draft.taking(rnd.choice(free))).fates[0].fate
+            fate = commit(store, draft.taking(rnd.choice(free))).outcomes[0].outcome
             assert fate in ('placed', 'group_changed')
             placed += fate == 'placed'
         return placed
@@ -167,8 +167,8 @@ def schedule(store, hosts, seed, end):
     rnd = random.Random(seed)
     while time.monotonic() < end:
         drafts = [a_random_draft(rnd, hosts, f'w{seed}') for _ in range(4)]
-        for draft, fate in zip(drafts, commit(store, *drafts).fates, strict=True):
-            if fate.fate == 'partial':
+        for draft, fate in zip(drafts, commit(store, *drafts).outcomes, strict=True):
+            if fate.outcome == 'partial':
                 store.give_up(draft.id, f'w{seed}', 1)
             elif rnd.random() < 0.2:
                 store.cancel_request(draft.id, 'no')

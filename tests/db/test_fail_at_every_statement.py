@@ -149,7 +149,7 @@ def scenario_register(store):
 def scenario_operators(store):
     host = a_host().on(store)
     store.save_group(Group(uuid=uuid_of('group'), policy='affinity'))
-    assert host.report().fate == 'applied'
+    assert host.report().outcome == 'applied'
 
     def run():
         store.disable_host('cmp-1', 'repair', 'me')

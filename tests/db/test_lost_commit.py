@@ -60,7 +60,7 @@ def test_a_batch_is_made_once_and_answered_as_made(store, host, lost):
     first = a_draft().taking(host, vcpu=6)
     Losing(store, lost)
     result = commit(store, first, a_draft().taking(host, vcpu=3).taking(other, vcpu=3))
-    assert [(f.fate, f.accepted) for f in result.fates] == [('placed', [0]), ('partial', [1])]
+    assert [(f.outcome, f.accepted) for f in result.outcomes] == [('placed', [0]), ('partial', [1])]
     assert {row.name: row.used for row in result.hosts} == {
         'cmp-1': {'VCPU': 6},
         'cmp-2': {'VCPU': 3},
@@ -71,7 +71,7 @@ def test_a_batch_is_made_once_and_answered_as_made(store, host, lost):
 
 def test_a_batch_that_was_not_committed_is_made_then(store, host):
     Losing(store, {1}, before=True)
-    assert commit(store, a_draft().taking(host)).fates[0].fate == 'placed'
+    assert commit(store, a_draft().taking(host)).outcomes[0].outcome == 'placed'
     assert len(store.claims()) == 1
 
 
@@ -79,17 +79,17 @@ def test_a_group_is_swapped_once(store, host):
     group = uuid_of('group')
     Losing(store, {1})
     result = commit(store, a_draft().planned_at(0, group).taking(host))
-    assert result.fates[0].fate == 'placed'
+    assert result.outcomes[0].outcome == 'placed'
     assert result.groups == {group: store.load_group(group).generation}
     assert since_first(result.groups[group]) == 1
 
 
 def test_a_continued_request_is_continued_once(store, host):
     begun = a_draft().unfinished().taking(host)
-    assert commit(store, begun).fates[0].fate == 'partial'
+    assert commit(store, begun).outcomes[0].outcome == 'partial'
     Losing(store, {1})
     result = commit(store, begun.having(completes=True).continuing(1).taking(host))
-    assert result.fates[0].fate == 'placed'
+    assert result.outcomes[0].outcome == 'placed'
     assert len(store.claims(request_id=begun.id)) == 2
     assert store.audit() == CLEAN
 
@@ -99,7 +99,7 @@ def test_a_take_over_is_done_once(store, host):
     commit(store, begun)
     Losing(store, {1})
     taken = a_draft(begun.id).by('worker-2').taking_over(1).taking(host)
-    assert commit(store, taken).fates[0].fate == 'placed'
+    assert commit(store, taken).outcomes[0].outcome == 'placed'
     states = sorted(claim.state for claim in store.claims(request_id=begun.id))
     assert states == ['released', 'reserved']
     assert store.audit() == CLEAN
@@ -107,14 +107,14 @@ def test_a_take_over_is_done_once(store, host):
 
 def test_a_batch_that_dropped_everything_is_dropped_again(store, host):
     Losing(store, {1})
-    assert commit(store, a_draft().taking(host, vcpu=9)).fates[0].fate == 'dropped'
+    assert commit(store, a_draft().taking(host, vcpu=9)).outcomes[0].outcome == 'dropped'
     assert store.audit() == CLEAN
 
 
 def test_words_of_a_host_are_answered_alike(store, host):
     claims = claimed(store, a_draft().taking(host).taking(host))
     Losing(store, {1})
-    assert [f.fate for f in host.confirm(*claims)] == ['ok', 'ok']
+    assert [f.outcome for f in host.confirm(*claims)] == ['ok', 'ok']
     Losing(store, {1})
     again = host.register('nonce-2')
     Losing(store, {1})

@@ -3,13 +3,13 @@
 
 import msgspec
 
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.resources.host import HostFacts
 from gantt.db.hosts import rows
 
 
 def said(load: float) -> str:
-    facts = HostFacts(metrics={'load': Metric(value=load)})
+    facts = HostFacts(metrics={'load': ReportedMetric(value=load)})
     return msgspec.json.encode(facts).decode()
 
 

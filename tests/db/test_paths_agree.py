@@ -39,14 +39,14 @@ class History:
     def batch(self, plans):
         drafts = [self.draft(*plan) for plan in plans]
         result = self.store.commit([draft.build() for draft in drafts])
-        for draft, fate in zip(drafts, result.fates, strict=True):
-            if fate.fate == 'partial':
+        for draft, fate in zip(drafts, result.outcomes, strict=True):
+            if fate.outcome == 'partial':
                 last = draft.fields['claims'][-1].claim.member
                 self.drafts[draft.id] = (draft.fields.get('attempt', 1), last + 1)
         return (
             [
-                (f.id, f.fate, f.accepted, f.fate == 'group_changed' or f.attempt, f.answer)
-                for f in result.fates
+                (f.id, f.outcome, f.accepted, f.outcome == 'group_changed' or f.attempt, f.answer)
+                for f in result.outcomes
             ],
             {row.name: (row.used, row.generation) for row in result.hosts},
             since_first(result.groups),
@@ -94,7 +94,7 @@ class History:
         chosen = list({claim.id: claim for claim in chosen}.values())
         if not chosen:
             return None
-        return [(f.fate, f.state) for f in getattr(host, verb)(*chosen)]
+        return [(f.outcome, f.state) for f in getattr(host, verb)(*chosen)]
 
     def report(self, number, keep, pending, extra, said):
         host = self.hosts[number]
@@ -107,17 +107,17 @@ class History:
             text = text.without_opinion()
         fate = host.send(text)[0]
         counts = len(fate.confirmed), len(fate.released), len(fate.adopted)
-        return fate.fate, fate.changed, counts
+        return fate.outcome, fate.changed, counts
 
     def cancel(self, name):
         stored, result = self.store.cancel_request(uuid_of(name), '')
-        return stored.state, sorted((f.claim_id, f.fate) for f in result.fates)
+        return stored.state, sorted((f.claim_id, f.outcome) for f in result.outcomes)
 
     def give_up(self, name, owner):
         if any(c.state == 'confirmed' for c in self.store.claims(request_id=uuid_of(name))):
             return None  # no host is told of the claims of an open request
         result = self.store.give_up(uuid_of(name), owner, 1)
-        return sorted((f.claim_id, f.fate) for f in result.fates)
+        return sorted((f.claim_id, f.outcome) for f in result.outcomes)
 
     def restart(self, number):
         self.hosts[number].register()

@@ -45,7 +45,7 @@ def test_a_transaction_that_says_no_more_is_ended(postgresql_url, say):
         closing.callback(engine.dispose)
         connection = closing.enter_context(contextlib.closing(engine.connect()))
         raw = connection.connection.driver_connection
-        assert isinstance(raw, pipelines.Connection)
+        assert isinstance(raw, pipelines.PipelinedConnection)
         pid = connection.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()
         say(connection, raw)
         there = sa.text('SELECT 1 FROM pg_stat_activity WHERE pid = :pid')

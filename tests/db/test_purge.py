@@ -59,7 +59,7 @@ def test_as_many_decisions_stay_as_are_to(store):
 
 
 def test_the_newest_entries_of_the_feed_stay(store, monkeypatch):
-    monkeypatch.setattr(purge, 'CHANGES_KEPT', 5)
+    monkeypatch.setattr(purge, 'CHANGES_STORED', 5)
     for _ in range(12):
         a_host().on(store)
     before = _changes(store)

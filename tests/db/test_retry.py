@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.db.engine import retry, session
-from gantt.db.engine.retry import Signal, signal_of
+from gantt.db.engine.retry import RetrySignal, signal_of
 
 ROWS = sa.table('retry_rows', sa.column('id'), sa.column('n'))
 LOCK = 'SELECT n FROM retry_rows WHERE id = {} FOR UPDATE'
@@ -70,7 +70,7 @@ def test_a_deadlock_is_a_conflict(engine):
     for thread in threads:
         thread.join(20)
     assert errors
-    assert {signal_of(e) for e in errors} == {Signal.CONFLICT}
+    assert {signal_of(e) for e in errors} == {RetrySignal.CONFLICT}
 
 
 def test_a_row_that_stays_locked_is_told_from_other_conflicts(engine):
@@ -79,7 +79,7 @@ def test_a_row_that_stays_locked_is_told_from_other_conflicts(engine):
         started = time.monotonic()
         error = error_of(lambda: other.exec_driver_sql(LOCK.format(1)))
         assert time.monotonic() - started < 30, 'not until the statement ends'
-    assert signal_of(error) is Signal.LOCKED
+    assert signal_of(error) is RetrySignal.LOCKED
 
 
 @pytest.mark.parametrize('engine', ['postgresql'], indirect=True)  # MariaDB says deadlock
@@ -92,7 +92,7 @@ def test_a_serialization_failure_is_a_conflict(engine):
         error = error_of(
             lambda: one.exec_driver_sql('UPDATE retry_rows SET n = n + 1 WHERE id = 1')
         )
-    assert signal_of(error) is Signal.CONFLICT
+    assert signal_of(error) is RetrySignal.CONFLICT
 
 
 def test_a_session_that_was_ended_is_lost(engine):
@@ -100,7 +100,7 @@ def test_a_session_that_was_ended_is_lost(engine):
         kill(engine, connection)
         error = error_of(lambda: connection.exec_driver_sql(LOCK.format(1)))
         connection.invalidate()
-    assert signal_of(error) is Signal.LOST
+    assert signal_of(error) is RetrySignal.LOST
 
 
 def test_a_transaction_that_idles_is_ended_and_its_locks_are_free(engine):
@@ -110,13 +110,13 @@ def test_a_transaction_that_idles_is_ended_and_its_locks_are_free(engine):
         assert other.exec_driver_sql(LOCK.format(1)).scalar_one() == 0
         error = error_of(lambda: stopped.exec_driver_sql(LOCK.format(2)))
         stopped.invalidate()
-    assert signal_of(error) is Signal.LOST
+    assert signal_of(error) is RetrySignal.LOST
 
 
 def test_nobody_at_the_address_is_lost():
     for url in ('postgresql+psycopg://x@127.0.0.1:1/x', 'mysql+pymysql://x@127.0.0.1:1/x'):
         engine = session.build_engine(url)
-        assert signal_of(error_of(engine.connect)) is Signal.LOST
+        assert signal_of(error_of(engine.connect)) is RetrySignal.LOST
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_server_that_says_nothing_holds_nobody(driver):
         started = time.monotonic()
         error = error_of(engine.connect)
     assert time.monotonic() - started < 60, 'the drivers alone wait for ever'
-    assert signal_of(error) is Signal.LOST
+    assert signal_of(error) is RetrySignal.LOST
 
 
 def test_what_is_asked_later_may_take_longer_than_the_handshake(mysql_url):
@@ -169,7 +169,7 @@ def test_a_busy_sqlite_is_a_conflict(tmp_path):
         other.rollback()
         one.exec_driver_sql('CREATE TABLE t (x)')
         error = error_of(lambda: other.exec_driver_sql('SELECT 1'))
-    assert signal_of(error) is Signal.CONFLICT
+    assert signal_of(error) is RetrySignal.CONFLICT
 
 
 FULL = {
@@ -273,7 +273,7 @@ def test_work_goes_on_where_its_session_was_ended(engine):
 
 @pytest.mark.parametrize('attempts', [1, 4])
 def test_the_number_of_attempts_is_bounded(engine, attempts):
-    database = session.Database(engine, retry.Policy(attempts=attempts))
+    database = session.Database(engine, retry.RetryPolicy(attempts=attempts))
     calls = []
 
     def work(tx):
@@ -287,7 +287,7 @@ def test_the_number_of_attempts_is_bounded(engine, attempts):
 
 
 def test_the_time_of_all_attempts_is_bounded(engine):
-    database = session.Database(engine, retry.Policy(attempts=10_000, seconds=0.3))
+    database = session.Database(engine, retry.RetryPolicy(attempts=10_000, seconds=0.3))
 
     def work(tx):
         raise retry.Again('others were faster')

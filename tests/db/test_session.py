@@ -183,7 +183,7 @@ class Cut:
 
 def test_of_many_connections_that_broke_together_one_try_is_lost(tmp_path):
     migration.sync(engine := session.build_engine(f'sqlite:///{tmp_path}/gantt.sqlite'))
-    database = session.Database(engine, retry.Policy(attempts=2, seconds=5))
+    database = session.Database(engine, retry.RetryPolicy(attempts=2, seconds=5))
     cut = [Cut() for _ in range(8)]
     database._idle = list(cut)
     assert database.write(lambda tx: tx.kind) == 'sqlite'

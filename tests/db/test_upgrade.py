@@ -19,7 +19,7 @@ from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores.store import SqlStore
 from gantt.insights.read_model import Insights
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from tests.builders import CLEAN, a_draft, a_host, claimed, state_of
 from tests.db import rows_of_a_release
 from tests.services import UNHURRIED
@@ -109,7 +109,7 @@ def old(request, tmp_path):
     engine.dispose()
 
 
-def check_kept(before, now):
+def check_stored(before, now):
     """Each row is there still, whatever columns it has gained."""
     for table, rows in before.items():
         for row in rows:
@@ -125,7 +125,7 @@ def test_every_step_keeps_every_row_and_all_is_read(old):
         after = old.tables()
         if not migration.contracts(step):
             check_only_adds(tables, after, step)
-            check_kept(before, old.rows())
+            check_stored(before, old.rows())
         before, tables = old.rows(), after
     migration.check(old.engine)
     with contextlib.closing(SqlStore(old.engine)) as store:
@@ -171,7 +171,7 @@ def assert_reads(store, said):
 
 def assert_works_on(store, said):
     """Hosts go on in their epoch, claims to their ends; decisions are explained; old ones go."""
-    insights = Insights(store, plugin_loader.load_pipeline(), Settings())
+    insights = Insights(store, plugin_loader.load_pipeline(), SchedulerSettings())
     for decision in said['decisions']:
         found = insights.explain(decision)
         assert found.id == decision
@@ -179,7 +179,7 @@ def assert_works_on(store, said):
     rows = {row['name']: row for row in said['hosts']}
     reserved = store.load_claim(claims['reserved']['id'])
     host = a_host(reserved.host).at_work(store, rows[reserved.host])
-    assert [fate.fate for fate in host.confirm(reserved)] == ['ok']
+    assert [fate.outcome for fate in host.confirm(reserved)] == ['ok']
     store.enable_host(host.name)
     made = claimed(store, a_draft().taking(host))[0]
     host.refuse(made)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.compute.agent.session import Fenced
 from gantt.db.schema import models
-from tests.faults.village import SLOTS, Hamlet, Village, seconds_until
+from tests.faults.partitioned_site import SLOTS, PartitionedSite, SmallFarm, seconds_until
 from tests.nemesis import hosts
 from tests.nemesis.proxy import Proxy
 
@@ -29,7 +29,7 @@ HERD_SECONDS = 60.0
 
 
 @pytest.fixture(scope='module')
-def village(a_site, closing, rabbit_url):
+def partitioned(a_site, closing, rabbit_url):
     site = a_site('postgresql')
     hosts.add(site.store, ['beside'], PCPU=1_000_000)
     site.start(
@@ -39,7 +39,7 @@ def village(a_site, closing, rabbit_url):
         scheduler={'report_seconds': PERIOD, 'feed_seconds': 0.1, 'unknown_after_seconds': 3600},
         claims={'lease_seconds': 10, 'sweep_seconds': 0.5},
     )
-    made = Village(site, rabbit_url)
+    made = PartitionedSite(site, rabbit_url)
     yield made
     made.close()
     site.audit()
@@ -47,20 +47,22 @@ def village(a_site, closing, rabbit_url):
 
 
 @pytest.fixture
-def way(village):
+def way(partitioned):
     """To the broker, for computes."""
-    made = Proxy.of(village.broker)
+    made = Proxy.of(partitioned.broker)
     yield made
     made.close()
 
 
 @pytest.fixture
-def a_hamlet(village, way):
+def a_small_farm(partitioned, way):
     """``a_hamlet('name', 4)``: a farm whose hosts have all reported."""
     made = []
 
     def make(name, count, machines=None):
-        made.append(Hamlet(way.url(village.broker), name, count, village.wrong, machines))
+        made.append(
+            SmallFarm(way.url(partitioned.broker), name, count, partitioned.wrong, machines)
+        )
         made[-1].start()
         reporting = lambda: made[-1].farm.status()['reporting'] == count  # noqa: E731
         seconds_until(reporting, f'the hosts of {name} report')
@@ -71,80 +73,82 @@ def a_hamlet(village, way):
         one.close()
 
 
-def running(village, hamlet, count):
+def running(partitioned, small_farm, count):
     """Guests that were asked for, built and run."""
-    builds = village.builds(village.ask(hamlet.name, count))
+    builds = partitioned.builds(partitioned.ask(small_farm.name, count))
     assert len(builds) == count
-    village.send(hamlet, builds)
+    partitioned.send(small_farm, builds)
     wanted = {one.consumer for one in builds}
-    seconds_until(lambda: wanted <= everybody(hamlet), 'the guests run')
+    seconds_until(lambda: wanted <= everybody(small_farm), 'the guests run')
     return builds
 
 
-def everybody(hamlet):
+def everybody(small_farm):
     """Consumers that run somewhere in a farm."""
-    return set().union(*hamlet.guests().values())
+    return set().union(*small_farm.guests().values())
 
 
-def fits(hamlet):
-    assert all(len(guests) <= SLOTS for guests in hamlet.guests().values()), hamlet.guests()
+def fits(small_farm):
+    assert all(len(guests) <= SLOTS for guests in small_farm.guests().values()), small_farm.guests()
 
 
 # -- F11 ---------------------------------------------------------------------------------
-def partition(village, way, a_hamlet, name, close, seconds):
+def partition(partitioned, way, a_small_farm, name, close, seconds):
     """Cut the computes off while places are asked for, sold again, and guests deleted.
 
     :param close: what is done to the way between computes and broker
     """
-    hamlet = a_hamlet(name, 4)
-    first = running(village, hamlet, 8)
-    seconds_until(lambda: village.agree(hamlet), 'the views are equal')
+    small_farm = a_small_farm(name, 4)
+    first = running(partitioned, small_farm, 8)
+    seconds_until(lambda: partitioned.agree(small_farm), 'the views are equal')
     close(way)
     ends = time.monotonic() + seconds
-    village.send(hamlet, village.builds(village.ask(name, 6, lease=5)))
-    village.delete(hamlet, first[:4])
+    partitioned.send(small_farm, partitioned.builds(partitioned.ask(name, 6, lease=5)))
+    partitioned.delete(small_farm, first[:4])
     while time.monotonic() < ends:
         # What nobody confirmed in time is free again, and sold again.
-        village.send(hamlet, village.builds(village.ask(name, 2, lease=5)))
+        partitioned.send(small_farm, partitioned.builds(partitioned.ask(name, 2, lease=5)))
         time.sleep(0.5)
-    village.send(hamlet, village.builds(village.ask(name, 4, lease=60)))
-    village.site.audit()
+    partitioned.send(small_farm, partitioned.builds(partitioned.ask(name, 4, lease=60)))
+    partitioned.site.audit()
     way.mend()
-    took = seconds_until(lambda: village.agree(hamlet), 'the views are equal again', 90)
+    took = seconds_until(lambda: partitioned.agree(small_farm), 'the views are equal again', 90)
     print(f'{name}: views equal {took / PERIOD:.1f} report periods after the partition')
-    fits(hamlet)
+    fits(small_farm)
     # Deletes wait in the broker for computes, who find their way back in their own time.
     deleted = {one.consumer for one in first[:4]}
     seconds_until(
-        lambda: not deleted & set().union(*hamlet.guests().values()), 'they are deleted', 90
+        lambda: not deleted & set().union(*small_farm.guests().values()), 'they are deleted', 90
     )
-    seconds_until(lambda: village.agree(hamlet), 'the views are equal for good', 90)
-    assert village.wrong.lines == []
-    village.site.audit()
+    seconds_until(lambda: partitioned.agree(small_farm), 'the views are equal for good', 90)
+    assert partitioned.wrong.lines == []
+    partitioned.site.audit()
 
 
-def test_computes_are_cut_off_from_the_broker(village, way, a_hamlet):
-    partition(village, way, a_hamlet, 'island', Proxy.hold, seconds=6)
+def test_computes_are_cut_off_from_the_broker(partitioned, way, a_small_farm):
+    partition(partitioned, way, a_small_farm, 'island', Proxy.hold, seconds=6)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(('name', 'close'), [('silent', Proxy.hold), ('refused', Proxy.refuse)])
-def test_computes_are_cut_off_from_the_broker_for_two_minutes(village, way, a_hamlet, name, close):
-    partition(village, way, a_hamlet, name, close, seconds=120)
+def test_computes_are_cut_off_from_the_broker_for_two_minutes(
+    partitioned, way, a_small_farm, name, close
+):
+    partition(partitioned, way, a_small_farm, name, close, seconds=120)
 
 
 # -- F15 ---------------------------------------------------------------------------------
-def test_of_two_computes_with_one_name_the_older_one_is_fenced(village, a_hamlet):
+def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_small_farm):
     """On the same machines, with journals of their own, and builds for either of them."""
     name = 'twin'
-    older = a_hamlet(name, 3)
+    older = a_small_farm(name, 3)
     by_report, by_confirm, by_both = sorted(older.farm.hosts)
-    waiting = village.builds(village.ask(name, 2, force_hosts=[by_confirm], lease=8), 8.0)
-    guests = running(village, older, 6)
+    waiting = partitioned.builds(partitioned.ask(name, 2, force_hosts=[by_confirm], lease=8), 8.0)
+    guests = running(partitioned, older, 6)
     older.farm._runner.stop(10)  # it says only what the test makes it say
 
-    newer = a_hamlet(name, 3, machines=older)
+    newer = a_small_farm(name, 3, machines=older)
     before = len(older.port.said)
     # A report is told the reason at once; a question about a claim is told that it is gone, and
     # the full report that follows is told the reason.
@@ -170,25 +174,25 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(village, a_hamlet
     assert not older.farm.hosts[by_both].member.session.is_fenced
 
     # Some of these reach the older one, which starts nothing, or the newer one, which does.
-    village.send(newer, waiting)
-    builds = village.builds(village.ask(name, 6, lease=5))
-    village.send(newer, builds)
-    seconds_until(lambda: village.agree(newer), 'every claim runs, or its lease is over')
+    partitioned.send(newer, waiting)
+    builds = partitioned.builds(partitioned.ask(name, 6, lease=5))
+    partitioned.send(newer, builds)
+    seconds_until(lambda: partitioned.agree(newer), 'every claim runs, or its lease is over')
     accepted = [one for one in older.port.said[before:] if one[2] in ('ok', 'applied')]
     assert accepted == []
     assert {one.consumer for one in guests} <= everybody(newer)
-    assert village.wrong.lines == []
+    assert partitioned.wrong.lines == []
     fits(newer)
-    village.site.audit()
+    partitioned.site.audit()
 
 
 # -- F21 ---------------------------------------------------------------------------------
-class Beside:
+class BesideRun:
     """Somebody who asks all the time, and how long each answer took."""
 
-    def __init__(self, village):
+    def __init__(self, partitioned):
         self.times, self.errors = [], []
-        self._village, self._on = village, True
+        self._village, self._on = partitioned, True
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -209,19 +213,19 @@ class Beside:
         return sorted(self.times)
 
 
-def herd(village, count):
+def herd(partitioned, count):
     """So many hosts start, are killed, and all start again."""
-    name, site = f'herd{count}', village.site
+    name, site = f'herd{count}', partitioned.site
     p = models.providers
 
     def reporting(epoch):
         rows = sa.select(sa.func.count()).where(
             p.c.name.like(f'{name}-%'), p.c.epoch == epoch, p.c.sequence > 0
         )
-        with village.store.engine.connect() as connection:
+        with partitioned.store.engine.connect() as connection:
             return connection.execute(rows).scalar_one() == count
 
-    calm = Beside(village)
+    calm = BesideRun(partitioned)
     time.sleep(1.5)
     usual = calm.end()
     words = ('--fake', str(count), '--name', name)
@@ -235,7 +239,7 @@ def herd(village, count):
     try:
         seconds_until(lambda: reporting(1), 'the herd is there', 300)
         site.kill(name)
-        asking = Beside(village)
+        asking = BesideRun(partitioned)
         began = time.monotonic()
         site.again(name, 'gantt-compute', *words)
         ready = time.monotonic() - began
@@ -257,14 +261,14 @@ def herd(village, count):
     assert took <= HERD_SECONDS
 
 
-def test_five_hundred_computes_restart_at_once(village):
-    herd(village, 500)
+def test_five_hundred_computes_restart_at_once(partitioned):
+    herd(partitioned, 500)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ten_thousand_computes_restart_at_once(village):
-    herd(village, 10_000)
+def test_ten_thousand_computes_restart_at_once(partitioned):
+    herd(partitioned, 10_000)
 
 
 # -- F16 ---------------------------------------------------------------------------------
@@ -295,60 +299,61 @@ class Backup:
         self._run('psql', '-q', '-1', '-v', 'ON_ERROR_STOP=1', self._name, said=whole)
 
 
-def test_a_database_is_put_back_to_an_older_state(village, way, a_hamlet):
+def test_a_database_is_put_back_to_an_older_state(partitioned, way, a_small_farm):
     """Guests that it never heard of are adopted; what was sold twice meanwhile is seen."""
-    hamlet = a_hamlet('past', 4)
-    before = running(village, hamlet, 8)
-    seconds_until(lambda: village.agree(hamlet), 'the views are equal')
-    backup = Backup(village.site.database)
-    since = running(village, hamlet, 10)
-    village.delete(hamlet, before[:3])
+    small_farm = a_small_farm('past', 4)
+    before = running(partitioned, small_farm, 8)
+    seconds_until(lambda: partitioned.agree(small_farm), 'the views are equal')
+    backup = Backup(partitioned.site.database)
+    since = running(partitioned, small_farm, 10)
+    partitioned.delete(small_farm, before[:3])
     gone = {one.consumer for one in before[:3]}
-    seconds_until(lambda: not gone & everybody(hamlet), 'three are gone')
-    guests = hamlet.guests()
+    seconds_until(lambda: not gone & everybody(small_farm), 'three are gone')
+    guests = small_farm.guests()
     way.hold()
     # A report that is past the proxy would be adopted at once.
     time.sleep(PERIOD)
 
     backup.put_back()
-    village.site.manage('db', 'restored')
-    assert not village.agree(hamlet)
+    partitioned.site.manage('db', 'restored')
+    assert not partitioned.agree(small_farm)
     # Until they read the feed schedulers know what was there before.
     time.sleep(PERIOD)
     # For all that the database knows twelve places are free; there are five.
-    sold = village.ask('past', 12, lease=90)
+    sold = partitioned.ask('past', 12, lease=90)
     assert sum(one.answer is not None for one in sold) > 5
     way.mend()
 
     def adopted():
-        live = village.live(hamlet)
+        live = partitioned.live(small_farm)
         return all(guests[name] <= live[name] for name in guests)
 
     took = seconds_until(adopted, 'all that runs is adopted')
     print(f'all adopted {took / PERIOD:.1f} report periods after')
-    live = village.live(hamlet)
-    seconds_until(lambda: not gone & set().union(*village.live(hamlet).values()), 'gone')
-    over = {name for name in live if len(village.live(hamlet)[name]) > SLOTS}
+    live = partitioned.live(small_farm)
+    seconds_until(lambda: not gone & set().union(*partitioned.live(small_farm).values()), 'gone')
+    over = {name for name in live if len(partitioned.live(small_farm)[name]) > SLOTS}
     assert over
-    assert {n for n, row in village.rows(hamlet).items() if row.over_committed} == over
+    assert {n for n, row in partitioned.rows(small_farm).items() if row.over_committed} == over
     for name in over:
-        seconds_until(lambda name=name: _refused(village, name), f'nothing new on {name}')
-    village.site.audit()
+        seconds_until(lambda name=name: _refused(partitioned, name), f'nothing new on {name}')
+    partitioned.site.audit()
 
     # The hosts themselves know what fits.
-    village.send(hamlet, village.builds(sold, lease=90))
-    seconds_until(lambda: village.agree(hamlet), 'the views are equal again', 90)
-    fits(hamlet)
-    assert all(guests[name] <= hamlet.guests()[name] for name in guests), 'nothing is killed'
+    partitioned.send(small_farm, partitioned.builds(sold, lease=90))
+    seconds_until(lambda: partitioned.agree(small_farm), 'the views are equal again', 90)
+    fits(small_farm)
+    assert all(guests[name] <= small_farm.guests()[name] for name in guests), 'nothing is killed'
     # The flag goes with the next report.
     seconds_until(
-        lambda: not any(row.over_committed for row in village.rows(hamlet).values()), 'no flag'
+        lambda: not any(row.over_committed for row in partitioned.rows(small_farm).values()),
+        'no flag',
     )
-    assert {one.consumer for one in since} <= everybody(hamlet)
-    assert village.wrong.lines == []
+    assert {one.consumer for one in since} <= everybody(small_farm)
+    assert partitioned.wrong.lines == []
 
 
-def _refused(village, host):
+def _refused(partitioned, host):
     """Whether there is no room for another one there."""
-    (told,) = village.ask('past', 1, force_hosts=[host], lease=5)
+    (told,) = partitioned.ask('past', 1, force_hosts=[host], lease=5)
     return isinstance(told.error, exceptions.NoValidHost)

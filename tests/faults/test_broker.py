@@ -38,7 +38,7 @@ NAMES = ('one', 'two')
 MEMORY_MB_MOST = 50.0
 
 
-class Town:
+class FaultySite:
     """A broker that may be killed, what runs on it, and those who ask."""
 
     def __init__(self, node, site, folder, options=''):
@@ -131,72 +131,74 @@ class Api:
         return status, code, time.monotonic() - began
 
 
-def a_town(closing, a_site, tmp_path_factory, options=''):
+def a_faulty_site(closing, a_site, tmp_path_factory, options=''):
     site = a_site()
     node = closing.enter_context(rabbit.node(tmp_path_factory.mktemp('mq')))
-    town = Town(node, site, tmp_path_factory.mktemp('api'), options)
-    closing.callback(town.close)
-    return town
+    faulty_site = FaultySite(node, site, tmp_path_factory.mktemp('api'), options)
+    closing.callback(faulty_site.close)
+    return faulty_site
 
 
 @pytest.fixture(scope='module')
-def town(closing, a_site, tmp_path_factory):
-    return a_town(closing, a_site, tmp_path_factory)
+def faulty_site(closing, a_site, tmp_path_factory):
+    return a_faulty_site(closing, a_site, tmp_path_factory)
 
 
 @pytest.fixture(scope='module')
-def quorum_town(closing, a_site, tmp_path_factory):
+def quorum_site(closing, a_site, tmp_path_factory):
     """As production has it: queues that are on disk."""
     options = '?rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true'
-    made = a_town(closing, a_site, tmp_path_factory, options)
+    made = a_faulty_site(closing, a_site, tmp_path_factory, options)
     made.places(60)
     # RabbitMQ on one node may not find the leader of a queue again that was just made.
     time.sleep(20)
     return made
 
 
-def first_call(town):
+def first_call(faulty_site):
     """Seconds until somebody who comes now is answered, 10 at most."""
     began = time.monotonic()
-    came = load.Conductors(town.url, attempt_seconds=2)
+    came = load.Conductors(faulty_site.url, attempt_seconds=2)
     try:
-        came.select(*town.some(1, 10_000))
+        came.select(*faulty_site.some(1, 10_000))
     finally:
         came.close()
     return time.monotonic() - began
 
 
 # -- F8 -------------------------------------------------------------------------------------
-def killed_in_mid_load(town, times, requests, least):
+def killed_in_mid_load(faulty_site, times, requests, least):
     """Requests all the time, kills in between; each placed request has its claims, once.
 
     :param least: share of the requests that is placed
     """
-    before = town.processes()
+    before = faulty_site.processes()
     told = []
     for _ in range(times):
-        asking = town.callers.start(town.some(requests), threads=12)
+        asking = faulty_site.callers.start(faulty_site.some(requests), threads=12)
         until(lambda asking=asking: len(asking.told) >= requests // 10, 'some are placed')
-        town.node.kill()
+        faulty_site.node.kill()
         during = len(asking.told)
         assert during < requests, 'the load ended before the broker did'
-        town.node.start()
-        seconds = first_call(town)
+        faulty_site.node.start()
+        seconds = first_call(faulty_site)
         told += asking.wait(120)
         print(f'killed after {during}; a first call is answered {seconds:.1f} s after its return')
     placed = sum(one.answer is not None for one in told)
     print(f'{placed} of {len(told)} placed: {[one.error for one in told if one.error]}')
     assert placed >= least * len(told)
-    town.check(told)
+    faulty_site.check(told)
     # Asked again, each has its answer: what was done is done once.
-    again = town.callers.ask_all([one.request for one in told if one.answer][:100], threads=8)
+    again = faulty_site.callers.ask_all(
+        [one.request for one in told if one.answer][:100], threads=8
+    )
     assert load.unlike([one for one in told if one.answer], again) == []
-    town.until_well(60)
-    assert town.processes() == before
+    faulty_site.until_well(60)
+    assert faulty_site.processes() == before
 
 
-def test_the_broker_is_killed_in_mid_load(town):
-    killed_in_mid_load(town, 1, 300, least=1.0)
+def test_the_broker_is_killed_in_mid_load(faulty_site):
+    killed_in_mid_load(faulty_site, 1, 300, least=1.0)
 
 
 @pytest.mark.slow
@@ -207,93 +209,99 @@ def test_the_broker_is_killed_again_and_again(request, kind):
 
 
 # -- F9 -------------------------------------------------------------------------------------
-def gone(town, seconds):
+def gone(faulty_site, seconds):
     """The broker is away for so long, and asked for all the time."""
-    before = town.processes()
-    assert town.api.place(town.some(1)[0])[0] == 200
-    memory = town.memory()
-    town.node.kill()
+    before = faulty_site.processes()
+    assert faulty_site.api.place(faulty_site.some(1)[0])[0] == 200
+    memory = faulty_site.memory()
+    faulty_site.node.kill()
     end = time.monotonic() + seconds
-    asking = town.callers.start(town.some(40, 1000), threads=4)
-    until(lambda: all('broker' in town.sick(name) for name in NAMES), 'they say why', 30)
+    asking = faulty_site.callers.start(faulty_site.some(40, 1000), threads=4)
+    until(lambda: all('broker' in faulty_site.sick(name) for name in NAMES), 'they say why', 30)
     seconds_of = []
     while time.monotonic() < end:
-        status, code, took = town.api.place(town.some(1, budget_ms=500)[0])
+        status, code, took = faulty_site.api.place(faulty_site.some(1, budget_ms=500)[0])
         assert (status, code) == (503, 'gantt.broker_unavailable')
         seconds_of.append(took)
         time.sleep(0.5)
     longest = max(seconds_of)
     assert sorted(seconds_of)[len(seconds_of) // 2] < 0.5 + 5, 'its budget, and some patience'
     assert longest < 0.5 + 20, 'the budget of the request, and much patience with this machine'
-    assert all(town.sick(name) == {'broker'} for name in NAMES)
+    assert all(faulty_site.sick(name) == {'broker'} for name in NAMES)
     told = asking.wait(300)
     assert {type(one.error) for one in told} == {exceptions.BrokerUnavailable}
-    grown = {name: mb - memory[name] for name, mb in town.memory().items()}
-    town.node.start()
+    grown = {name: mb - memory[name] for name, mb in faulty_site.memory().items()}
+    faulty_site.node.start()
     began = time.monotonic()
-    town.until_well(60)
-    until(lambda: town.api.place(town.some(1, budget_ms=1000)[0])[0] == 200, 'gantt-api', 60)
-    town.places(60 - (time.monotonic() - began))
+    faulty_site.until_well(60)
+    until(
+        lambda: faulty_site.api.place(faulty_site.some(1, budget_ms=1000)[0])[0] == 200,
+        'gantt-api',
+        60,
+    )
+    faulty_site.places(60 - (time.monotonic() - began))
     print(
         f'away for {seconds} s: refused within {longest:.2f} s, all well '
         f'{time.monotonic() - began:.1f} s after its return; '
         f'MB more: { {n: round(mb, 1) for n, mb in grown.items()} }'
     )
     assert max(grown.values()) <= MEMORY_MB_MOST
-    assert town.processes() == before
-    assert [town.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
-    town.check(told)
+    assert faulty_site.processes() == before
+    assert [faulty_site.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
+    faulty_site.check(told)
 
 
-def test_the_broker_is_gone_for_a_while(town):
-    gone(town, 10)
+def test_the_broker_is_gone_for_a_while(faulty_site):
+    gone(faulty_site, 10)
 
 
 @pytest.mark.slow
-def test_the_broker_is_gone_for_two_minutes(town):
-    gone(town, 120)
+def test_the_broker_is_gone_for_two_minutes(faulty_site):
+    gone(faulty_site, 120)
 
 
 # -- F25 ------------------------------------------------------------------------------------
 @pytest.mark.parametrize('what', ['memory', pytest.param('disk', marks=pytest.mark.slow)])
-def test_the_broker_takes_nothing(town, what):
+def test_the_broker_takes_nothing(faulty_site, what):
     """An alarm: whoever publishes is not read, and told so; connections stay."""
-    before = town.processes()
-    town.places(30)
-    town.node.alarm(what)
+    before = faulty_site.processes()
+    faulty_site.places(30)
+    faulty_site.node.alarm(what)
     began = time.monotonic()
-    told = town.callers.ask_all(town.some(4, 3000), threads=4)
+    told = faulty_site.callers.ask_all(faulty_site.some(4, 3000), threads=4)
     assert time.monotonic() - began < 3 + 10
     for one in told:
         assert isinstance(one.error, exceptions.Unavailable)
         assert any(word in str(one.error) for word in ('broker', 'no answer')), one.error
     print({str(one.error) for one in told})
-    town.node.calm()
-    town.places(60)
-    town.until_well(60)
-    assert town.processes() == before
-    assert [town.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
-    town.check(told)
+    faulty_site.node.calm()
+    faulty_site.places(60)
+    faulty_site.until_well(60)
+    assert faulty_site.processes() == before
+    assert [faulty_site.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
+    faulty_site.check(told)
 
 
-def test_a_caller_whose_queue_is_stuck_holds_up_nobody(town):
+def test_a_caller_whose_queue_is_stuck_holds_up_nobody(faulty_site):
     """A quorum queue that lost its leader takes messages and confirms none."""
-    stuck = load.Conductors(town.url + '?rabbit_transient_quorum_queue=true', attempt_seconds=1)
-    assert stuck.ask(*town.some(1)).answer
+    stuck = load.Conductors(
+        faulty_site.url + '?rabbit_transient_quorum_queue=true', attempt_seconds=1
+    )
+    assert stuck.ask(*faulty_site.some(1)).answer
     leader = stuck.carrier._driver._reply_q
-    town.node.evaluate(f"sys:suspend('%2F_{leader}').")
-    asking = stuck.start(town.some(30, 20_000), threads=6)
+    faulty_site.node.evaluate(f"sys:suspend('%2F_{leader}').")
+    asking = stuck.start(faulty_site.some(30, 20_000), threads=6)
     began = time.monotonic()
-    told = town.callers.ask_all(town.some(100, 20_000), threads=4)
+    told = faulty_site.callers.ask_all(faulty_site.some(100, 20_000), threads=4)
     took = time.monotonic() - began
     assert [one.error for one in told if one.error] == []
     print(f'{len(told)} answered in {took:.1f} s beside a queue that is stuck')
     assert took < 20
-    town.node.evaluate(f"sys:resume('%2F_{leader}').")
+    faulty_site.node.evaluate(f"sys:resume('%2F_{leader}').")
     asking.wait(120)
-    last = stuck.ask(*town.some(1))
+    last = stuck.ask(*faulty_site.some(1))
     assert last.answer, last.error
-    town.check([*told, *asking.told, last])
+    faulty_site.check([*told, *asking.told, last])
     stuck.close()
 
 
@@ -314,7 +322,7 @@ def test_a_process_that_hears_nothing_is_replaced_and_serves_again(closing, a_si
     deliveries.deafen()
     until(lambda: site.process('deaf').poll() is not None, 'it ends')
     assert site.process('deaf').returncode == 1
-    assert 'this process hears nothing of it' in site.log('deaf')
+    assert 'this process receives nothing of it' in site.log('deaf')
     site.again('deaf')
     until(lambda: sick(site, 'deaf') == set(), 'its successor is well')
     assert callers.ask(load.a_request(rng)).answer
@@ -334,7 +342,7 @@ def test_a_worker_that_hears_nothing_is_replaced_by_its_supervisor(closing, a_si
     until(lambda: 'gantt-scheduler is ready' in site.log('deaf'), 'they serve')
     time.sleep(3)  # they call themselves
     deliveries.deafen()
-    until(lambda: site.log('deaf').count('this process hears nothing of it') >= 2, 'they end')
+    until(lambda: site.log('deaf').count('this process receives nothing of it') >= 2, 'they end')
     until(lambda: site.log('deaf').count('gantt-scheduler is ready') >= 4, 'others are ready')
     assert site.process('deaf').poll() is None
     assert callers.ask(load.a_request(random.Random(3))).answer

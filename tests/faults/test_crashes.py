@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from tests.builders import (
     CLEAN,
     a_decision,
@@ -61,7 +61,7 @@ class Scene:
         """Nobody comes back; the hosts run nothing.  Usage is held against claims by ``kept``."""
         self.store.sweep(100)
         for host in self.hosts:
-            assert host.report().fate == 'applied'
+            assert host.report().outcome == 'applied'
         assert live(self.store) == []
         self.kept()
 
@@ -84,8 +84,8 @@ class Claiming(Scene):
         }
 
     def again(self):
-        fates = {fate.fate for fate in commit(self.store, *self.drafts).fates}
-        assert fates in ({Fate.PLACED}, {Fate.REPEAT}), 'both of the batch, or none'
+        fates = {fate.outcome for fate in commit(self.store, *self.drafts).outcomes}
+        assert fates in ({CommitStatus.PLACED}, {CommitStatus.REPEAT}), 'both of the batch, or none'
 
 
 class Confirming(Scene):
@@ -97,7 +97,7 @@ class Confirming(Scene):
         self.wanted = {claim.consumer for claim in self.claims}
 
     def again(self):
-        assert {fate.fate for fate in self.hosts[0].confirm(*self.claims)} == {'ok'}
+        assert {fate.outcome for fate in self.hosts[0].confirm(*self.claims)} == {'ok'}
         self.store.sweep(100)
 
 
@@ -116,7 +116,7 @@ class Reporting(Scene):
         self.wanted = {runs.consumer, builds.consumer, stranger}
 
     def again(self):
-        fate = self.store.apply_reports(*self.arguments).fates[0].fate
+        fate = self.store.apply_reports(*self.arguments).outcomes[0].outcome
         assert fate in ('applied', 'stale'), fate
 
 

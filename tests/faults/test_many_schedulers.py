@@ -22,7 +22,7 @@ from gantt.core.records.decision_codec import unpack
 from gantt.db.stores.store import SqlStore
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from tests.builders import CLEAN
 from tests.nemesis import amqp, commits, hosts, load
 from tests.services import UNHURRIED
@@ -161,7 +161,7 @@ class InOneProcess(load.Callers):
                 store,
                 plugin_loader.load_pipeline(options=hosts.SILENT['filters']),
                 self.recorder,
-                Settings(
+                SchedulerSettings(
                     worker=name,
                     lease_seconds_max=LEASE,
                     stale_after_seconds=86_400,

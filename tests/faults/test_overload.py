@@ -114,7 +114,7 @@ class Crowd:
         else:
             now.other[failure['class'], failure['message'][:100]] += 1
 
-    def _hear(self, until: float) -> None:
+    def _receive(self, until: float) -> None:
         while (left := until - time.monotonic()) > 0:
             try:
                 self._connection.drain_events(timeout=left)
@@ -132,7 +132,7 @@ class Crowd:
         end = time.monotonic() + ANSWERED_SECONDS
         while self._asked:
             assert time.monotonic() < end, f'{len(self._asked)} were never answered'
-            self._hear(time.monotonic() + 0.05)
+            self._receive(time.monotonic() + 0.05)
         assert not self._now.other, self._now.other
         return self._now
 
@@ -142,7 +142,7 @@ class Crowd:
         while time.monotonic() - began < seconds:
             while len(self._asked) < callers:
                 self._ask()
-            self._hear(time.monotonic() + 0.002)
+            self._receive(time.monotonic() + 0.002)
         return self._end()
 
     def flood(self, seconds: float, rate: float, look=lambda: None) -> Seen:
@@ -159,7 +159,7 @@ class Crowd:
                 count += 1
                 if count % 500 == 0:
                     look()
-            self._hear(began + count / rate)
+            self._receive(began + count / rate)
         late = time.monotonic() - began - seconds
         assert late < 0.25 * seconds, f'those who ask were {late:.1f} s late themselves'
         return self._end()

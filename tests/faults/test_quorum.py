@@ -28,7 +28,7 @@ SETTLED_SECONDS = 5.0
 BATCHES_MAX = 200
 
 
-class Town:
+class FaultySite:
     """Schedulers and callers on a cluster of three."""
 
     def __init__(self, closing, a_site, folder):
@@ -85,26 +85,26 @@ class Town:
         assert [self.site.process(name).pid for name in NAMES] == self._processes
 
 
-def _round(town, requests):
-    node, silence = town.under_load(requests, rabbit.Node.kill)
+def _round(faulty_site, requests):
+    node, silence = faulty_site.under_load(requests, rabbit.Node.kill)
     print(f'killed: the longest silence {silence:.1f} s')
     node.start()
-    town.nodes.wait_until_whole()
-    node, silence = town.under_load(requests, town.nodes.cut_off)
+    faulty_site.nodes.wait_until_whole()
+    node, silence = faulty_site.under_load(requests, faulty_site.nodes.cut_off)
     print(f'cut off: the longest silence {silence:.1f} s')
-    town.nodes.join(node)
+    faulty_site.nodes.join(node)
 
 
 def test_a_node_is_killed_and_one_is_cut_off(closing, a_site, tmp_path):
-    town = Town(closing, a_site, tmp_path)
-    _round(town, 60)
-    town.check()
+    faulty_site = FaultySite(closing, a_site, tmp_path)
+    _round(faulty_site, 60)
+    faulty_site.check()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_nodes_are_killed_and_cut_off_in_turn(closing, a_site, tmp_path):
-    town = Town(closing, a_site, tmp_path)
+    faulty_site = FaultySite(closing, a_site, tmp_path)
     for _ in range(6):
-        _round(town, 500)
-    town.check()
+        _round(faulty_site, 500)
+    faulty_site.check()

@@ -11,7 +11,7 @@ import contextlib
 import pytest
 
 from gantt.db.stores.store import SqlStore
-from tests.faults.village import SLOTS, Hamlet, Village, seconds_until
+from tests.faults.partitioned_site import SLOTS, PartitionedSite, SmallFarm, seconds_until
 from tests.nemesis import postgres
 from tests.nemesis.backup import Backup
 from tests.nemesis.site import Site
@@ -30,7 +30,7 @@ def closing():
         yield stack
 
 
-class Town:
+class FaultySite:
     """Two schedulers, a farm of agents, and what has to hold once the database went back."""
 
     def __init__(self, site: Site, broker: str, closing, count: int) -> None:
@@ -46,9 +46,9 @@ class Town:
             },
             claims={'lease_seconds': 20, 'sweep_seconds': 0.5},
         )
-        self.village = Village(site, broker)
+        self.village = PartitionedSite(site, broker)
         closing.callback(self.village.close)
-        self.hamlet = Hamlet(broker, 'past', count, self.village.wrong)
+        self.hamlet = SmallFarm(broker, 'past', count, self.village.wrong)
         closing.callback(self.hamlet.close)
         self.hamlet.start()
         farm = self.hamlet.farm
@@ -117,16 +117,16 @@ class Town:
 
 
 def put_back(request, rabbit_url, closing, tmp_path, kind, count):
-    town = Town(
+    faulty_site = FaultySite(
         Site(tmp_path, request.getfixturevalue(f'{kind}_url'), rabbit_url),
         rabbit_url,
         closing,
         count,
     )
     backups = []
-    town.story(
+    faulty_site.story(
         go_back=lambda: backups[0].put_back(),
-        before=lambda: backups.append(Backup(town.site.store)),
+        before=lambda: backups.append(Backup(faulty_site.site.store)),
     )
 
 
@@ -150,7 +150,7 @@ def test_a_backup_is_put_back_under_a_hundred_agents(request, rabbit_url, closin
 
 def take_over(rabbit_url, closing, tmp_path, count):
     pair = closing.enter_context(postgres.pair(synchronous=False))
-    town = Town(Site(tmp_path, pair.url, rabbit_url), rabbit_url, closing, count)
+    faulty_site = FaultySite(Site(tmp_path, pair.url, rabbit_url), rabbit_url, closing, count)
     numbers = []
 
     def fall_behind():
@@ -158,7 +158,7 @@ def take_over(rabbit_url, closing, tmp_path, count):
         numbers.append(pair.transactions())
 
     def go_back():
-        store: SqlStore = town.site.store
+        store: SqlStore = faulty_site.site.store
         for _ in range(BEHIND // 2):
             store.disable_host(name, 'fan swap', 'ops')
             store.enable_host(name)
@@ -166,8 +166,8 @@ def take_over(rabbit_url, closing, tmp_path, count):
         pair.fail()
         pair.promote()
 
-    name = next(iter(town.hamlet.farm.hosts))
-    town.story(go_back, fall_behind)
+    name = next(iter(faulty_site.hamlet.farm.hosts))
+    faulty_site.story(go_back, fall_behind)
 
 
 @pytest.mark.postgresql

@@ -193,7 +193,7 @@ def test_a_scheduler_does_not_start_with_the_wrong_authority(pair, tmp_path):
 
 
 # -- a node dies ----------------------------------------------------------------------------
-class Town:
+class FaultySite:
     """Schedulers and callers on a cluster, all by TLS."""
 
     def __init__(self, nodes, site, office, more=''):
@@ -237,11 +237,11 @@ class Town:
 
 @pytest.mark.postgresql
 def test_when_a_node_dies_all_go_to_the_other(closing, a_site, pair, office):
-    town = Town(pair, a_site(), office)
-    closing.callback(town.close)
-    town.a_node_dies(200)
+    faulty_site = FaultySite(pair, a_site(), office)
+    closing.callback(faulty_site.close)
+    faulty_site.a_node_dies(200)
     for name in NAMES:
-        assert 'certificate' not in town.site.rigs[name].log(name)
+        assert 'certificate' not in faulty_site.site.rigs[name].log(name)
 
 
 @pytest.mark.postgresql
@@ -252,11 +252,11 @@ def test_nodes_of_three_with_quorum_queues_die_in_turn(
 ):
     """The queues live on all of them; each comes back before the next dies."""
     nodes = closing.enter_context(rabbit.cluster(tmp_path_factory.mktemp('mq'), 3, papers))
-    town = Town(
+    faulty_site = FaultySite(
         nodes, a_site(), office, '&rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true'
     )
-    closing.callback(town.close)
+    closing.callback(faulty_site.close)
     for _ in range(4):
         # RabbitMQ may not find the leader of a queue that was just made.
         time.sleep(20)
-        town.a_node_dies(1000).start()
+        faulty_site.a_node_dies(1000).start()

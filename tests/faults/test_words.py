@@ -15,11 +15,11 @@ import time
 
 import pytest
 
-from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import Journal
-from gantt.compute.farm.host_agent import Settings, with_agent
+from gantt.compute.farm.host_agent import HostAgentSettings, with_agent
 from gantt.core.claims.claim import State
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import RegisterHost
 from gantt.testing.store.memory import MemoryStore
@@ -29,12 +29,12 @@ from tests.builders import (
     a_host,
     changed,
     claimed,
-    fate_of,
     live,
     new_uuid,
+    report_outcome,
     uuid_of,
 )
-from tests.compute.town import Machine, Port, a_delete
+from tests.compute.hosts_in_memory import Machine, Port, a_delete
 from tests.properties.test_claim_machine import CORES, Compute
 from tests.properties.test_report_order import CLAIMS, Agent, deliver
 from tests.services import PATIENT
@@ -83,7 +83,7 @@ class Shuffle:
 
     def _rows(self, host, claims):
         """What is there once the leases have run out; claims by their number."""
-        while self.store.sweep(100).fates:
+        while self.store.sweep(100).outcomes:
             pass
         row = host.row
         states = [self.store.load_claim(claim.id).state for claim in claims]
@@ -190,7 +190,7 @@ class OneHost:
             (self.cancel, 1),
             (self.sweep, 1),
             (self.build, 6),
-            (self.hear, 6),
+            (self.receive, 6),
             (self.answer, 5),
             (self.delete, 2),
             (self.drop, 1),
@@ -224,11 +224,11 @@ class OneHost:
             self._place(self._one(self.drafts))
 
     def _place(self, draft):
-        fate = fate_of(self.store, draft)
-        if fate.fate is Fate.PARTIAL:
+        fate = report_outcome(self.store, draft)
+        if fate.outcome is CommitStatus.PARTIAL:
             self.store.give_up(draft.id, 'worker-1', 1)
         known = {claim.id for claim in self.claims}
-        if fate.fate in (Fate.PLACED, Fate.REPEAT):
+        if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
             self.claims += [claim for claim in mine if claim.id not in known]
 
@@ -261,31 +261,31 @@ class OneHost:
     def crash(self):
         self.compute.crash()
 
-    def hear(self):
+    def receive(self):
         """Anything that was ever said, again perhaps."""
         if not self.sent:
             return
         what, body = self._one(self.sent)
         if what != 'report':
-            fates = getattr(self.store, f'{what}_claims')(body).fates
+            fates = getattr(self.store, f'{what}_claims')(body).outcomes
             if what == 'confirm':
-                self.answers.append((body, fates[0].fate))
+                self.answers.append((body, fates[0].outcome))
             return
         reserved = {c.id for c in self.store.claims(state='reserved', limit=1000)}
-        fate = self.store.apply_reports([body]).fates[0]
+        fate = self.store.apply_reports([body]).outcomes[0]
         assert fate.adopted == [], 'a guest ran without a claim'
         assert not reserved & set(fate.released), 'I6'
 
     def answer(self):
         if self.answers:
-            self.compute.hear(*self._one(self.answers))
+            self.compute.receive(*self._one(self.answers))
 
     def go_well(self):
         """A whole build at once, so that it gets far."""
         if self.claims:
             words = self.compute.build(self.claims[-1])
             if words is not None:
-                self.compute.hear(words, self.store.confirm_claims(words).fates[0].fate)
+                self.compute.receive(words, self.store.confirm_claims(words).outcomes[0].outcome)
 
     def look(self):
         claims = {claim.id: claim for claim in live(self.store)}
@@ -302,9 +302,9 @@ class OneHost:
         assert len(members) == len(set(members)), 'I5'
 
     def heal(self):
-        while self.store.sweep(100).fates:
+        while self.store.sweep(100).outcomes:
             pass
-        assert self.compute.host.send(self.compute.report())[0].fate == 'applied'
+        assert self.compute.host.send(self.compute.report())[0].outcome == 'applied'
         mine = {claim.id for claim in live(self.store)}
         assert set(self.compute.running) <= mine, 'I4'
         assert mine <= set(self.compute.running) | set(self.compute.asked), 'I7'
@@ -356,7 +356,7 @@ class Crowd:
             self.port,
             self.machine,
             Journal(),
-            Settings(full_every=3, terms=Terms(confirm_seconds=5.0)),
+            HostAgentSettings(full_every=3, terms=AgentSettings(confirm_seconds=5.0)),
             random.Random(1),
         )
         self.member.turn()
@@ -398,7 +398,7 @@ class Crowd:
         draft = a_draft(new_uuid()).leased(rng.choice((-1, 0.05, 30)))
         provider, cores = self.row.id, rng.choice((1, 2, 3))
         draft = draft.taking(provider, vcpu=cores)
-        fate_of(self.store, draft)
+        report_outcome(self.store, draft)
         for claim in live(self.store, request_id=draft.id):
             self.builds.append(
                 Build(
@@ -439,7 +439,7 @@ class Crowd:
         for claim in live(self.store):
             if claim.state is State.RESERVED:
                 self.store.cancel_request(claim.request_id, 'over')
-        while self.store.sweep(100).fates:
+        while self.store.sweep(100).outcomes:
             pass
         self.member.changed(True)
         self.member.turn()

@@ -13,13 +13,13 @@ from gantt import exceptions, plugin_loader
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Image, Policy, RequestSpec
 from gantt.core.placement.capacity import room
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.aliases import read_option
 from gantt.core.topology.devices import matches
-from gantt.core.topology.room import Pool
+from gantt.core.topology.free import Pool
 from gantt.rpc.api import stats, stats_foreign
 from gantt.rpc.nova import spec as nova_spec
 from tests.core.builders import (
@@ -55,9 +55,9 @@ def pipeline(*names: str, prefilters: dict[str, bool] | None = None, **options: 
 def passing(table: HostTable, rules: Pipeline, **spec: Any) -> list[str]:
     """Names of the hosts on which one member fits."""
     request = a_request(**spec)
-    survey = Survey(table, request.spec, rules)
-    survey.look(request.consumers[0])
-    return [name for name, alive in zip(table.names, survey.alive, strict=True) if alive]
+    filter_run = FilterRun(table, request.spec, rules)
+    filter_run.look(request.consumers[0])
+    return [name for name, alive in zip(table.names, filter_run.alive, strict=True) if alive]
 
 
 def an_aggregate(number: int, *hosts: str, **metadata: str) -> Aggregate:

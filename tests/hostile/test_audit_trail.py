@@ -8,7 +8,7 @@ import pytest
 
 from gantt.core.records import audit_trail
 from gantt.http.app import ROUTES, make_app
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from gantt.telemetry.trail import TrailFile
 from tests.http.site import Site, fixed
 
@@ -102,7 +102,7 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
 
 
 def _entry(number):
-    return audit_trail.Entry(
+    return audit_trail.AuditEntry(
         time='t',
         action=f'a{number}',
         target='',

@@ -29,7 +29,7 @@ from gantt.http.dispatch import signature_of
 from gantt.rpc.api import stats
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.api.stats_foreign import facts
-from gantt.rpc.nova.topic import NovaMethods, Terms
+from gantt.rpc.nova.topic import NovaMethods, TopicSettings
 from tests.builders import a_request, uuid_of
 from tests.http.site import Site
 from tests.rpc.bus import Bus
@@ -43,7 +43,7 @@ def _interfaces():
         'gantt-claims': ClaimsMethods(scheduler).interface,
         'gantt-stats': StatsMethods(scheduler, stats.Ratios()).interface,
         'gantt-compute': Methods(None, lambda order: {}).interface,
-        'nova': NovaMethods(scheduler, None, None, Terms(), None).interface,
+        'nova': NovaMethods(scheduler, None, None, TopicSettings(), None).interface,
     }
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from gantt import client, exceptions, plugin_loader
 from gantt.cmd import doctor, manage_broker
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.host_agent import Settings
-from gantt.compute.listen import Listener, Methods
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings
+from gantt.compute.listen import BuildListener, Methods
 from gantt.compute.over_rpc import OverRpc
 from gantt.conf import clear_text
 from gantt.core.claims.claim import State
@@ -40,9 +40,9 @@ from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry.listener import listen
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
+from tests.compute.hosts_in_memory import HostsInMemory
 from tests.compute.test_farm import until
-from tests.compute.town import Town
 from tests.house.conftest import ROOT
 from tests.options import options_of
 from tests.rpc.bus import Bus, a_conf
@@ -212,12 +212,12 @@ class Agent:
         self._carrier = client.get_transport(a_conf(url))
         self.port = OverRpc(self._carrier, 10.0)
         self.farm = Farm(
-            Plan(count=1, prefix=name.partition('-')[0], threads=2),
+            FarmPlan(count=1, prefix=name.partition('-')[0], threads=2),
             self.port,
-            Settings(report_seconds=60, change_seconds=0.05),
+            HostAgentSettings(report_seconds=60, change_seconds=0.05),
         )
         assert list(self.farm.hosts) == [name]
-        self.listener = Listener(self._carrier, name, Methods(self.farm))
+        self.listener = BuildListener(self._carrier, name, Methods(self.farm))
         self.listener.start()
         self.farm.start()
 
@@ -233,12 +233,12 @@ class Agent:
 @pytest.fixture(scope='module')
 def cloud(urls):
     """A scheduler and two hosts, each as its own user."""
-    town, made = Town(), []
+    memory_hosts, made = HostsInMemory(), []
     scheduler = Scheduler(
-        town.store,
+        memory_hosts.store,
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
-        scheduler_settings.Settings(worker='worker-1'),
+        scheduler_settings.SchedulerSettings(worker='worker-1'),
     )
     scheduler.start()
     bus = Bus(urls['scheduler'], facade=scheduler, nova_enabled=False, self_ping_seconds=0.5)
@@ -249,7 +249,7 @@ def cloud(urls):
         for agent in made:
             until(lambda agent=agent: agent.farm.status()['reporting'] == 1)
         yield SimpleNamespace(
-            store=town.store,
+            store=memory_hosts.store,
             bus=bus,
             agents=dict(zip((A, B), made, strict=True)),
             schedulers=client.SchedulerClient(conductor),
@@ -270,9 +270,9 @@ def test_an_agent_may_start_before_the_first_scheduler(urls, request):
     with kombu.Connection(urls[''].replace('rabbit://', 'amqp://', 1)) as administrator:
         administrator.channel().exchange_delete('gantt')
     carrier, answered = client.get_transport(a_conf(urls[C])), []
-    plan, settings = Plan(count=1, prefix='c', threads=1), Settings(report_seconds=60)
+    plan, settings = FarmPlan(count=1, prefix='c', threads=1), HostAgentSettings(report_seconds=60)
     methods = Methods(Farm(plan, OverRpc(carrier, 10.0), settings))
-    listener = Listener(carrier, C, methods)
+    listener = BuildListener(carrier, C, methods)
     starting = threading.Thread(target=lambda: answered.append(listener.start()), daemon=True)
     starting.start()
     starting.join(2.0)
@@ -311,7 +311,7 @@ def test_everything_works_with_these_users(cloud, urls):
         carrier = client.get_transport(a_conf(urls[role]))
         with pytest.raises(exceptions.NotFound):
             client.SchedulerClient(carrier).get_request(new_uuid())
-        assert driver.hears_answers(carrier, 5.0), 'a process finds out whether it hears answers'
+        assert driver.receives_answers(carrier, 5.0), 'a process finds out whether it hears answers'
         carrier.cleanup()
 
 
@@ -442,7 +442,7 @@ def a_file(tmp_path):
 def _opened(conf):
     """The parts of a process that reach other machines; only the database is connected."""
     transport.own_transport(conf).cleanup()
-    listener = listen(Metrics(), conf, 'nova_source')
+    listener = listen(MetricRegistry(), conf, 'nova_source')
     assert listener is None, 'only where there is a port'
     clear_text.guard(conf, clear_text.of_metrics(conf))
     clear_text.guard(conf, clear_text.of_api(conf))
@@ -466,7 +466,7 @@ def test_clear_text_is_loud_fails_the_doctor_and_may_be_refused(a_file, caplog, 
         _opened(conf)
     (said,) = (r for r in caplog.records if 'IN CLEAR TEXT' in r.message and option in r.message)
     assert said.levelname == 'WARNING' and 's3cret' not in said.message
-    found = {(f.severity.value, f.option) for f in doctor.diagnose(conf, ask=False)}
+    found = {(f.severity.value, f.option) for f in doctor.diagnose(conf, probe=False)}
     assert ('error', option) in found
     conf, _ = a_file(text + STRICT)
     with pytest.raises(exceptions.Misconfigured) as caught:

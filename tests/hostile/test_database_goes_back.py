@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from gantt.compute.agent.journal import SqliteJournal
 from gantt.compute.agent.reporter import Reporter
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
-from gantt.compute.ports import Facts
+from gantt.compute.ports import HostReadings
 from gantt.core.claims.registration import AFTER_MOST
 from gantt.core.messages.report import RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
@@ -33,11 +33,11 @@ from tests.builders import (
     a_request,
     changed,
     commit,
-    fate_of,
     new_uuid,
+    report_outcome,
     uuid_of,
 )
-from tests.compute.town import Port
+from tests.compute.hosts_in_memory import Port
 from tests.conftest import STORES
 from tests.nemesis.backup import Backup
 from tests.services import UNHURRIED
@@ -83,14 +83,14 @@ def test_a_trait_seen_after_the_backup_is_written_by_its_name(store, another):
     one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
     backup = Backup(store)
     one.facts = one.facts.having(traits=['CUSTOM_NEW'])
-    assert one.report().fate == 'applied'
+    assert one.report().outcome == 'applied'
     backup.put_back()
-    assert one.report().fate == 'applied', 'the id that it had is of nothing'
+    assert one.report().outcome == 'applied', 'the id that it had is of nothing'
 
     backup.put_back()
     two.store, two.facts = another, two.facts.having(traits=['CUSTOM_OTHER'])
-    assert two.report().fate == 'applied'
-    assert one.report().fate == 'applied'
+    assert two.report().outcome == 'applied'
+    assert one.report().outcome == 'applied'
     links = said_of(store, models.provider_traits, models.traits)
     assert links == [('cmp-1', 'CUSTOM_NEW'), ('cmp-2', 'CUSTOM_OTHER')]
 
@@ -104,11 +104,11 @@ def test_a_class_declared_after_the_backup_is_written_by_its_name(store, another
     another.declare_class('CUSTOM_B')  # under the id that the other one had
     store.declare_class('CUSTOM_A')
     one.facts = one.facts.with_room(vcpu=8, ram=16_384, disk=100, CUSTOM_A=4)
-    assert one.report().fate == 'applied'
+    assert one.report().outcome == 'applied'
     assert said_of(store, models.inventories, models.resource_classes) == [('cmp-1', 'CUSTOM_A')]
     # Usage and what is outside is written by name as well.
-    assert fate_of(store, a_draft().taking(one, CUSTOM_A=3)).fate == 'placed'
-    assert fate_of(another, a_draft().taking(one, CUSTOM_B=1)).fate == 'dropped'
+    assert report_outcome(store, a_draft().taking(one, CUSTOM_A=3)).outcome == 'placed'
+    assert report_outcome(another, a_draft().taking(one, CUSTOM_B=1)).outcome == 'dropped'
     one.facts = one.facts.outside(CUSTOM_A=1)
     assert one.report().changed
     assert (one.row.used, one.row.foreign) == ({'CUSTOM_A': 3}, {'CUSTOM_A': 1})
@@ -124,7 +124,7 @@ def test_a_list_of_hosts_written_after_the_backup_is_written_again(store, anothe
     def decide():
         record = a_decision(host_set='of all', provider_ids=b'1')
         draft = a_draft(decision=record).taking(host)
-        assert commit(store, draft).fates[0].fate == 'placed'
+        assert commit(store, draft).outcomes[0].outcome == 'placed'
         return store.load_decision(record.id)
 
     assert decide()[1] == b'1'
@@ -306,15 +306,15 @@ class Agent:
         self.running: list[Running] = []
         self.reporter = Reporter(self.session, self.port, self._look)
 
-    def _look(self) -> tuple[Census, Facts]:
-        facts = Facts(inventories={'VCPU': Inventory(total=8)})
-        return Census(running=list(self.running), pending=[]), facts
+    def _look(self) -> tuple[GuestInventory, HostReadings]:
+        facts = HostReadings(inventories={'VCPU': Inventory(total=8)})
+        return GuestInventory(running=list(self.running), pending=[]), facts
 
     def say(self) -> None:
         """Register where that is due, and report everything."""
         if not self.session.is_registered:
             self.session.register()
-        self.reporter.say_all()
+        self.reporter.report_all()
         self.reporter.send()
 
     def row(self) -> HostRow:
@@ -355,8 +355,8 @@ def test_a_late_report_of_a_life_that_was_undone_is_not_taken(any_store, an_agen
     consumer = new_uuid()
     agent.running = [Running(consumer=consumer, resources={'VCPU': 1})]
     agent.say()
-    (fate,) = any_store.apply_reports([late]).fates
-    assert (fate.fate, fate.released) == ('gone', [])
+    (fate,) = any_store.apply_reports([late]).outcomes
+    assert (fate.outcome, fate.released) == ('gone', [])
     agent.say()
     assert [c.consumer for c in any_store.claims() if c.is_live] == [consumer]
     assert agent.row().sequence < 10
@@ -373,7 +373,7 @@ def test_an_agent_whose_numbers_were_used_up_registers_anew(any_store, an_agent)
         base=None,
         inventories={'VCPU': Inventory(total=1)},
     )
-    assert any_store.apply_reports([spoilt]).fates[0].fate == 'applied'
+    assert any_store.apply_reports([spoilt]).outcomes[0].outcome == 'applied'
     for _ in range(6):
         agent.say()
     assert agent.row().facts.inventories['VCPU'].total == 8
@@ -387,4 +387,4 @@ def test_nobody_can_use_up_the_epochs_of_a_host(any_store):
         before = host.epoch
         assert before < host.register(after=2**53) <= before + AFTER_MOST + 1, turn
     assert host.register() == host.row.epoch
-    assert host.report().fate == 'applied'
+    assert host.report().outcome == 'applied'

@@ -25,22 +25,22 @@ from gantt.db.stores.store import SqlStore
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
-from gantt.rpc.call import Call
+from gantt.rpc.call import RpcCall
 from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.work_queue import Lane
+from gantt.scheduler.work_queue import WorkQueue
 from tests.builders import (
     CLEAN,
     a_draft,
     a_host,
     changed,
     claimed,
-    fate_of,
     live,
     new_uuid,
+    report_outcome,
 )
-from tests.compute.town import House, Town, a_delete
+from tests.compute.hosts_in_memory import HostsInMemory, House, a_delete
 from tests.conftest import STORES
 from tests.services import UNHURRIED
 from tests.world import World, a_request, sqlite_store
@@ -79,12 +79,12 @@ class Door:
 
     def report(self, report: HostReport, wait_seconds=None):
         self.wall[0] += self.folds_seconds
-        return Scheduler.fate_of(report, self.store.apply_reports([report]).fates[0])
+        return Scheduler.report_outcome(report, self.store.apply_reports([report]).outcomes[0])
 
 
 def report_by(methods, name='esx-1'):
     """The fate of one dictionary report that somebody waits for."""
-    call = Call(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
+    call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
     call.args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
     return methods.update_resource_stats(call).run(call)['fate']
 
@@ -123,7 +123,7 @@ def test_a_purge_waits_for_an_adoption(database):
         draft,
         claims=[changed(made, claim=changed(made.claim, project_id='p1')) for made in draft.claims],
     )
-    assert database.commit([draft]).fates[0].fate == 'placed'
+    assert database.commit([draft]).outcomes[0].outcome == 'placed'
     (claim,) = database.claims()
     host.confirm(claim)
     database.force_release(claim.id, 'an operator')
@@ -157,7 +157,7 @@ def test_a_purge_waits_for_an_adoption(database):
     try:
         report = host.says().listing([claim])
         fate = host.send(report)[0]
-        assert (fate.fate, len(fate.adopted)) == ('applied', 1)
+        assert (fate.outcome, len(fate.adopted)) == ('applied', 1)
         purges[0].join(30)
         assert not purges[0].is_alive()
     finally:
@@ -190,7 +190,7 @@ def test_a_lane_goes_on_after_rounds_that_fail():
 
     def work(seconds):
         try:
-            item = lane.next(seconds)
+            item = work_queue.next(seconds)
         except queue.Empty:
             return 0
         if not healthy.is_set():
@@ -198,16 +198,16 @@ def test_a_lane_goes_on_after_rounds_that_fail():
         done.append(item)
         return 1
 
-    lane: Lane[int] = Lane('numbers', work, 100, recorder)
-    lane.start()
+    work_queue: WorkQueue[int] = WorkQueue('numbers', work, 100, recorder)
+    work_queue.start()
     for number in range(3):
-        lane.put(number)
-    until(lambda: lane.is_failing and recorder.counts['gantt_errors_total'] == 3)
+        work_queue.put(number)
+    until(lambda: work_queue.is_failing and recorder.counts['gantt_errors_total'] == 3)
     healthy.set()
-    lane.put(3)
+    work_queue.put(3)
     until(lambda: done == [3])
-    assert not lane.is_failing
-    assert lane.stop(10)
+    assert not work_queue.is_failing
+    assert work_queue.stop(10)
 
 
 class Rpc:
@@ -233,7 +233,7 @@ def test_reports_are_folded_and_answered_although_the_table_cannot_take_them():
         raise ZeroDivisionError('a defect')
 
     scheduler.cache.offer = broken
-    scheduler.intake.lane.start()
+    scheduler.intake.work_queue.start()
     futures: list[Future] = []
     for _ in range(3):
         report = HostReport(
@@ -246,15 +246,15 @@ def test_reports_are_folded_and_answered_although_the_table_cannot_take_them():
             inventories=world.store.load_everything().hosts[0].row.facts.inventories,
         )
         futures.append(scheduler.report_soon(report))
-        assert futures[-1].result(20).fate == 'applied'
+        assert futures[-1].result(20).outcome == 'applied'
     until(lambda: 'reports' in scheduler.health()['failing'])
     well, body = health()
     assert not well and not body['checks']['threads']
     scheduler.cache.offer = offer
     report = msgspec.structs.replace(report, sequence=host.stamp())
-    assert scheduler.report_soon(report).result(20).fate == 'applied'
+    assert scheduler.report_soon(report).result(20).outcome == 'applied'
     until(lambda: not scheduler.health()['failing'])
-    assert scheduler.intake.lane.stop(10)
+    assert scheduler.intake.work_queue.stop(10)
 
 
 # -- D10 ---------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_claims_that_cannot_be_read_are_left_and_named(database, damage):
     for _ in range(3):
         result = database.sweep(2)  # fewer than cannot be read
         found.update(result.unreadable)
-        ended += [fate.claim_id for fate in result.fates if fate.fate == 'ok']
+        ended += [fate.claim_id for fate in result.outcomes if fate.outcome == 'ok']
     assert sorted(found) == sorted(claim.id for claim in bad)
     assert sorted(ended) == sorted(claim.id for claim in good)
     audit = [line for lines in database.audit().values() for line in lines]
@@ -298,10 +298,10 @@ def test_an_unreadable_claim_is_counted_and_logged(make_store, caplog):
 # -- D11 ---------------------------------------------------------------------------------
 @pytest.mark.finding('D11', 'a request id asked again after its row is gone is built again')
 def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
-    town = Town(sqlite_store)
-    house = House(town, tmp_path)
+    memory_hosts = HostsInMemory(sqlite_store)
+    house = House(memory_hosts, tmp_path)
     house.member.turn()
-    world = World(store=town.store)
+    world = World(store=memory_hosts.store)
     world.turn()
     request = a_request(vcpu=2)
 
@@ -319,16 +319,16 @@ def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
     first, outcome = build()
     assert outcome.outcome == 'running'
     assert house.agent.delete(a_delete(first)).outcome == 'deleted'
-    for clock in (town.clock, world.clock):
+    for clock in (memory_hosts.clock, world.clock):
         clock.advance(90_000.0)  # more than a request is kept, less than a journal keeps a claim
     settings = world.scheduler.settings
-    town.store.purge(
+    memory_hosts.store.purge(
         decisions=10,
         tombstone_seconds=settings.tombstone_seconds,
         request_seconds=settings.request_seconds,
         limit=100,
     )
-    assert town.store.load_request(request.request_id) is None
+    assert memory_hosts.store.load_request(request.request_id) is None
     house.member.turn()
     world.turn()
     second, outcome = build()
@@ -344,16 +344,16 @@ def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
 def test_a_request_goes_on_from_its_own_open_row(store):
     host = a_host().on(store)
     draft = a_draft().taking(host, vcpu=6).unfinished().within(300)
-    assert fate_of(store, draft).fate == 'partial'  # and the answer was lost
+    assert report_outcome(store, draft).outcome == 'partial'  # and the answer was lost
     again = a_draft(draft.id).taking(host, vcpu=6)
-    fate = fate_of(store, again)
-    assert (fate.fate, fate.attempt) == ('overdue', 1)
+    fate = report_outcome(store, again)
+    assert (fate.outcome, fate.attempt) == ('overdue', 1)
     heir = again.having(claims=[]).taking_over(1).taking(host, vcpu=6)
-    assert fate_of(store, heir).fate == 'placed'
+    assert report_outcome(store, heir).outcome == 'placed'
     (claim,) = live(store)
     assert (claim.attempt, claim.state) == (2, 'reserved')
     assert host.row.used == {'VCPU': 6}
-    assert fate_of(store, a_draft(draft.id).by('worker-2').taking(host)).fate == 'repeat'
+    assert report_outcome(store, a_draft(draft.id).by('worker-2').taking(host)).outcome == 'repeat'
     assert store.audit() == CLEAN
 
 
@@ -442,7 +442,7 @@ def test_an_older_release_starts_where_later_steps_only_add(database, later_rele
     assert migration.current(engine) == '9998_expand_more'
     url = engine.url.render_as_string(hide_password=False)
     again = SqlStore.for_url(url, waits=UNHURRIED)
-    assert fate_of(again, a_draft().taking(a_host().on(again))).fate == 'placed'
+    assert report_outcome(again, a_draft().taking(a_host().on(again))).outcome == 'placed'
     assert again.audit() == CLEAN
     again.close()
     assert migration.sync(engine) == '9998_expand_more'

@@ -20,13 +20,13 @@ from gantt.core.records.decision import Outcome
 from gantt.core.records.retention import Piece, excess
 from gantt.db.records import purge
 from gantt.http import fair_tasks
-from gantt.http.gates import Gate
-from gantt.http.server import Server
-from gantt.http.world import Caller
+from gantt.http.context import Caller
+from gantt.http.gates import QuotaGate
+from gantt.http.server import HttpServer
 from gantt.scheduler import recorder
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.placing import admission
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision
 from tests.conftest import READERS
@@ -287,7 +287,7 @@ def test_requests_that_wait_for_the_database_give_way_as_well():
     assert outcomes(world, [*flood[:3], *few]) == [Outcome.PLACED] * 6
 
 
-@pytest.mark.finding('H2', 'who is told "busy" has claimed nothing')
+@pytest.mark.finding('H2', 'who is answered "busy" has claimed nothing')
 def test_what_a_batch_failed_with_after_its_commit_gives_way_to_nobody(monkeypatch):
     world = World(hosts=2, queue_limit=4)
     placing = world.scheduler.placing
@@ -313,7 +313,7 @@ def test_what_a_batch_failed_with_after_its_commit_gives_way_to_nobody(monkeypat
 # -- the threads of the API --------------------------------------------------------------
 @pytest.mark.finding('H2', 'no project takes all threads of the API')
 def test_a_project_leaves_as_much_of_a_gate_as_it_has_whoever_asks_for_it():
-    gate = Gate('requests', 12, 12)
+    gate = QuotaGate('requests', 12, 12)
     flood = [gate.passing(Caller(project='red', user=f'user-{n}')) for n in range(12)]
     entered = []
     for one in flood:
@@ -335,7 +335,7 @@ def test_a_project_leaves_as_much_of_a_gate_as_it_has_whoever_asks_for_it():
 
 @pytest.mark.finding('H2', 'what services place counts for whom it is placed')
 def test_what_a_service_places_for_a_project_has_the_room_of_that_project():
-    gate = Gate('requests', 4, 4)
+    gate = QuotaGate('requests', 4, 4)
     nova = Caller(project='service', user='nova', everywhere=True)
     with gate.passing(nova, 'red'), gate.passing(nova, 'red'):
         with pytest.raises(exceptions.Busy), gate.passing(nova, 'red'):
@@ -367,7 +367,7 @@ class Callers:
 
     def __init__(self, threads=1, app=None):
         self.app = app or Slow()
-        self.server = Server(self.app, '127.0.0.1', 0, threads=threads)
+        self.server = HttpServer(self.app, '127.0.0.1', 0, threads=threads)
         self.server.start()
         self.open = contextlib.ExitStack()
 
@@ -453,7 +453,7 @@ def test_a_project_has_half_of_the_threads_of_the_api_at_most():
 
 @pytest.mark.finding('H2', 'no project takes all threads of the API')
 def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
-    gate, guarded, refused = Gate('requests', 12, 8), Slow(), []
+    gate, guarded, refused = QuotaGate('requests', 12, 8), Slow(), []
 
     def app(environ, start_response):
         project = environ['HTTP_X_AUTH_TOKEN'].partition('-')[0]
@@ -630,7 +630,7 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
 def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
-    metrics, store, kept = Metrics(), MemoryStore(), []
+    metrics, store, kept = MetricRegistry(), MemoryStore(), []
     store.save_decisions = kept.extend
     keeping = recorder.StoreRecorder(store, metrics, 10)
     few = [a_decision(project_id='blue') for _ in range(3)]

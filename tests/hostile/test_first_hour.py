@@ -181,7 +181,7 @@ def test_a_user_who_may_not_use_the_schema_is_not_told_to_make_one(postgresql_ur
 
 def scheduler_command(conf):
     conf.set_override('metrics_port', 0)
-    return scheduler.work(conf, wiring.Told())
+    return scheduler.work(conf, wiring.ProcessSignals())
 
 
 def api_command(conf):

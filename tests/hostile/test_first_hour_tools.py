@@ -20,15 +20,15 @@ from gantt import exceptions
 from gantt.cli.endpoint import Endpoint
 from gantt.cmd import manage
 from gantt.cmd.compute import reserved_claims
-from gantt.compute.farm.farm import Claimed, Farm, Plan
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.farm import Claimed, Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.farm.runner import Runner
 from gantt.conf import files
 from gantt.core.claims.claim import State
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.telemetry import log
 from tests.cli.conftest import run
-from tests.compute.town import Port
+from tests.compute.hosts_in_memory import Port
 from tests.house.conftest import ROOT
 from tests.http.site import Site as HttpSite
 from tests.http.site import fixed
@@ -104,7 +104,7 @@ def site():
 
 @pytest.fixture
 def endpoint(site, monkeypatch):
-    server = Server(site.app, '127.0.0.1', 0, threads=4)
+    server = HttpServer(site.app, '127.0.0.1', 0, threads=4)
     server.start()
     monkeypatch.setenv('GANTT_ENDPOINT', f'http://127.0.0.1:{server.port}')
     monkeypatch.setenv('COLUMNS', '80')
@@ -115,7 +115,9 @@ def endpoint(site, monkeypatch):
 @pytest.fixture
 def farm(site, endpoint):
     """Three played hosts of the site that build what is claimed on them."""
-    made = Farm(Plan(count=3, seed=7), Port(site.world.store), Settings(report_seconds=60))
+    made = Farm(
+        FarmPlan(count=3, seed=7), Port(site.world.store), HostAgentSettings(report_seconds=60)
+    )
     runner = Runner(2)
     runner.add(Claimed(made, lambda: reserved_claims(Endpoint(endpoint))))
     made.start()

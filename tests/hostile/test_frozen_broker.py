@@ -256,7 +256,7 @@ def test_what_no_batch_has_had_is_turned_away_and_comes_again_elsewhere():
     assert {world.select(r, other).outcome for r in requests} == {Outcome.PLACED}
 
 
-# -- A2: who hears nothing ------------------------------------------------------------------------
+# -- A2: who receives nothing ----------------------------------------------------------------------
 @rabbit
 @pytest.mark.finding('A2b', 'a client whose connection carries no answers makes it anew')
 def test_a_client_that_hears_no_answers_connects_anew(buses, rabbit_url):

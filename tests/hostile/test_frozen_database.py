@@ -10,14 +10,14 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.db.engine import session, watch
 from gantt.db.schema import models
 from tests import world as worlds
-from tests.builders import a_draft, a_host, commit, fate_of, new_uuid
+from tests.builders import a_draft, a_host, commit, new_uuid, report_outcome
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 
@@ -152,20 +152,28 @@ def test_a_commit_goes_on_without_locked_hosts(store, frozen):
     drafts = [a_draft().taking(stuck), a_draft().taking(free), a_draft().taking(free)]
     frozen.insert_request(drafts[2].id)
     result = commit(store, *drafts)
-    assert [fate.fate for fate in result.fates] == [Fate.LOCKED, Fate.PLACED, Fate.LOCKED]
-    assert 'host stuck is locked' in result.fates[0].reason
+    assert [fate.outcome for fate in result.outcomes] == [
+        CommitStatus.LOCKED,
+        CommitStatus.PLACED,
+        CommitStatus.LOCKED,
+    ]
+    assert 'host stuck is locked' in result.outcomes[0].reason
     assert result.locked == {stuck.id: 'stuck'}
     again = commit(store, drafts[0])
-    assert again.fates[0].fate is Fate.LOCKED
+    assert again.outcomes[0].outcome is CommitStatus.LOCKED
     frozen.let_go()
     for draft in (drafts[0], drafts[2]):
-        until(lambda draft=draft: fate_of(store, draft).fate is Fate.PLACED, 'it is placed', 10)
+        until(
+            lambda draft=draft: report_outcome(store, draft).outcome is CommitStatus.PLACED,
+            'it is placed',
+            10,
+        )
     assert not any(store.audit().values())
 
 
 @pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
 def test_requests_are_placed_elsewhere(store, frozen):
-    """And who can go nowhere else is told "busy", and which host is locked."""
+    """And who can go nowhere else is answered "busy", and which host is locked."""
     world = worlds.World(store, hosts=3)
     frozen.lock('cmp-1')
     answers = [world.select(worlds.a_request(2)) for _ in range(3)]
@@ -192,17 +200,19 @@ def test_reports_and_words_of_other_hosts_go_on(store, frozen):
     frozen.lock('stuck')
     reports = [stuck.says().build(), free.says().build(), stuck.says().build()]
     result = store.apply_reports(reports)
-    assert [fate.fate for fate in result.fates] == ['locked', 'applied', 'locked']
+    assert [fate.outcome for fate in result.outcomes] == ['locked', 'applied', 'locked']
     with pytest.raises(exceptions.Busy, match='host stuck is locked'):
         stuck.confirm('some-claim')
-    assert free.confirm('some-claim')[0].fate == 'gone'
-    assert store.sweep(100).fates == []
+    assert free.confirm('some-claim')[0].outcome == 'gone'
+    assert store.sweep(100).outcomes == []
     found = store.register_hosts([_registration(stuck), _registration(free)])
     assert isinstance(found[0], exceptions.Busy)
     assert not isinstance(found[1], Exception)
     frozen.let_go()
-    until(lambda: store.apply_reports(reports[:1]).fates[0].fate == 'applied', 'it is taken', 10)
-    assert store.apply_reports(reports[2:]).fates[0].fate == 'applied'
+    until(
+        lambda: store.apply_reports(reports[:1]).outcomes[0].outcome == 'applied', 'it is taken', 10
+    )
+    assert store.apply_reports(reports[2:]).outcomes[0].outcome == 'applied'
 
 
 def reported(world, name, *running):
@@ -217,7 +227,7 @@ def reported(world, name, *running):
         running=list(running),
         pending=[],
     )
-    return world.scheduler.intake.submit(body, tell=True)
+    return world.scheduler.intake.submit(body, notify=True)
 
 
 @pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
@@ -227,9 +237,9 @@ def test_a_report_of_a_locked_host_is_taken_once_it_is_free(store, frozen):
 
     stuck, free, later = (reported(world, name) for name in ('cmp-1', 'cmp-2', 'cmp-1'))
     world.turn()
-    assert free.result(0).fate == 'applied'
+    assert free.result(0).outcome == 'applied'
     assert not stuck.done()
-    assert world.scheduler.intake.lane.depth == 2, 'what is set aside counts as waiting'
+    assert world.scheduler.intake.work_queue.depth == 2, 'what is set aside counts as waiting'
     frozen.let_go()
 
     def taken():
@@ -237,8 +247,8 @@ def test_a_report_of_a_locked_host_is_taken_once_it_is_free(store, frozen):
         return later.done()
 
     until(taken, 'they are taken', 10)
-    assert [stuck.result(0).fate, later.result(0).fate] == ['applied', 'applied']
-    assert world.scheduler.intake.lane.depth == 0
+    assert [stuck.result(0).outcome, later.result(0).outcome] == ['applied', 'applied']
+    assert world.scheduler.intake.work_queue.depth == 0
 
 
 @pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
@@ -269,7 +279,7 @@ def test_reports_wait_for_rows_of_no_host(store, frozen):
         return adopting.done() and other.done()
 
     until(taken, 'they are taken', 10)
-    assert [adopting.result(0).fate, other.result(0).fate] == ['applied', 'applied']
+    assert [adopting.result(0).outcome, other.result(0).outcome] == ['applied', 'applied']
     assert len(adopting.result(0).adopted) == 1
 
 

@@ -7,11 +7,20 @@ import msgspec
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.claims.commit import Fate
+from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import CancelClaims, GroupRef, Policy
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.ports import Store
-from tests.builders import CLEAN, a_draft, a_group, a_host, commit, fate_of, generation_of, new_uuid
+from tests.builders import (
+    CLEAN,
+    a_draft,
+    a_group,
+    a_host,
+    commit,
+    generation_of,
+    new_uuid,
+    report_outcome,
+)
 from tests.conftest import READERS, STORES
 from tests.world import Host, World, a_request, hosts_of
 
@@ -128,13 +137,16 @@ def test_of_two_rules_in_one_batch_the_first_wins(store):
         a_draft().planned_at(0, group, policy).taking(host)
         for policy in ('anti-affinity', 'affinity', 'anti-affinity')
     ]
-    fates = [fate.fate for fate in commit(store, *drafts).fates]
+    fates = [fate.outcome for fate in commit(store, *drafts).outcomes]
     # What was planned beside the second is planned again.
-    assert fates == [Fate.PLACED, Fate.GROUP_CHANGED, Fate.GROUP_CHANGED]
+    assert fates == [CommitStatus.PLACED, CommitStatus.GROUP_CHANGED, CommitStatus.GROUP_CHANGED]
     assert store.load_group(group).policy == 'anti-affinity'
     now = generation_of(store, group)
-    assert fate_of(store, drafts[1].planned_at(now, group, 'affinity')).fate is Fate.GROUP_CHANGED
-    assert fate_of(store, drafts[2].planned_at(now, group)).fate is Fate.PLACED
+    assert (
+        report_outcome(store, drafts[1].planned_at(now, group, 'affinity')).outcome
+        is CommitStatus.GROUP_CHANGED
+    )
+    assert report_outcome(store, drafts[2].planned_at(now, group)).outcome is CommitStatus.PLACED
 
 
 @pytest.mark.finding('D1', 'the stored rule of a group is compared at the commit')
@@ -304,15 +316,18 @@ def test_a_group_without_a_name_stays_until_it_is_removed(store):
 def test_what_is_remembered_of_a_group_that_went_matches_nothing_of_its_next_life(store):
     host, group = a_host().on(store), new_uuid()
     first = a_draft().planned_at(0, group).taking(host)
-    assert fate_of(store, first).fate is Fate.PLACED
+    assert report_outcome(store, first).outcome is CommitStatus.PLACED
     remembered = generation_of(store, group)
     store.cancel_request(first.id, 'no more')
     while purged(store):
         pass
     assert generation_of(store, group) == 0
-    assert fate_of(store, a_draft().planned_at(0, group).taking(host)).fate is Fate.PLACED
+    assert (
+        report_outcome(store, a_draft().planned_at(0, group).taking(host)).outcome
+        is CommitStatus.PLACED
+    )
     late = a_draft().planned_at(remembered, group).taking(host)
-    assert fate_of(store, late).fate is Fate.GROUP_CHANGED
+    assert report_outcome(store, late).outcome is CommitStatus.GROUP_CHANGED
 
 
 @pytest.mark.finding('D8', 'rules that requests brought go when nobody is left')

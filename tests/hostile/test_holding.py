@@ -11,14 +11,14 @@ from gantt.core.records.decision import Outcome
 from gantt.db.records import purge
 from gantt.http import gates, policy
 from gantt.http.app import make_app
+from gantt.http.context import Caller
+from gantt.http.context import HandlerContext as HttpWorld
 from gantt.http.handlers import requests
 from gantt.http.settings import HttpSettings
-from gantt.http.world import Caller
-from gantt.http.world import World as HttpWorld
 from gantt.insights import decision_reader, what_if
 from gantt.scheduler import recorder, select_destinations
 from gantt.scheduler.placing import admission
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision, a_request, uuid_of
 from tests.conftest import READERS, STORES
@@ -103,7 +103,7 @@ def test_decisions_that_wait_are_bounded_in_bytes(monkeypatch):
     batches = []
     store = MemoryStore()
     store.save_decisions = lambda batch: batches.append(len(batch))
-    keeping = recorder.StoreRecorder(store, Metrics(), 1000)
+    keeping = recorder.StoreRecorder(store, MetricRegistry(), 1000)
     for _ in range(20):
         keeping.record(record)
     assert keeping.flush() == 100_000 // recorder._size(record)

@@ -14,15 +14,15 @@ import time
 import pytest
 from msgspec import UNSET
 
-from gantt.compute.agent.agent import Terms
-from gantt.compute.agent.journal import PENDING, Entry, Journal, SqliteJournal
+from gantt.compute.agent.agent import AgentSettings
+from gantt.compute.agent.journal import PENDING, Journal, JournalEntry, SqliteJournal
 from gantt.compute.agent.trust import Trust
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.drivers.qemu import Qemu
 from gantt.core.messages.build import Build
 from gantt.scheduler.clock import ManualClock
 from tests.compute.box import Box
-from tests.compute.town import House, Town, new_uuid
+from tests.compute.hosts_in_memory import HostsInMemory, House, new_uuid
 
 QEMU = '/usr/bin/qemu-system-x86_64'
 
@@ -149,7 +149,7 @@ def a_secret_entry():
         resources={'VCPU': 1},
         guest={'password': 'secret'},
     )
-    return Entry(build=build, state=PENDING)
+    return JournalEntry(build=build, state=PENDING)
 
 
 @pytest.mark.finding('M7', 'journals and logs are private from their first byte')
@@ -288,8 +288,8 @@ def test_units_make_private_files():
 
 # -- A5 ----------------------------------------------------------------------------------
 @pytest.fixture
-def town():
-    return Town()
+def memory_hosts():
+    return HostsInMemory()
 
 
 def build_in_thread(house, build, outcomes):
@@ -309,10 +309,10 @@ def until(true, seconds=20.0):
     'A5', 'what became of a pending build is known before another is refused for it'
 )
 @pytest.mark.parametrize('cancelled', [True, False])
-def test_a_build_waits_for_what_becomes_of_a_pending_one(town, tmp_path, cancelled):
-    house = House(town, tmp_path, terms=Terms(pending_seconds=20.0))
+def test_a_build_waits_for_what_becomes_of_a_pending_one(memory_hosts, tmp_path, cancelled):
+    house = House(memory_hosts, tmp_path, terms=AgentSettings(pending_seconds=20.0))
     house.member.turn()
-    first = town.claim('cmp-1', VCPU=6)
+    first = memory_hosts.claim('cmp-1', VCPU=6)
     asked, answer = threading.Event(), threading.Event()
 
     def hold(word, message):
@@ -320,12 +320,12 @@ def test_a_build_waits_for_what_becomes_of_a_pending_one(town, tmp_path, cancell
             asked.set()
             assert answer.wait(30)
 
-    town.port.before = hold
+    memory_hosts.port.before = hold
     firsts, seconds = [], []
     threads = [build_in_thread(house, first, firsts)]
     assert asked.wait(20)
-    town.cancel(first)  # its place is promised to somebody else
-    second = town.claim('cmp-1', VCPU=6)
+    memory_hosts.cancel(first)  # its place is promised to somebody else
+    second = memory_hosts.claim('cmp-1', VCPU=6)
     if not cancelled:
         # As seen from here: the first one is to start all the same.
         house.machine.foreign = {'VCPU': 2}
@@ -353,44 +353,48 @@ def test_a_build_waits_for_what_becomes_of_a_pending_one(town, tmp_path, cancell
 @pytest.mark.finding(
     'A5', 'what became of a pending build is known before another is refused for it'
 )
-def test_nobody_waits_for_ever_for_a_pending_build(town, tmp_path):
-    house = House(town, tmp_path, terms=Terms(pending_seconds=0.2))
+def test_nobody_waits_for_ever_for_a_pending_build(memory_hosts, tmp_path):
+    house = House(memory_hosts, tmp_path, terms=AgentSettings(pending_seconds=0.2))
     house.member.turn()
-    first = town.claim('cmp-1', VCPU=6)
-    house.journal.add(Entry(build=first, state=PENDING))  # nobody works on it
-    town.cancel(first)
-    second = town.claim('cmp-1', VCPU=6)
+    first = memory_hosts.claim('cmp-1', VCPU=6)
+    house.journal.add(JournalEntry(build=first, state=PENDING))  # nobody works on it
+    memory_hosts.cancel(first)
+    second = memory_hosts.claim('cmp-1', VCPU=6)
     assert house.agent.build(second).outcome == 'refused'
     house.close()
 
 
 # -- S4.15 -------------------------------------------------------------------------------
-TRUSTED = Terms(trusted_seconds=30 * 86_400.0, pending_seconds=0.1)
+TRUSTED = AgentSettings(trusted_seconds=30 * 86_400.0, pending_seconds=0.1)
 
 
 @pytest.mark.finding(
     'S4.15', 'a check that has not disagreed for long can be left out, until it does'
 )
-def test_a_check_is_off_once_it_has_not_disagreed_and_on_at_the_next_sign(town, tmp_path, caplog):
-    house = House(town, tmp_path, terms=TRUSTED)
+def test_a_check_is_off_once_it_has_not_disagreed_and_on_at_the_next_sign(
+    memory_hosts, tmp_path, caplog
+):
+    house = House(memory_hosts, tmp_path, terms=TRUSTED)
     house.member.turn()
-    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
-    town.clock.advance(31 * 86_400.0)
+    assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
+    memory_hosts.clock.advance(31 * 86_400.0)
     house.boot()  # the journal knows since when
     house.member.turn()
-    assert town.port.reports[-1].metrics['stats.unchecked_days'].value == 1.0
+    assert memory_hosts.port.reports[-1].metrics['stats.unchecked_days'].value == 1.0
     assert 'is off: it has not disagreed since 2023-11-1' in caplog.text
     house.machine.foreign = {'VCPU': 5}
-    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'  # not looked at: 9 of 8
+    assert (
+        house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
+    )  # not looked at: 9 of 8
     house.member.turn()
     assert 'is on again' in caplog.text
-    assert 'stats.unchecked_days' not in town.port.reports[-1].metrics
+    assert 'stats.unchecked_days' not in memory_hosts.port.reports[-1].metrics
     house.machine.foreign = {}
     house.member.turn()
-    build = town.claim('cmp-1', VCPU=1)
+    build = memory_hosts.claim('cmp-1', VCPU=1)
     house.machine.foreign = {'VCPU': 6}
     assert house.agent.build(build).outcome == 'refused'
-    town.clock.advance(29 * 86_400.0)
+    memory_hosts.clock.advance(29 * 86_400.0)
     house.boot()
     assert not house.agent.trust.check_is_off
     house.close()
@@ -399,15 +403,17 @@ def test_a_check_is_off_once_it_has_not_disagreed_and_on_at_the_next_sign(town, 
 @pytest.mark.finding(
     'S4.15', 'a check that has not disagreed for long can be left out, until it does'
 )
-def test_a_disagreement_begins_the_time_anew_and_nothing_is_left_out_unasked(town, tmp_path):
-    house = House(town, tmp_path, terms=TRUSTED)
+def test_a_disagreement_begins_the_time_anew_and_nothing_is_left_out_unasked(
+    memory_hosts, tmp_path
+):
+    house = House(memory_hosts, tmp_path, terms=TRUSTED)
     house.member.turn()
-    town.clock.advance(29 * 86_400.0)
+    memory_hosts.clock.advance(29 * 86_400.0)
     house.machine.foreign = {'VCPU': 7}
-    assert house.agent.build(town.claim('cmp-1')).outcome == 'refused'
-    town.clock.advance(2 * 86_400.0)
+    assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'refused'
+    memory_hosts.clock.advance(2 * 86_400.0)
     assert not house.agent.trust.check_is_off
-    town.clock.advance(29 * 86_400.0)
+    memory_hosts.clock.advance(29 * 86_400.0)
     assert house.agent.trust.check_is_off
     house.terms = None  # as it comes: always
     house.boot()

@@ -11,7 +11,7 @@ from gantt.core.messages.request import ExtendClaims, Lifecycle, SelectDestinati
 from gantt.scheduler.ports import Store
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, state_of, uuid_of
 from tests.conftest import STORES
-from tests.contract.hands import hand_for
+from tests.contract.damage import damage_for
 from tests.world import World, a_request
 
 Make = Callable[[str], Store]
@@ -65,10 +65,10 @@ def test_the_claim_of_a_plan_cannot_be_confirmed(store):
     host = a_host().on(store)
     claim = claimed(store, a_draft().leased(120).taking(host, lifecycle='plan'))[0]
     fate = host.confirm(claim)[0]
-    assert (fate.fate, fate.state) == ('gone', 'reserved')
+    assert (fate.outcome, fate.state) == ('gone', 'reserved')
     assert 'plan' in fate.reason and 'create' in fate.reason
-    hand_for(store).age(claim, 200)
-    assert [one.claim_id for one in store.sweep(10).fates] == [claim.id]
+    damage_for(store).age(claim, 200)
+    assert [one.claim_id for one in store.sweep(10).outcomes] == [claim.id]
     assert state_of(store, claim) == 'expired'
     assert store.audit() == CLEAN
 
@@ -80,7 +80,7 @@ def test_once_the_host_has_it_the_word_of_the_host_ends_it(store, lifecycle, end
     host = a_host().on(store)
     claim = claimed(store, a_draft().taking(host, lifecycle=lifecycle))[0]
     if lifecycle == 'hold':
-        assert host.confirm(claim)[0].fate == 'ok'
+        assert host.confirm(claim)[0].outcome == 'ok'
     host.report([claim])  # of a plan nobody may be told to start; one that runs is there
     now = store.load_claim(claim.id)
     assert (now.state, now.lifecycle) == ('confirmed', 'host')

@@ -19,12 +19,12 @@ from gantt.cli.main import main
 from gantt.cmd import config_check, manage_shadow
 from gantt.cmd.doctor import diagnose
 from gantt.conf import listeners
-from gantt.core.nova.events import Cast, Guest, GuestDeleted, GuestsListed, GuestsUpdated
+from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.records.decision import Answer, Outcome
-from gantt.core.records.shadow import Verdict
+from gantt.core.records.shadow import ShadowVerdict
 from gantt.db.schema import models
 from gantt.http.app import make_app
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.rpc.nova import spec as nova_spec
@@ -32,7 +32,7 @@ from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid
 from tests.conftest import READERS, STORES
 from tests.http.site import DirectClient
@@ -60,17 +60,19 @@ class Nova:
         self.hosts = [a_host(f'cmp-{n}').on(store, speaks_for='nova') for n in (1, 2)]
         self._asked = TIME
 
-    def hear(self, *words, **said):
+    def receive(self, *words, **said):
         self._asked += 120
         fields = {'asked_at': self._asked} | said
-        return self.store.hear_guests([Cast(id=new_uuid(), word=word, **fields) for word in words])
+        return self.store.apply_guest_events(
+            [NovaCast(id=new_uuid(), word=word, **fields) for word in words]
+        )
 
     def update(self, host, *guests, **said):
-        found = [Guest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
-        return self.hear(GuestsUpdated(host=host.name, guests=found), **said)
+        found = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
+        return self.receive(GuestsUpdated(host=host.name, guests=found), **said)
 
     def delete(self, host, guest):
-        return self.hear(GuestDeleted(host=host.name, consumer=guest))
+        return self.receive(GuestDeleted(host=host.name, consumer=guest))
 
     def runs(self, host, guest):
         """A guest with a confirmed claim."""
@@ -85,11 +87,11 @@ class Nova:
 
     def source_list(self, host, begun, *guests):
         """A report source tells a list that it began to read then."""
-        told = [Guest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
+        told = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
         word = GuestsListed(host=host.name, consumers=list(guests), told=told)
         self._asked += 120
-        cast = Cast(asked_at=self._asked, begun=begun, word=word, by_source=True)
-        return self.store.hear_guests([cast])
+        cast = NovaCast(asked_at=self._asked, begun=begun, word=word, by_source=True)
+        return self.store.apply_guest_events([cast])
 
 
 @pytest.mark.finding('C1', 'a list adopts no guest that was deleted or moved after it was begun')
@@ -125,14 +127,14 @@ def test_a_list_from_before_the_move_adopts_nobody_where_the_guest_was(store):
     for _ in range(2):
         asked_at += 0.0001
         casts = [
-            Cast(
+            NovaCast(
                 id=new_uuid(),
                 asked_at=TIME,
-                word=GuestsUpdated(host=new.name, guests=[Guest(consumer=guest)]),
+                word=GuestsUpdated(host=new.name, guests=[NovaGuest(consumer=guest)]),
             ),
-            Cast(id=new_uuid(), asked_at=asked_at, skew=1.0, word=word),
+            NovaCast(id=new_uuid(), asked_at=asked_at, skew=1.0, word=word),
         ]
-        assert store.hear_guests(casts).adopted == []
+        assert store.apply_guest_events(casts).adopted == []
     assert nova.source_list(old, begun, guest).adopted == []
     assert [claim.host for claim in live(store, consumer=guest)] == [new.name]
     assert store.audit() == CLEAN
@@ -169,7 +171,7 @@ def test_a_server_that_is_deleted_while_the_source_reads_stays_deleted(caplog):
         region.source.step()
         word = GuestDeleted(host='cmp-1', consumer=guests[0])
         region.world.turn(5.0)
-        released = region.world.store.hear_guests([Cast(id='one', word=word)]).released
+        released = region.world.store.apply_guest_events([NovaCast(id='one', word=word)]).released
         assert len(released) == 1
         for member in region.source.members.values():
             member.turn()
@@ -212,7 +214,7 @@ def test_all_programs_of_one_file_listen_beside_each_other(a_conf):
     ports = dict(zip(listeners.PROGRAMS, free_ports(len(listeners.PROGRAMS)), strict=True))
     conf = a_conf(''.join(f'[{group}]\nmetrics_port = {n}\n' for group, n in ports.items()))
     assert listeners.clashes(conf) == []
-    running = [listen(Metrics(), conf, group) for group in listeners.PROGRAMS]
+    running = [listen(MetricRegistry(), conf, group) for group in listeners.PROGRAMS]
     assert [one.port for one in running] == list(ports.values())
     for one in running:
         one.stop()
@@ -241,7 +243,7 @@ def test_by_the_guide_only_the_scheduler_listens(a_conf):
 @pytest.mark.finding('C2', 'no two programs of one configuration want one port')
 def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     conf = a_conf(f'{GUIDE.read_text()}\n{text}\n')
-    (found,) = [one for one in diagnose(conf, ask=False) if 'would listen on' in one.why]
+    (found,) = [one for one in diagnose(conf, probe=False) if 'would listen on' in one.why]
     assert [found.option, found.severity] == [named[0], 'error']
     assert named[1] in found.why
     assert config_check.run(conf) == 1
@@ -294,11 +296,11 @@ def test_of_many_equal_hosts_each_is_a_tie_and_a_worse_one_is_none():
 
 @pytest.mark.finding('C4', 'shadow mode counts hosts that are as good apart from those that differ')
 def test_the_headline_has_three_numbers(capsys):
-    counts = {Verdict.SAME: 4, Verdict.TIE: 16}
+    counts = {ShadowVerdict.SAME: 4, ShadowVerdict.TIE: 16}
     assert manage_shadow.share(counts) == 1.0
     (line, *_) = manage_shadow._summary(counts)
     assert '4 on the same host, 16 on another that is as good, 0 differ; 100.0% agree' in line
-    assert manage_shadow.share(counts | {Verdict.OTHER: 5}) == 0.8
+    assert manage_shadow.share(counts | {ShadowVerdict.OTHER: 5}) == 0.8
 
 
 # -- C3: from a server to the reason ----------------------------------------------------------
@@ -307,7 +309,7 @@ class Site:
 
     def __init__(self, store):
         self.world = World(store=store, hosts=2)
-        self.recorder = StoreRecorder(store, Metrics(), 1000)
+        self.recorder = StoreRecorder(store, MetricRegistry(), 1000)
         self.world.recorder = self.recorder
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(store, plugin_loader.load_pipeline(), max_age=0.0)
@@ -442,11 +444,11 @@ def test_the_status_says_what_is_away(monkeypatch):
         site.insights,
         site.world.store,
         DirectClient(site.world),
-        Metrics(),
+        MetricRegistry(),
         HttpSettings(),
         {'schedulers': schedulers},
     )
-    server = Server(app, '127.0.0.1', 0, threads=2)
+    server = HttpServer(app, '127.0.0.1', 0, threads=2)
     server.start()
     try:
         monkeypatch.setenv('GANTT_ENDPOINT', f'http://127.0.0.1:{server.port}')

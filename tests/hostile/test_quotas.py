@@ -23,7 +23,7 @@ from gantt.rpc.nova.topic import NoValidHost
 from gantt.scheduler.quotas import REFRESH_SECONDS
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from tests.builders import a_host, a_request, new_uuid
 from tests.services import UNHURRIED
 from tests.world import World, sqlite_store
@@ -71,7 +71,7 @@ def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_u
             store,
             plugin_loader.load_pipeline(),
             MemoryRecorder(),
-            Settings(worker=f'worker-{n}', claims_per_commit=OF_ONE_COMMIT),
+            SchedulerSettings(worker=f'worker-{n}', claims_per_commit=OF_ONE_COMMIT),
         )
         for n, store in enumerate(stores)
     ]
@@ -129,7 +129,10 @@ def test_no_project_waits_for_a_row_of_its_quota(store_url) -> None:
             other.execute(sa.text('SET LOCAL idle_in_transaction_session_timeout = 0'))
             other.execute(sa.text("SELECT * FROM quotas WHERE project_id = 'red' FOR UPDATE"))
             scheduler = Scheduler(
-                stores[0], plugin_loader.load_pipeline(), MemoryRecorder(), Settings(worker='one')
+                stores[0],
+                plugin_loader.load_pipeline(),
+                MemoryRecorder(),
+                SchedulerSettings(worker='one'),
             )
             scheduler.start()
             try:

@@ -12,10 +12,10 @@ import pytest
 from gantt import exceptions
 from gantt.cli.main import main
 from gantt.cmd import dead_letters
-from gantt.cmd.say import say
+from gantt.cmd.console import print_lines
 from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.rpc import wire
 from gantt.telemetry import log
 from tests.http.site import Site
@@ -97,7 +97,7 @@ def test_what_gantt_manage_prints_for_people_is_escaped(capsys):
         bytes=1,
         body=EVIL,
     )
-    say(*dead_letters._lines(letter), f'over_commit: {EVIL}')
+    print_lines(*dead_letters._lines(letter), f'over_commit: {EVIL}')
     printed = capsys.readouterr().out
     assert printed.count('\n') == 4
     assert all(line.isprintable() for line in printed.split('\n'))
@@ -141,7 +141,7 @@ def test_what_a_terminal_obeys_is_escaped_for_people_and_exact_for_programs(monk
     site = Site()
     site.world.store.disable_host('cmp-2', EVIL, 'somebody')
     site.world.turn()
-    server = Server(site.app, '127.0.0.1', 0, threads=2)
+    server = HttpServer(site.app, '127.0.0.1', 0, threads=2)
     server.start()
     try:
         command = '--endpoint', f'http://127.0.0.1:{server.port}', 'host', 'show', 'cmp-2'

@@ -12,11 +12,11 @@ import pytest
 from gantt import exceptions, plugin_loader
 from gantt.client.signing import Signer
 from gantt.compute.agent import key_file
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.host_agent import Settings as MemberSettings
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings as MemberSettings
 from gantt.compute.over_rpc import OverRpc
 from gantt.core.messages import base
-from gantt.core.messages.report import ClaimWords, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, RegisterHost
 from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Introduced, Mode, Proof, Rules
 from gantt.ed25519 import PrivateKey
@@ -24,11 +24,11 @@ from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api import casts
 from gantt.rpc.api.endpoints import ClaimsMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
-from gantt.rpc.call import Call
+from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import Pending
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, state_of
 from tests.compute.test_farm import until
@@ -61,7 +61,7 @@ class Site:
         """What is answered, or raised."""
         scheduler, doors = self.schedulers[by], self.doors[by]
         (found,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
-        call = Call(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
+        call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
         call.method, call.takes = method, found.takes
         argument = next(iter(found.takes))
         call.args = (
@@ -79,7 +79,7 @@ class Site:
 
     def tell_plainly(self, name):
         """A report of the older form, by somebody who hardly waits."""
-        call = Call(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01}, 100))
+        call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01}, 100))
         stats = {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}
         call.args = {'name': name, 'stats': stats}
         return self.doors[0][1].update_resource_stats(call).run(call)
@@ -141,7 +141,7 @@ class Agent:
 
     def words(self, method, *ids):
         self.sequence += 1
-        said = ClaimWords(
+        said = ClaimUpdate(
             name=self.name, epoch=self.epoch, sequence=self.sequence, claim_ids=list(ids)
         )
         return self.signed(method, said)
@@ -204,7 +204,7 @@ def forgeries(site, host, claim, count):
 
 
 def changed(say, **fields):
-    """What ``say`` makes, with other fields."""
+    """What ``print_lines`` makes, with other fields."""
     return {**say(), **fields}
 
 
@@ -348,7 +348,7 @@ def test_a_key_stays_with_a_host_that_reports_and_is_renamed(store):
     store.register_host(said)
     host.epoch += 1
     host.sequence = 0
-    assert host.report().fate == 'applied'
+    assert host.report().outcome == 'applied'
     store.disable_host('cmp-1', 'a fan', 'ops')
     assert host.row.key.public == key
     again = msgspec.structs.replace(said, proven=Proof(number=6, key=key))
@@ -400,7 +400,7 @@ def test_a_clock_that_was_set_back_costs_a_host_nothing():
     assert not back.follow(None)
 
 
-# -- agents of before and after, schedulers beside each other -----------------------------------
+# -- agents of before and after, schedulers side by side -----------------------------------
 @H4
 def test_hosts_with_and_without_keys_work_side_by_side():
     site = Site()
@@ -492,10 +492,10 @@ def test_a_leap_of_the_numbers_changes_nothing_and_the_host_registers_again(stor
     for said in (host.confirm, host.refuse, host.release):
         with pytest.raises(exceptions.StaleEpoch, match='must register again'):
             said(claim, sequence=far)
-    assert host.send(host.facts.at(host.epoch, far))[0].fate == 'ahead'
+    assert host.send(host.facts.at(host.epoch, far))[0].outcome == 'ahead'
     assert host.row == before
     assert state_of(store, claim) == 'reserved'
-    assert host.confirm(claim, sequence=far - 1)[0].fate == 'ok'
+    assert host.confirm(claim, sequence=far - 1)[0].outcome == 'ok'
     assert host.row.sequence == far - 1
 
 
@@ -505,9 +505,9 @@ def test_words_about_claims_that_are_gone_do_not_move_the_numbers(store):
     (claim,) = claimed(store, a_draft().taking(other.id))
     before = host.row
     for said in (host.confirm, host.refuse, host.release):
-        assert said(new_uuid(), claim, sequence=9000)[0].fate == 'gone'
+        assert said(new_uuid(), claim, sequence=9000)[0].outcome == 'gone'
     assert host.row == before
-    assert host.report().fate == 'applied'
+    assert host.report().outcome == 'applied'
 
 
 @LEAPS
@@ -533,11 +533,11 @@ def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(capl
 @H4
 def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_not():
     recorder = MemoryRecorder()
-    settings = Settings(worker='worker-1', signatures=Rules(mode=Mode.REQUIRED))
+    settings = SchedulerSettings(worker='worker-1', signatures=Rules(mode=Mode.REQUIRED))
     scheduler = Scheduler(MemoryStore(), plugin_loader.load_pipeline(), recorder, settings)
     scheduler.start()
     bus = Bus(facade=scheduler)
-    plan = Plan(count=3, seed=7, threads=2)
+    plan = FarmPlan(count=3, seed=7, threads=2)
     quick = MemberSettings(report_seconds=1, change_seconds=0.05)
     farm = Farm(plan, OverRpc(bus.carrier(), 10.0, a_signer()), quick)
     try:

@@ -6,10 +6,10 @@ import pytest
 
 from gantt import exceptions
 from gantt.client.signing import Signer
-from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import base
-from gantt.core.messages.report import Metric
-from gantt.core.nova.events import Guest
+from gantt.core.messages.report import ReportedMetric
+from gantt.core.nova.events import NovaGuest
 from gantt.core.nova.source import GuestList
 from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Mode, Rules
@@ -34,16 +34,16 @@ class Source(Agent):
         listed = GuestList(
             host=self.name,
             asked_at=2_000_000_000.0,
-            guests=[Guest(consumer=one, resources={'VCPU': 1}) for one in consumers],
+            guests=[NovaGuest(consumer=one, resources={'VCPU': 1}) for one in consumers],
         )
         body = base.to_builtins(msgspec.structs.replace(listed, **fields))
         return body if self.signer is None else self.signer.guests(body)
 
 
 def facts(signer, sequence, load=1.0, name='cmp-1'):
-    """What an agent beside nova-compute sends."""
-    told = TellFacts(
-        host=name, sequence=sequence, guests=[], metrics={'load_1m': Metric(value=load)}
+    """What an agent next to nova-compute sends."""
+    told = UpdateHostFacts(
+        host=name, sequence=sequence, guests=[], metrics={'load_1m': ReportedMetric(value=load)}
     )
     body = base.to_builtins(told)
     return body if signer is None else signer.facts(body)

@@ -8,7 +8,7 @@ from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.placement.place import Pause, place
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing.admission import Call
+from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.select_destinations import SLICE_SECONDS
 from tests import world
 from tests.builders import CLEAN, a_request, uuid_of
@@ -162,8 +162,8 @@ def test_a_call_past_its_deadline_is_ended_between_members(make_world, fields):
 
 
 def test_a_rebuild_is_looked_at_as_a_whole():
-    assert Call(a_request(purpose=Purpose.REBUILD).build(), 1.0).is_whole
-    assert not Call(a_request(consumers=consumers(2)).build(), 1.0).is_whole
+    assert PendingRequest(a_request(purpose=Purpose.REBUILD).build(), 1.0).is_whole
+    assert not PendingRequest(a_request(consumers=consumers(2)).build(), 1.0).is_whole
 
 
 @pytest.mark.finding('H1', 'a dry run is answered for all of its members')

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from gantt.core.messages.report import ClaimWords
+from gantt.core.messages.report import ClaimUpdate
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.resources.host import Group
-from gantt.http import asked_fields, policy
+from gantt.http import policy, requested_fields
 from gantt.http.app import make_app
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from tests.http import identity
 from tests.http.cloud import MEMBERS_CLAIM
 from tests.http.site import Site, fixed
@@ -80,7 +80,7 @@ class Tenants(NamedTuple):
         return {word for word in found if word}
 
 
-def _door(site: Site, caller: Caller, rules: policy.Policy) -> httpx.Client:
+def _door(site: Site, caller: Caller, rules: policy.PolicyEnforcer) -> httpx.Client:
     app = make_app(
         site.insights,
         site.world.store,
@@ -97,7 +97,7 @@ def _tenants(folder: pathlib.Path, text: str) -> Tenants:
     if text:
         (folder / 'policy.yaml').write_text(text)
         sections = {'oslo_policy': {'policy_file': folder / 'policy.yaml'}}
-    rules = policy.Policy(identity.configuration(folder, {'api': {}, **sections}))
+    rules = policy.PolicyEnforcer(identity.configuration(folder, {'api': {}, **sections}))
     site, numbers = Site(), itertools.count(100)
     store = site.world.store
     kept_for_blue = {'rule:kept': f'request.project == "{BLUE["project_id"]}"'}
@@ -141,7 +141,7 @@ def test_one_member_does_not_take_the_cloud(tenants):
         refused = tenants.red.post('/v1/requests', json=body)
         assert refused.status_code == 403
         assert _error(refused)['details']['field'] == 'body.dry_run'
-        assert asked_fields.CLAIM in _error(refused)['detail']
+        assert requested_fields.CLAIM in _error(refused)['detail']
     assert tenants.claims() == before
     assert tenants.ask(dry_run=True).status_code == 200
     assert tenants.claims() == before
@@ -155,51 +155,51 @@ def test_one_member_does_not_take_the_cloud(tenants):
 HOST_NAMES = ['cmp-1']
 #: Field that is refused -> the rule, and what says it.
 BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
-    'hints.rules': (asked_fields.RULES, {'hints': {'rules': ['name == "cmp-1"']}}),
-    'hints.query': (asked_fields.RULES, {'hints': {'query': ['["=", "$host", "cmp-1"]']}}),
-    'hints.location': (asked_fields.RULES, {'hints': {'location': ['hall.r1']}}),
+    'hints.rules': (requested_fields.RULES, {'hints': {'rules': ['name == "cmp-1"']}}),
+    'hints.query': (requested_fields.RULES, {'hints': {'query': ['["=", "$host", "cmp-1"]']}}),
+    'hints.location': (requested_fields.RULES, {'hints': {'location': ['hall.r1']}}),
     'hints.build_near_host_ip': (
-        asked_fields.RULES,
+        requested_fields.RULES,
         {'hints': {'build_near_host_ip': ['192.0.2.1']}},
     ),
-    'hints.of a plugin': (asked_fields.RULES, {'hints': {'of a plugin': ['x']}}),
+    'hints.of a plugin': (requested_fields.RULES, {'hints': {'of a plugin': ['x']}}),
     'flavor.extra_specs.rule:a': (
-        asked_fields.RULES,
+        requested_fields.RULES,
         {'flavor': {'extra_specs': {'rule:a': 'free.VCPU >= 15'}}},
     ),
     'flavor.extra_specs.capabilities:free_ram_mb': (
-        asked_fields.RULES,
+        requested_fields.RULES,
         {'flavor': {'extra_specs': {'capabilities:free_ram_mb': '>= 1'}}},
     ),
     'flavor.extra_specs.pci_passthrough:alias': (
-        asked_fields.RULES,
+        requested_fields.RULES,
         {'flavor': {'extra_specs': {'pci_passthrough:alias': 'gpu:1'}}},
     ),
     'image.properties.img_hv_type': (
-        asked_fields.RULES,
+        requested_fields.RULES,
         {'image': {'properties': {'img_hv_type': 'kvm'}}},
     ),
-    'required_traits': (asked_fields.RULES, {'required_traits': ['CUSTOM_FAST']}),
-    'forbidden_traits': (asked_fields.RULES, {'forbidden_traits': ['CUSTOM_FAST']}),
-    'any_traits': (asked_fields.RULES, {'any_traits': [['CUSTOM_FAST']]}),
-    'member_of': (asked_fields.RULES, {'member_of': [['gold-x4711']]}),
-    'forbidden_aggregates': (asked_fields.RULES, {'forbidden_aggregates': ['gold-x4711']}),
-    'ignore_hosts': (asked_fields.RULES, {'ignore_hosts': HOST_NAMES}),
-    'devices': (asked_fields.RULES, {'devices': [{'any_of': [{'vendor_id': '10de'}]}]}),
-    'networks': (asked_fields.RULES, {'networks': {'physical': ['physnet1']}}),
-    'force_hosts': (asked_fields.TRUSTED, {'force_hosts': HOST_NAMES}),
-    'force_nodes': (asked_fields.TRUSTED, {'force_nodes': HOST_NAMES}),
-    'destination': (asked_fields.TRUSTED, {'destination': {'host': 'cmp-1'}}),
+    'required_traits': (requested_fields.RULES, {'required_traits': ['CUSTOM_FAST']}),
+    'forbidden_traits': (requested_fields.RULES, {'forbidden_traits': ['CUSTOM_FAST']}),
+    'any_traits': (requested_fields.RULES, {'any_traits': [['CUSTOM_FAST']]}),
+    'member_of': (requested_fields.RULES, {'member_of': [['gold-x4711']]}),
+    'forbidden_aggregates': (requested_fields.RULES, {'forbidden_aggregates': ['gold-x4711']}),
+    'ignore_hosts': (requested_fields.RULES, {'ignore_hosts': HOST_NAMES}),
+    'devices': (requested_fields.RULES, {'devices': [{'any_of': [{'vendor_id': '10de'}]}]}),
+    'networks': (requested_fields.RULES, {'networks': {'physical': ['physnet1']}}),
+    'force_hosts': (requested_fields.TRUSTED, {'force_hosts': HOST_NAMES}),
+    'force_nodes': (requested_fields.TRUSTED, {'force_nodes': HOST_NAMES}),
+    'destination': (requested_fields.TRUSTED, {'destination': {'host': 'cmp-1'}}),
     'group.hosts': (
-        asked_fields.TRUSTED,
+        requested_fields.TRUSTED,
         {'group': {'uuid': UNKNOWN, 'policy': 'affinity', 'hosts': HOST_NAMES}},
     ),
     'group.members': (
-        asked_fields.TRUSTED,
+        requested_fields.TRUSTED,
         {'group': {'uuid': UNKNOWN, 'policy': 'affinity', 'members': [fixed(50_000)]}},
     ),
-    'move_id': (asked_fields.TRUSTED, {'move_id': UNKNOWN}),
-    'purpose': (asked_fields.TRUSTED, {'purpose': 'evacuate'}),
+    'move_id': (requested_fields.TRUSTED, {'move_id': UNKNOWN}),
+    'purpose': (requested_fields.TRUSTED, {'purpose': 'evacuate'}),
 }
 
 
@@ -255,10 +255,10 @@ def test_a_field_that_nobody_thought_of_needs_a_rule():
 
     body = {'request_id': UNKNOWN, 'consumers': [UNKNOWN], 'spec': {'resources': {'VCPU': 1}}}
     asked = msgspec.convert({**body, 'dry_run': True, 'wish': 'cmp-1'}, Tomorrow)
-    assert list(asked_fields.needs(asked)) == [('body.wish', asked_fields.RULES, 'nothing')]
+    assert list(requested_fields.needs(asked)) == [('body.wish', requested_fields.RULES, 'nothing')]
     # Nothing on the lists is a name that there is not.
     there = set(_paths(SelectDestinations, 'body'))
-    listed = asked_fields.ALLOWED | asked_fields.WITHIN | asked_fields.BELIEVED
+    listed = requested_fields.ALLOWED | requested_fields.WITHIN | requested_fields.BELIEVED
     assert {path for path in listed if '.hints.' not in path} <= there
 
 
@@ -367,7 +367,7 @@ def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
     refused, released, expired = (of[body['request_id']] for body in asked)
     row = next(host for host in site.insights.table().hosts if host.id == refused.provider_id)
     site.world.store.refuse_claims(
-        ClaimWords(
+        ClaimUpdate(
             name=row.name, epoch=row.epoch, sequence=10_000, claim_ids=[refused.id], reason=OF_HOST
         )
     )

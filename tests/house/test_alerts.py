@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from gantt.telemetry.metrics import TABLE, Kind
+from gantt.telemetry.metrics import TABLE, MetricKind
 
 PAGES = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'admin'
 RULES = [
@@ -28,7 +28,7 @@ def metric_of(name):
         return METRICS[name], set()
     for part, labels in PARTS.items():
         found = METRICS.get(name.removesuffix(part))
-        if name.endswith(part) and found is not None and found.kind is Kind.HISTOGRAM:
+        if name.endswith(part) and found is not None and found.kind is MetricKind.HISTOGRAM:
             return found, labels
     raise AssertionError(f'there is no metric {name}')
 

@@ -10,8 +10,8 @@ import pytest
 
 from gantt.cmd import bundle
 from gantt.conf import unknown
-from gantt.telemetry.listener import Listener
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.listener import ProbeListener
+from gantt.telemetry.metrics import MetricRegistry
 
 SECRETS = sorted({(group, option.dest) for group, option in unknown.listed() if option.secret})
 
@@ -64,9 +64,9 @@ def test_no_secret_of_any_option_or_url_is_in_it(site, manage):
 def test_what_is_in_it(site, manage):
     assert manage('db', 'sync')[0] == 0
     (site / 'log').write_bytes(b'first line\n' + b'x' * 99 + b'\n' + b'y\n' * bundle.LOG_MAX)
-    metrics = Metrics()
+    metrics = MetricRegistry()
     metrics.count('gantt_claims_made_total', 7)
-    listener = Listener(metrics, '127.0.0.1', 0)
+    listener = ProbeListener(metrics, '127.0.0.1', 0)
     try:
         text = (site / 'gantt.conf').read_text()
         (site / 'gantt.conf').write_text(f'[DEFAULT]\nmetrics_port = {listener.port}\n{text}')

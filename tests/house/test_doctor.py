@@ -62,12 +62,12 @@ def found(conf, ask=False):
 
 
 def test_a_sound_configuration_has_no_findings(a_conf):
-    assert doctor.diagnose(a_conf(), ask=False) == []
+    assert doctor.diagnose(a_conf(), probe=False) == []
 
 
 def test_the_example_of_the_documents_has_no_errors(a_conf):
     text = (ROOT / 'doc' / 'source' / 'install' / 'gantt.conf').read_text()
-    findings = doctor.diagnose(a_conf(base=text), ask=False)
+    findings = doctor.diagnose(a_conf(base=text), probe=False)
     assert {f.option for f in findings} == {'[database] connection'}
     assert all('everybody knows this password' in f.why for f in findings)
 
@@ -338,7 +338,7 @@ CASES = [
     ids=[c[0].replace('\n', ' ').replace(':', ';')[-60:] for c in CASES],  # gabbi wants the colons
 )
 def test_what_the_doctor_says(a_conf, text, expected):
-    said = doctor.diagnose(a_conf(text), ask=False)
+    said = doctor.diagnose(a_conf(text), probe=False)
     assert [(f.severity.value, f.option) for f in said] == expected
     for f in said:
         assert f.why
@@ -355,7 +355,7 @@ def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
     text = (
         '[rpc]\nnova_transport_url = rabbit://nova:s5cret@nova-1/\nnova_rabbit_options = ssl:true'
     )
-    said = doctor.diagnose(a_conf(text), ask=False)
+    said = doctor.diagnose(a_conf(text), probe=False)
     assert [f.option for f in said] == ['[rpc] nova_transport_url', '[rpc] nova_rabbit_options']
     assert all('read by gantt-shadow only' in f.why for f in said)
     assert all(f.instead.startswith('Keep it where gantt-shadow runs') for f in said)
@@ -364,7 +364,7 @@ def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
 def test_a_rule_that_lets_everybody_is_found(a_conf, tmp_path):
     rules = tmp_path / 'rules.yaml'
     rules.write_text('"gantt:claims:release": "@"\n"gantt:metrics:show": "@"\n')
-    [finding] = doctor.diagnose(a_conf(f'[oslo_policy]\npolicy_file = {rules}'), ask=False)
+    [finding] = doctor.diagnose(a_conf(f'[oslo_policy]\npolicy_file = {rules}'), probe=False)
     assert (finding.option, finding.value) == ('[oslo_policy] policy_file', str(rules))
     assert 'gantt:claims:release lets everybody' in finding.why
 
@@ -373,7 +373,7 @@ def test_a_file_with_passwords_that_everybody_can_read_is_found(a_conf):
     conf = a_conf()
     path = pathlib.Path(conf.config_file[0])
     path.chmod(0o644)
-    [finding] = doctor.diagnose(conf, ask=False)
+    [finding] = doctor.diagnose(conf, probe=False)
     assert (finding.option, finding.value) == (str(path), '0o644')
 
 

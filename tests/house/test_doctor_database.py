@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor on what the database has: agents beside nova-compute, alarms of processes."""
+"""The doctor on what the database has: agents next to nova-compute, alarms of processes."""
 
 import msgspec
 import pytest
@@ -9,8 +9,8 @@ from oslo_messaging import conffixture
 from gantt import conf as options
 from gantt.cmd import doctor
 from gantt.cmd.doctor import live
-from gantt.core.claims.host_facts import TellFacts
-from gantt.core.nova.events import Cast, GuestsListed
+from gantt.core.claims.host_facts import UpdateHostFacts
+from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.core.records.process import ServiceNote
 from gantt.db.engine import session
 from gantt.db.stores import store
@@ -31,7 +31,7 @@ def conf(synced):
 @pytest.mark.parametrize('spec', ['{"devname": "eth0"}', 'no JSON'])
 def test_devices_that_are_not_understood_are_an_error(conf, spec):
     conf.set_override('device_spec', ['{"vendor_id": "10de"}', spec], 'compute')
-    (found,) = [f for f in doctor.diagnose(conf, ask=False) if 'device_spec' in f.option]
+    (found,) = [f for f in doctor.diagnose(conf, probe=False) if 'device_spec' in f.option]
     assert (found.severity, found.option) == ('error', '[compute] device_spec')
 
 
@@ -40,9 +40,9 @@ def test_an_agent_that_fell_silent_is_named(conf):
     for number, name in enumerate(('cmp-1', 'cmp-2', 'cmp-3'), 1):
         a_host(name).on(made, speaks_for='nova')
         word = GuestsListed(host=name, consumers=[])
-        made.hear_guests([Cast(asked_at=2_000_000_000.0, word=word)])
+        made.apply_guest_events([NovaCast(asked_at=2_000_000_000.0, word=word)])
         if number < 3:
-            assert made.tell_facts(TellFacts(host=name, sequence=1)).fate == 'applied'
+            assert made.tell_facts(UpdateHostFacts(host=name, sequence=1)).outcome == 'applied'
     made.close()
     assert live.database_says(conf) == []
     engine = session.engine_from_conf(conf)

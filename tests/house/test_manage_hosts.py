@@ -7,7 +7,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.cmd import manage_hosts
-from gantt.core.claims.adoption import GUESTS_MAX, Guest
+from gantt.core.claims.adoption import GUESTS_MAX, GuestToAdopt
 from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Introduced, Mode, Proof
 from gantt.db.stores.store import SqlStore
@@ -64,7 +64,7 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
     assert shown['fingerprint'] == host_keys.fingerprint(key)
     assert (shown['is_revoked'], shown['revoked']) == (False, [])
     assert host_keys.fingerprint(key) in manage('host', 'key', 'show', 'cmp-1')[1]
-    assert 'nobody speaks for cmp-1 now' in manage('host', 'key', 'revoke', 'cmp-1')[1]
+    assert 'nobody reports for cmp-1 now' in manage('host', 'key', 'revoke', 'cmp-1')[1]
     assert 'revoked: nobody' in manage('host', 'key', 'show', 'cmp-1')[1]
     assert 'is forgotten' in manage('host', 'key', 'forget', 'cmp-1')[1]
     out = manage('host', 'key', 'show', 'cmp-1')[1]
@@ -220,7 +220,8 @@ def test_a_file_that_is_not_there_is_one_line(synced, manage):
 
 def test_a_batch_has_whole_hosts():
     guests = [
-        Guest(host=f'cmp-{n % 3}', consumer=new_uuid(), resources={'VCPU': 1}) for n in range(9)
+        GuestToAdopt(host=f'cmp-{n % 3}', consumer=new_uuid(), resources={'VCPU': 1})
+        for n in range(9)
     ]
     found = list(manage_hosts.batches(guests, 4))
     assert [len(batch) for batch in found] == [6, 3]

@@ -14,7 +14,7 @@ from gantt.cmd import doctor, wiring
 from gantt.conf import unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.scheduler.clock import SystemClock
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.testing.store.memory import MemoryStore
 from tests.options import options_of
 
@@ -55,7 +55,7 @@ def test_a_wrong_rule_is_refused_by_option_and_place(a_conf, option, value, wher
         pipeline_from_conf(conf)
     for said in (f'{option}: ', where, expected):
         assert said in caught.value.message
-    found = [f for f in doctor.diagnose(conf, ask=False) if f.option == option]
+    found = [f for f in doctor.diagnose(conf, probe=False) if f.option == option]
     assert [(f.severity.value, f.value) for f in found] == [('error', value)]
     assert where in found[0].why and expected in found[0].why
 
@@ -76,7 +76,7 @@ def test_the_scheduler_does_not_start_with_a_wrong_rule(tmp_path):
 
 def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, caplog):
     conf, path = a_conf(text_of(RULES, 'free.VCPU > 3'))
-    scheduler = wiring.scheduler(conf, MemoryStore(clock=SystemClock()), Metrics())
+    scheduler = wiring.scheduler(conf, MemoryStore(clock=SystemClock()), MetricRegistry())
 
     def rules():
         found = {f.name: f for f in scheduler.placing.pipeline.filters}

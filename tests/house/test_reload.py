@@ -15,7 +15,7 @@ from gantt import plugin_loader
 from gantt.cmd import wiring, workers
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry import log
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from gantt.testing.store.memory import MemoryStore
 
 GOOD = '[scheduler]\nqueue_limit = {}\n[claims]\nlease_seconds = {}\n'
@@ -48,7 +48,7 @@ def conf(path):
 
 @pytest.fixture
 def scheduler(conf):
-    return wiring.scheduler(conf, MemoryStore(clock=SystemClock()), Metrics())
+    return wiring.scheduler(conf, MemoryStore(clock=SystemClock()), MetricRegistry())
 
 
 def in_force(conf, scheduler):

@@ -17,7 +17,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import HostFacts
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing import clouds
 from gantt.testing.store.memory import MemoryStore
 from tests.nemesis.site import until
@@ -143,7 +143,10 @@ def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
     tmp_path, installed, rabbit_url
 ):
     scheduler = Scheduler(
-        MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
+        MemoryStore(),
+        plugin_loader.load_pipeline(),
+        MemoryRecorder(),
+        SchedulerSettings(worker='worker-1'),
     )
     bookings = tmp_path / 'bookings.json'
     machine = {'cpus': 8, 'memory_mb': 16384, 'taken': 3}

@@ -11,7 +11,7 @@ from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
 from gantt.http import policy
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from gantt.policies import changed
 from tests.builders import a_draft, a_host, claimed
 

@@ -68,7 +68,7 @@ def guarded(
         site.client,
         site.metrics,
         strategy=auth.strategy('keystone', conf),
-        rules=policy.Policy(conf),
+        rules=policy.PolicyEnforcer(conf),
     )
 
 

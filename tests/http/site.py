@@ -9,7 +9,7 @@ import uuid
 from typing import Any
 
 from gantt import plugin_loader
-from gantt.core.messages.report import Metric, NumaCell, Running
+from gantt.core.messages.report import NumaCell, ReportedMetric, Running
 from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer, error_of
@@ -18,7 +18,7 @@ from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from tests.world import Host, World, sqlite_store
 
 
@@ -32,7 +32,7 @@ class RecordingWorld(World):
 
     def another_scheduler(self) -> Scheduler:
         if not isinstance(self.recorder, StoreRecorder):
-            self.recorder = StoreRecorder(self.store, Metrics(), 1000)
+            self.recorder = StoreRecorder(self.store, MetricRegistry(), 1000)
         return super().another_scheduler()
 
     def turn(self, seconds: float = 0.2, times: int = 1) -> None:
@@ -91,7 +91,7 @@ class Site:
         for _ in range(4):
             self.pass_seconds(60)
         self.client = DirectClient(self.world)
-        self.metrics = Metrics()
+        self.metrics = MetricRegistry()
         self.insights = Insights(
             self.world.store,
             plugin_loader.load_pipeline(),
@@ -114,7 +114,7 @@ class Site:
             },
             foreign={'VCPU': 1, 'MEMORY_MB': 1024} if number == 2 else {},
             traits=['CUSTOM_FAST', 'HW_CPU_X86_AVX2'] if number < 3 else ['HW_CPU_X86_AVX2'],
-            metrics={'load': Metric(value=0.5)},
+            metrics={'load': ReportedMetric(value=0.5)},
             numa=[NumaCell(id=0, cpus=list(range(8)), memory_mb=32_768)],
         )
 

@@ -14,10 +14,10 @@ from openapi_spec_validator import validate
 
 from gantt import exceptions
 from gantt.http import app as http_app
-from gantt.http import asked_fields, asking, auth, microversion, openapi, policy
+from gantt.http import auth, microversion, openapi, policy, request_access, requested_fields
 from gantt.http.app import make_app
 from gantt.http.handlers import decisions, root
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from tests.http.site import Site, fixed
 
@@ -87,7 +87,7 @@ def test_a_body_without_a_length_is_bounded_too(site: Site, caller: httpx.Client
             yield b' ' * (1 << 17)
 
     assert _error(caller.post('/v1/requests', content=chunks()))['code'] == 'gantt.length_required'
-    server = Server(site.app, '127.0.0.1', 0, threads=1)
+    server = HttpServer(site.app, '127.0.0.1', 0, threads=1)
     server.start()
     url = f'http://127.0.0.1:{server.port}/v1/requests'
     answer = httpx.post(url, content=chunks(), headers=JSON)
@@ -105,12 +105,12 @@ def test_stopping_finishes_what_was_begun(site: Site) -> None:
         start_response('200 OK', [('Content-Length', '4')])
         return [b'done']
 
-    server = Server(slow, '127.0.0.1', 0, threads=1)
+    server = HttpServer(slow, '127.0.0.1', 0, threads=1)
     server.start()
     url = f'http://127.0.0.1:{server.port}/'
     answers: list[httpx.Response] = []
-    asking = threading.Thread(target=lambda: answers.append(httpx.get(url)))
-    asking.start()
+    request_access = threading.Thread(target=lambda: answers.append(httpx.get(url)))
+    request_access.start()
     assert begun.wait(10)
     stopped: list[bool] = []
     stopping = threading.Thread(target=lambda: stopped.append(server.stop(10)))
@@ -118,7 +118,7 @@ def test_stopping_finishes_what_was_begun(site: Site) -> None:
     assert _is_refused(url)
     go_on.set()
     stopping.join(10)
-    asking.join(10)
+    request_access.join(10)
     assert (stopped, [answer.text for answer in answers]) == ([True], ['done'])
 
 
@@ -284,11 +284,11 @@ def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
     # These are asked within routes, beside the rule of the route.
     within = {
         decisions.WHOLE,
-        asking.HOSTS,
-        asked_fields.CLAIM,
-        asked_fields.MIGRATE,
-        asked_fields.RULES,
-        asked_fields.TRUSTED,
+        request_access.HOSTS,
+        requested_fields.CLAIM,
+        requested_fields.MIGRATE,
+        requested_fields.RULES,
+        requested_fields.TRUSTED,
         root.DETAILS,
     }
     assert {route.rule for route in http_app.ROUTES} | within == policy.defaults().rules

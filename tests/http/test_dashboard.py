@@ -13,7 +13,7 @@ from bench.browser import COMMANDS, Browser, command
 from gantt import exceptions
 from gantt.http import auth
 from gantt.http.app import make_app
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from tests.http import identity
 from tests.http.identity import Keystone
 from tests.http.site import Site, fixed
@@ -61,7 +61,7 @@ def serve() -> Iterator[Callable[[Any], str]]:
     servers = []
 
     def start(app: Any) -> str:
-        server = Server(app, '127.0.0.1', 0, threads=4)
+        server = HttpServer(app, '127.0.0.1', 0, threads=4)
         server.start()
         servers.append(server)
         return f'http://127.0.0.1:{server.port}'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gantt import exceptions
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.weighers.load import LoadWeigher
 from gantt.core.weighers.metrics import MetricsWeigher
@@ -50,7 +50,7 @@ def test_what_hosts_report_is_listed_declared_or_not(caller):
 
 
 def test_they_come_in_pages(site, caller):
-    site.hosts['cmp-1'].facts['metrics'] = {name: Metric(value=1.0) for name in ('a', 'b')}
+    site.hosts['cmp-1'].facts['metrics'] = {name: ReportedMetric(value=1.0) for name in ('a', 'b')}
     site.hosts['cmp-1'].report()
     site.world.turn(2.0)
     seen, marker = [], None
@@ -67,7 +67,7 @@ def test_they_come_in_pages(site, caller):
 
 def test_a_declaration_counts_at_once(site, caller):
     """cmp-6 has said nothing for four minutes, and cmp-1 says what cannot be."""
-    site.hosts['cmp-1'].facts['metrics'] = {'load': Metric(value=70.0)}
+    site.hosts['cmp-1'].facts['metrics'] = {'load': ReportedMetric(value=70.0)}
     site.hosts['cmp-1'].report()
     site.world.turn()
     body = {'upper': 64, 'lower': 0, 'stale_seconds': 150, 'unit': 'tasks'}
@@ -120,11 +120,17 @@ def test_a_site_may_refuse_what_nobody_declared(site, caller):
     settings.refuse_undeclared_metrics = True
     try:
         host = site.hosts['cmp-2']
-        host.facts['metrics'] = {'load': Metric(value=1.0)}
+        host.facts['metrics'] = {'load': ReportedMetric(value=1.0)}
         host.report()
         for metrics, said in (
-            ({'load': Metric(value=65.0)}, r'stats\.metrics\.load\.value: expected 64 or less'),
-            ({'other': Metric(value=1.0)}, r'stats\.metrics\.other: expected a declared metric'),
+            (
+                {'load': ReportedMetric(value=65.0)},
+                r'stats\.metrics\.load\.value: expected 64 or less',
+            ),
+            (
+                {'other': ReportedMetric(value=1.0)},
+                r'stats\.metrics\.other: expected a declared metric',
+            ),
         ):
             host.facts['metrics'] = metrics
             with pytest.raises(exceptions.InvalidMessage, match=said):

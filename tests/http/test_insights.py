@@ -7,7 +7,7 @@ from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.table.host_table import HostTable
-from gantt.insights.host_views import Asked
+from gantt.insights.host_views import HostQuery
 from gantt.insights.views import HostCondition
 from tests.http.site import Site, fixed
 
@@ -133,10 +133,10 @@ def test_a_count_that_drifted_from_the_claims_is_said(site: Site) -> None:
 
 
 def test_a_marker_that_matches_no_more_still_says_where_the_page_ended(site: Site) -> None:
-    first = site.insights.hosts(Asked(condition=None, zone='az1', limit=2))
+    first = site.insights.hosts(HostQuery(condition=None, zone='az1', limit=2))
     assert first.next_marker == 'cmp-2'
     site.insights.offer([site.world.store.disable_host('cmp-2', 'x', 'y')])
-    rest = site.insights.hosts(Asked(condition=HostCondition.UP, zone='az1', marker='cmp-2'))
+    rest = site.insights.hosts(HostQuery(condition=HostCondition.UP, zone='az1', marker='cmp-2'))
     assert [host.name for host in rest.hosts] == ['cmp-3', 'cmp-4']
 
 
@@ -144,7 +144,7 @@ def test_every_page_together_is_every_host_once(site: Site) -> None:
     for sort in ('name', '-name', 'zone', '-free:VCPU', 'condition', 'claims', 'report_age'):
         seen, marker = [], None
         for _ in range(10):
-            page = site.insights.hosts(Asked(sort=sort, limit=2, marker=marker))
+            page = site.insights.hosts(HostQuery(sort=sort, limit=2, marker=marker))
             seen += [host.name for host in page.hosts]
             marker = page.next_marker
             if marker is None:

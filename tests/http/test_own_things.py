@@ -8,7 +8,7 @@ import pytest
 
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http.app import make_app
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from tests.http.site import Site, fixed
 
 LATEST = {'OpenStack-API-Version': 'scheduler latest'}

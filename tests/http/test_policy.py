@@ -13,7 +13,7 @@ from gantt import exceptions, policies
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http import app as http_app
 from gantt.http import policy
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from tests.http import identity
 from tests.http.cloud import CALLERS, MEMBERS_CLAIM, Cloud, a_cloud
 from tests.http.identity import Keystone
@@ -410,19 +410,19 @@ def test_a_refusal_is_explained_whole_to_operators(theirs: Cloud) -> None:
 
 
 # -- policy files ---------------------------------------------------------------------------
-Read = Callable[..., policy.Policy]
+Read = Callable[..., policy.PolicyEnforcer]
 
 
 @pytest.fixture
 def read(tmp_path: pathlib.Path) -> Read:
     """``read(text)``: the rules with a policy file of that text."""
 
-    def one(text: str | None, **said: object) -> policy.Policy:
+    def one(text: str | None, **said: object) -> policy.PolicyEnforcer:
         file = tmp_path / 'policy.yaml'
         if text is not None:
             file.write_text(text)
         sections = {'oslo_policy': {'policy_file': file, **said}}
-        return policy.Policy(identity.configuration(tmp_path, sections))
+        return policy.PolicyEnforcer(identity.configuration(tmp_path, sections))
 
     return one
 
@@ -480,4 +480,4 @@ def test_a_wrong_file_is_told_at_start(read: Read, text: str | None, said: str) 
 
 def test_no_file_at_all_is_well(tmp_path: pathlib.Path) -> None:
     conf = identity.configuration(tmp_path, {'api': {}})
-    assert not policy.Policy(conf).allows('gantt:hosts:list', MEMBER)
+    assert not policy.PolicyEnforcer(conf).allows('gantt:hosts:list', MEMBER)

@@ -8,7 +8,7 @@ import pytest
 
 from gantt.http import policy
 from gantt.http.app import make_app
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from gantt.scheduler.quotas import REFRESH_SECONDS
 from tests.http import identity
 from tests.http.cloud import MEMBERS_CLAIM
@@ -26,7 +26,7 @@ class Doors:
     def __init__(self, folder: Any, text: str = MEMBERS_CLAIM) -> None:
         (folder / 'policy.yaml').write_text(text)
         said = {'api': {}, 'oslo_policy': {'policy_file': folder / 'policy.yaml'}}
-        self.rules = policy.Policy(identity.configuration(folder, said))
+        self.rules = policy.PolicyEnforcer(identity.configuration(folder, said))
         self.site = Site()
         self.kept: list[Any] = []
         self.numbers = iter(range(100, 10_000))

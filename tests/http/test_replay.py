@@ -12,7 +12,7 @@ from gantt.core.messages import base
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.placement.what_if_edits import HostEdit, HostEdits
 from gantt.http.app import make_app
-from gantt.http.world import Caller
+from gantt.http.context import Caller
 from gantt.insights.replaying import Otherwise
 from tests.http.site import Site, fixed
 

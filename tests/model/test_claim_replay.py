@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from tests.builders import CLEAN, Host, a_draft, a_host, changed, fate_of, uuid_of
-from tests.contract.hands import hand_for
+from tests.builders import CLEAN, Host, a_draft, a_host, changed, report_outcome, uuid_of
+from tests.contract.damage import damage_for
 from tests.model.claim_model import CONFIRMED, LIVE, NONE, Bounds, World, explore
 from tests.nemesis.backup import Backup
 
@@ -88,27 +88,27 @@ class Replay:
         draft = a_draft(uuid_of('replay', self.host.name, claim)).leased(1000)
         draft = draft.taking(self.host, lifecycle=self.lifecycle)
         self.drafts[claim] = draft
-        assert fate_of(self.store, draft).fate == 'placed'
+        assert report_outcome(self.store, draft).outcome == 'placed'
         self.claims[claim] = draft.fields['claims'][0].claim
 
     def repeat(self, claim):
         # A repeat after a cancel that came too late is told of the cancel.
-        assert fate_of(self.store, self.drafts[claim]).fate in ('repeat', 'cancelled')
+        assert report_outcome(self.store, self.drafts[claim]).outcome in ('repeat', 'cancelled')
 
     def cancel(self, claim):
         self.store.cancel_request(self.drafts[claim].id, 'taken back')
 
     def expire(self, claim):
         self.hand.age(self.claims[claim], 2000)
-        assert [f.claim_id for f in self.store.sweep(10).fates] == [self.claims[claim].id]
+        assert [f.claim_id for f in self.store.sweep(10).outcomes] == [self.claims[claim].id]
 
     def words(self, claim, epoch, sequence):
         words = self.host.words(self.claims[claim])
         return changed(words, epoch=self.epochs[epoch], sequence=sequence)
 
     def confirm(self, claim, epoch, sequence):
-        fate = self.store.confirm_claims(self.words(claim, epoch, sequence)).fates[0]
-        self.said = fate.fate
+        fate = self.store.confirm_claims(self.words(claim, epoch, sequence)).outcomes[0]
+        self.said = fate.outcome
 
     def refuse(self, claim, epoch, sequence):
         self.store.refuse_claims(self.words(claim, epoch, sequence))
@@ -121,8 +121,8 @@ class Replay:
             [self.claims[claim] for claim in sorted(running)],
             [self.claims[claim] for claim in sorted(pending)],
         )
-        fate = self.store.apply_reports([report.build()]).fates[0]
-        assert (fate.fate, fate.adopted) == ('applied', [])
+        fate = self.store.apply_reports([report.build()]).outcomes[0]
+        assert (fate.outcome, fate.adopted) == ('applied', [])
 
     def crash(self):
         self.host.register(after=self.host.epoch)
@@ -184,7 +184,7 @@ def test_a_real_store_tells_the_stories_of_the_model(make_store, name, kind, sha
     seen = Counter()
     told = 0
     for told, way in enumerate(worlds_of(bounds, every * share), 1):
-        Replay(store, hand_for(store), f'cmp-{told}', bounds).run(way, seen)
+        Replay(store, damage_for(store), f'cmp-{told}', bounds).run(way, seen)
     assert told >= (2 if bounds.restores else 5)
     assert {'reserve', 'confirm', 'report', 'expire', 'cancel'} <= set(seen), seen
     assert store.audit() == CLEAN

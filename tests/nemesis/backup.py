@@ -67,7 +67,7 @@ class Backup:
                     self._write(connection)
                 break
             except Exception as e:  # those who write meanwhile are in the way
-                if retry.signal_of(e) not in (retry.Signal.CONFLICT, retry.Signal.LOCKED):
+                if retry.signal_of(e) not in (retry.RetrySignal.CONFLICT, retry.RetrySignal.LOCKED):
                     raise
                 time.sleep(0.1)
         else:

@@ -29,5 +29,5 @@ def add(store: SqlStore, names: Sequence[str], **room: int) -> None:
                 pending=[],
             )
         )
-    fates = {fate.fate for fate in store.apply_reports(reports).fates}
+    fates = {fate.outcome for fate in store.apply_reports(reports).outcomes}
     assert fates == {'applied'}, fates

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gantt import client, exceptions
-from gantt.client.calls import Caller
+from gantt.client.calls import ServerCaller
 from gantt.core.claims.claim import Claim
 from gantt.core.messages import base
 from gantt.core.messages.request import CancelClaims, RequestSpec, SelectDestinations
@@ -128,7 +128,7 @@ class Conductors(Callers):
         self.carrier = client.get_transport(a_conf(broker))
         self.scheduler = client.SchedulerClient(self.carrier, attempt_seconds=attempt_seconds)
         self._impatience = impatience
-        self._raw = Caller(self.carrier, wire.SCHEDULER_TOPIC)
+        self._raw = ServerCaller(self.carrier, wire.SCHEDULER_TOPIC)
 
     def select(self, request: SelectDestinations) -> Answer:
         """See there."""

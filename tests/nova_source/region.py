@@ -54,11 +54,11 @@ class Port:
 
     def report(self, report: HostReport) -> str | None:
         intake = self._world.scheduler.intake
-        future = intake.submit(report, tell=True)
+        future = intake.submit(report, notify=True)
         intake.step()
         assert future is not None
         fate = future.result(0)
-        if fate.fate == 'gone':
+        if fate.outcome == 'gone':
             (row,) = [
                 c.row
                 for c in self._world.store.load_everything().hosts
@@ -66,7 +66,7 @@ class Port:
             ]
             raise exceptions.StaleEpoch(host=row.name, epoch=report.epoch, current=row.epoch)
         self.reports.append(report)
-        return fate.fate
+        return fate.outcome
 
     def confirm(self, words: Any) -> dict[str, str]:
         raise AssertionError('a source confirms nothing')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent beside nova-compute, and the source that speaks for the host, over a broker."""
+"""An agent next to nova-compute, and the source that reports for the host, over a broker."""
 
 import copy
 import os
@@ -13,21 +13,21 @@ import pytest
 from gantt import client, exceptions, plugin_loader
 from gantt.compute.farm.runner import Runner
 from gantt.compute.sources.facts_only import FactsOnly
-from gantt.core.claims.host_facts import TellFacts
-from gantt.core.messages.report import HostReport, Metric, NumaCell, RegisterHost
+from gantt.core.claims.host_facts import UpdateHostFacts
+from gantt.core.messages.report import HostReport, NumaCell, RegisterHost, ReportedMetric
 from gantt.core.messages.request import Flavor, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.source import GuestList
 from gantt.core.records.decision import Outcome
 from gantt.core.table.metric_values import values
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.core.topology.room import room_of
+from gantt.core.topology.free import room_of
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.source import Source
 from gantt.rpc.nova import captures
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 from tests.compute.box import Box
 from tests.nemesis.site import until
@@ -211,7 +211,7 @@ def test_a_word_that_comes_late_or_twice_changes_nothing(site):
     row = site.row
     for told in (late, late):
         heard = site.client.tell_facts(told)
-        assert (heard.fate, heard.sequence) == ('stale', row.facts.beside.sequence)
+        assert (heard.outcome, heard.sequence) == ('stale', row.facts.beside.sequence)
     assert site.row == row
 
 
@@ -301,7 +301,9 @@ def test_a_word_that_is_wrong_names_the_field(site, said, field):
 def test_metrics_that_nobody_declared_are_refused_where_the_site_says_so(site):
     site.region.passes()
     site.region.world.scheduler.settings.refuse_undeclared_metrics = True
-    told = TellFacts(host='cmp-1', sequence=1, metrics={'rainfall': Metric(value=1.0)})
+    told = UpdateHostFacts(
+        host='cmp-1', sequence=1, metrics={'rainfall': ReportedMetric(value=1.0)}
+    )
     with pytest.raises(exceptions.InvalidMessage, match=r'told\.metrics\.rainfall'):
         site.client.tell_facts(told)
 
@@ -321,7 +323,9 @@ class _Away:
 
 # -- on Nova's wire, and as a process --------------------------------------------------------------
 def a_scheduler():
-    made = Scheduler(MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), Settings())
+    made = Scheduler(
+        MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
+    )
     made.start()
     return made
 
@@ -344,7 +348,7 @@ def of_nova(bus, *names):
             pending=None,
             inventories={kind: Inventory(total=total) for kind, total in ROOM.items()},
         )
-        assert stats.update_resource_stats(report).fate == 'applied'
+        assert stats.update_resource_stats(report).outcome == 'applied'
     return nova
 
 

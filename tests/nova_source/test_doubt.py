@@ -118,7 +118,7 @@ def test_more_are_missing_than_are_asked_for_in_one_pass(openstack, region, monk
         for _ in range(4)
     ]
     region.passes(3)
-    monkeypatch.setattr(reading, 'ASKED_MOST', 2)
+    monkeypatch.setattr(reading, 'REQUESTED_MOST', 2)
     for guest in guests:
         openstack.delete(guest)
     region.passes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that Nova lists and that has an agent of its own: the agent speaks for it."""
+"""A host that Nova lists and that has an agent of its own: the agent reports for it."""
 
 import logging
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gantt import client, plugin_loader
-from gantt.core.nova.events import Guest, GuestSettled
-from gantt.core.nova.source import AskMoves, GuestList, GuestsHeard, GuestsSettled
+from gantt.core.nova.events import GuestLocation, NovaGuest
+from gantt.core.nova.source import GuestList, GuestListResult, GuestLocations, ListMoves
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, claimed, new_uuid
 from tests.nemesis.site import until
@@ -28,7 +28,10 @@ pytestmark = pytest.mark.rabbit
 @pytest.fixture
 def scheduler(rabbit_url: str) -> Iterator[Scheduler]:
     made = Scheduler(
-        MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
+        MemoryStore(),
+        plugin_loader.load_pipeline(),
+        MemoryRecorder(),
+        SchedulerSettings(worker='worker-1'),
     )
     made.start()
     bus = Bus(rabbit_url, facade=made)
@@ -98,20 +101,20 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
     try:
         claimed(store, a_draft().taking(one, guest))
         for host in (one, two):
-            guests = [Guest(consumer=guest)] if host is one else []
+            guests = [NovaGuest(consumer=guest)] if host is one else []
             heard = nova.list_guests(GuestList(host=host.name, asked_at=1.0, guests=guests))
-            assert heard == GuestsHeard()
+            assert heard == GuestListResult()
         move = a_draft().taking(two, guest, purpose='resize', move_id=new_uuid())
         claimed(store, move)
-        asked = nova.open_moves(AskMoves(seconds=0.0))
+        asked = nova.open_moves(ListMoves(seconds=0.0))
         assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
             (guest, 'cmp-1', 'cmp-2')
         ]
-        told = GuestSettled(consumer=guest, host='cmp-1', before=asked.before + 60.0)
-        nova.settle_guests(GuestsSettled(guests=[told]))
+        told = GuestLocation(consumer=guest, host='cmp-1', before=asked.before + 60.0)
+        nova.settle_guests(GuestLocations(guests=[told]))
         live = [(c.host, c.state) for c in store.claims(consumer=guest) if c.is_live]
         assert live == [('cmp-1', 'confirmed')]
-        assert nova.open_moves(AskMoves(seconds=0.0)).moves == []
+        assert nova.open_moves(ListMoves(seconds=0.0)).moves == []
     finally:
         carrier.cleanup()
 

@@ -28,7 +28,7 @@ def test_the_one_that_is_fenced_counts_no_pass_as_done(openstack, region, caplog
     assert hosts(region) == {'yes': 0, 'no': 0, 'fenced': 3, 'refused': 0}
     said = [one for one in caplog.messages if 'stop one of both' in one]
     assert 1 <= len(said) <= 3
-    assert 'Nothing is said of 3 of 3 hosts' in said[0]
+    assert 'Nothing is reported of 3 of 3 hosts' in said[0]
     region.passes(by=other)
     assert hosts(region)['yes'] == 3
 

@@ -17,7 +17,7 @@ from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.request import Image, Purpose, SelectDestinations
 from gantt.core.messages.topology_request import Wish
 from gantt.core.placement import prefilters
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import place
 from gantt.core.placement.prefilters import Prefilters
@@ -84,18 +84,18 @@ class World:
 
     def named_verdicts(self, request: SelectDestinations) -> str:
         """p or r for each host, by the names in the request."""
-        survey = Survey(self.table, request.spec, Pipeline(self._named, []))
-        survey.look(request.consumers[0])
-        return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+        filter_run = FilterRun(self.table, request.spec, Pipeline(self._named, []))
+        filter_run.look(request.consumers[0])
+        return ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist())
 
     def forced_verdicts(self, request: SelectDestinations) -> str:
         """As :meth:`verdicts`, of all filters together but those that look inside."""
-        survey = Survey(self.table, request.spec, self._forced)
+        filter_run = FilterRun(self.table, request.spec, self._forced)
         try:
-            survey.look(request.consumers[0])
+            filter_run.look(request.consumers[0])
         except exceptions.PluginError as e:
             return f'x {e}'
-        return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+        return ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist())
 
     def picks(self, request: SelectDestinations, case: dict[str, Any]) -> list[str | None]:
         """The node for each of several instances; None where there is none."""
@@ -115,38 +115,38 @@ class World:
 
     def verdicts(self, name: str, request: SelectDestinations) -> str:
         """p or r for each host, as the oracle writes it; x: the filter raises."""
-        survey = Survey(self.table, request.spec, self.rules[name])
+        filter_run = FilterRun(self.table, request.spec, self.rules[name])
         try:
-            survey.look(request.consumers[0])
+            filter_run.look(request.consumers[0])
         except exceptions.PluginError as e:
             return f'x {e}'
-        return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+        return ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist())
 
     def asked(self, request: SelectDestinations) -> dict[str, Any]:
         """Amounts, traits, and p or r for each host by aggregates and zones."""
         spec = prefilters.rewrite(request.spec, self.table, self.prefilters).spec
-        survey = Survey(self.table, spec, self.where)
-        survey.look(request.consumers[0])
+        filter_run = FilterRun(self.table, spec, self.where)
+        filter_run.look(request.consumers[0])
         return {
             'resources': spec.resources,
             'required': sorted(spec.required_traits),
             'forbidden': sorted(spec.forbidden_traits),
-            'where': ''.join('p' if alive else 'r' for alive in survey.alive.tolist()),
+            'where': ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist()),
         }
 
     def inside_verdicts(self, request: SelectDestinations) -> str:
         """As :meth:`verdicts`, of both filters and of the layout that decides."""
-        survey = Survey(self.table, request.spec, self.inside)
+        filter_run = FilterRun(self.table, request.spec, self.inside)
         try:
             for rule in self.inside.checking:
                 rule.check_request(request.spec)
-            survey.look(request.consumers[0])
+            filter_run.look(request.consumers[0])
             wish = self.inside.inside.wish(request.spec)
         except (exceptions.PluginError, exceptions.InvalidMessage) as e:
             return f'x {e}'
         return ''.join(
             'p' if alive and (wish is None or self._has_layout(wish, row)) else 'r'
-            for row, alive in enumerate(survey.alive.tolist())
+            for row, alive in enumerate(filter_run.alive.tolist())
         )
 
     def _has_layout(self, wish: Wish, row: int) -> bool:
@@ -155,10 +155,10 @@ class World:
     def weights(self, name: str, request: SelectDestinations) -> list[float] | str:
         """The weight of each host; text: the weigher raises."""
         pipeline = self.weighers[name]
-        survey = Survey(self.table, request.spec, pipeline)
+        filter_run = FilterRun(self.table, request.spec, pipeline)
         try:
-            survey.look(request.consumers[0])
-            return survey.rank().total.tolist()
+            filter_run.look(request.consumers[0])
+            return filter_run.rank().total.tolist()
         except exceptions.PluginError as e:
             return f'x {e}'
 

@@ -10,18 +10,18 @@ import random
 
 from gantt import exceptions
 from gantt.compute.agent import running_guests
-from gantt.compute.agent.agent import Agent, Terms
+from gantt.compute.agent.agent import Agent, AgentSettings
 from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.session import Session
-from gantt.compute.farm.host_agent import Member, Settings
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import ClaimDraft, RequestDraft
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import RegisterHost
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings as SchedulerSettings
-from tests.compute.town import Machine
+from gantt.scheduler.settings import SchedulerSettings as SchedulerSettings
+from tests.compute.hosts_in_memory import Machine
 from tests.world import World, a_request, new_uuid
 
 HOUR = 3600.0
@@ -91,27 +91,27 @@ class Port:
 
     def report(self, report):
         scheduler = self._any()
-        future = scheduler.intake.submit(report, tell=report.full)
+        future = scheduler.intake.submit(report, notify=report.full)
         scheduler.intake.step()
         if future is None:
             return None
         fate = future.result(0)
-        if fate.fate == 'gone':
+        if fate.outcome == 'gone':
             raise exceptions.StaleEpoch(
                 host=fate.name, epoch=report.epoch, current=fate.current_epoch
             )
-        if fate.fate == 'unknown_host':
+        if fate.outcome == 'unknown_host':
             raise exceptions.NotFound(kind='host', name=fate.name)
-        return fate.fate
+        return fate.outcome
 
     def confirm(self, words):
-        return {f.claim_id: f.fate for f in self._any().confirm(words)}
+        return {f.claim_id: f.outcome for f in self._any().confirm(words)}
 
     def refuse(self, words):
-        return {f.claim_id: f.fate for f in self._any().refuse(words)}
+        return {f.claim_id: f.outcome for f in self._any().refuse(words)}
 
     def release(self, words):
-        return {f.claim_id: f.fate for f in self._any().release(words)}
+        return {f.claim_id: f.outcome for f in self._any().release(words)}
 
 
 class House:
@@ -132,14 +132,14 @@ class House:
             seen = running_guests.take(self.machine, self.journal)
             return seen, self.machine.facts(seen.guests)
 
-        self.member = Member(session, self.world.port, look, Settings(), self.world.rng)
+        self.member = HostAgent(session, self.world.port, look, HostAgentSettings(), self.world.rng)
         self.agent = self.member.agent = Agent(
             session,
             self.world.port,
             self.machine,
             self.journal,
             self.member.changed,
-            Terms(confirm_seconds=LEASE),
+            AgentSettings(confirm_seconds=LEASE),
             self.clock.wall,
             self.clock.monotonic,
             lambda: Waits(self.world),
@@ -264,7 +264,7 @@ class SkewedWorld(World):
             lease_seconds=LEASE,
             claims=[ClaimDraft(claim=claim)],
         )
-        (fate,) = self.store.commit([draft]).fates
+        (fate,) = self.store.commit([draft]).outcomes
         handle = self.ask(request, self.rng.choice(self.schedulers))
         asked = self.clock.monotonic()
         for _ in range(40):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gantt import plugin_loader
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.records.decision import PASSED, Outcome
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table, an_id, decide
 
@@ -73,9 +73,11 @@ def fitting(hosts, spec: RequestSpec, without: str = '') -> set[str]:
     pipeline = (
         plugin_loader.load_pipeline([n for n in NAMES if n != without]) if without else PIPELINE
     )
-    survey = Survey(a_table(*hosts), spec, pipeline)
-    survey.look('')
-    return {n for n, v in zip(survey.table.names, survey.verdict, strict=True) if v >= PASSED}
+    filter_run = FilterRun(a_table(*hosts), spec, pipeline)
+    filter_run.look('')
+    return {
+        n for n, v in zip(filter_run.table.names, filter_run.verdict, strict=True) if v >= PASSED
+    }
 
 
 def enabled(hosts, name: str):

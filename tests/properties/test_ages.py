@@ -37,7 +37,7 @@ class Reachable:
         return getattr(self._store, name)
 
 
-class Book:
+class CommitBatch:
     """Two schedulers over some hosts: one hears the reports, the other one decides."""
 
     def __init__(self, seed):
@@ -110,14 +110,14 @@ class Book:
 def test_an_answer_is_no_surer_than_what_is_known(first):
     seen = collections.Counter()
     for seed in range(first, first + 10):
-        book = Book(seed)
+        commit_batch = CommitBatch(seed)
         for step in range(STEPS):
-            book.step()
+            commit_batch.step()
             try:
-                book.look()
+                commit_batch.look()
             except AssertionError as e:
                 raise AssertionError(f'seed {seed}, step {step}: {e}') from e
-        seen += book.seen
+        seen += commit_batch.seen
     print(dict(seen))
     wanted = (Outcome.PLACED, Outcome.NO_VALID_HOST, Outcome.UNKNOWN, 'older than two periods')
     assert min(seen[what] for what in wanted) > 0

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gantt.core.claims.claim import State
-from gantt.core.claims.commit import Fate
-from tests.builders import CLEAN, a_draft, a_host, fate_of, live, uuid_of
+from gantt.core.claims.commit import CommitStatus
+from tests.builders import CLEAN, a_draft, a_host, live, report_outcome, uuid_of
 from tests.properties.claim_world import a_store
 
 CORES = 3
@@ -46,7 +46,7 @@ class Compute:
         self.asked[claim.id] = (words.epoch, words.sequence, claim)
         return words
 
-    def hear(self, words, fate):
+    def receive(self, words, fate):
         """An answer to one of our questions, maybe an old one."""
         claim_id = words.claim_ids[0]
         question = self.asked.get(claim_id)
@@ -131,11 +131,11 @@ class Protocol(RuleBasedStateMachine):
 
     def place(self, draft):
         """An honest caller repeats what it has no answer to."""
-        fate = fate_of(self.store, draft)
-        if fate.fate is Fate.PARTIAL:
+        fate = report_outcome(self.store, draft)
+        if fate.outcome is CommitStatus.PARTIAL:
             self.store.give_up(draft.id, 'worker-1', 1)
         known = {claim.id for claim in self.claims}
-        if fate.fate in (Fate.PLACED, Fate.REPEAT):
+        if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
             self.claims += [claim for claim in mine if claim.id not in known]
 
@@ -193,14 +193,14 @@ class Protocol(RuleBasedStateMachine):
         if what == 'report':
             self.deliver_report(body)
             return
-        fates = getattr(self.store, f'{what}_claims')(body).fates
+        fates = getattr(self.store, f'{what}_claims')(body).outcomes
         if what == 'confirm':
-            self.answers.append((body, fates[0].fate))
+            self.answers.append((body, fates[0].outcome))
 
     def deliver_report(self, report):
         before = {c.id for c in self.store.claims(state='reserved', limit=1000)}
-        fate = self.store.apply_reports([report]).fates[0]
-        assert fate.fate in ('applied', 'stale', 'gone')
+        fate = self.store.apply_reports([report]).outcomes[0]
+        assert fate.outcome in ('applied', 'stale', 'gone')
         assert fate.adopted == [], 'a guest ran without a claim'
         after = {c.id: c.state for c in self.store.claims(limit=1000)}
         for claim_id in before:
@@ -210,7 +210,7 @@ class Protocol(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def answer_arrives(self, number):
         words, fate = newest(self.answers, number)
-        next(c for c in self.computes if c.host.name == words.name).hear(words, fate)
+        next(c for c in self.computes if c.host.name == words.name).receive(words, fate)
 
     @precondition(lambda self: self.claims)
     @rule(number=NUMBERS)
@@ -243,10 +243,10 @@ class Protocol(RuleBasedStateMachine):
 
     def heal(self):
         """I7: leases run out, one fresh report each; then the two sides agree."""
-        while self.store.sweep(100).fates:
+        while self.store.sweep(100).outcomes:
             pass
         for compute in self.computes:
-            assert compute.host.send(compute.report())[0].fate == 'applied'
+            assert compute.host.send(compute.report())[0].outcome == 'applied'
             mine = {claim.id for claim in live(self.store, host=compute.host.name)}
             assert set(compute.running) <= mine, 'I4 after healing'
             assert mine <= set(compute.running) | set(compute.asked), 'I7'

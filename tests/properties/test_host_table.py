@@ -61,7 +61,17 @@ class History:
         self.model, self.serial = Model(), 0
 
     def step(self) -> None:
-        kinds = ['news', 'news', 'take', 'take', 'take', 'give', 'settle', 'remove', 'declare']
+        kinds = [
+            'news',
+            'news',
+            'take',
+            'take',
+            'take',
+            'give',
+            'correct_usage',
+            'remove',
+            'declare',
+        ]
         getattr(self, self.rng.choice(kinds))()
 
     def a_known(self) -> int | None:
@@ -110,7 +120,7 @@ class History:
         del self.model.placed[number][claim_id]
         self.table.give(number, amounts, claim_id)
 
-    def settle(self) -> None:
+    def correct_usage(self) -> None:
         number = self.a_known()
         if number is None:
             return
@@ -130,7 +140,7 @@ class History:
         left = {n: sum(a.get(n, 0) for a, _ in self.model.picks[number].values()) for n in CLASSES}
         row = msgspec.structs.replace(row, used={n: used[n] - left[n] for n in CLASSES})
         self.model.rows[number] = row
-        self.table.settle(row, some)
+        self.table.correct_usage(row, some)
 
     def remove(self) -> None:
         number = self.a_known()

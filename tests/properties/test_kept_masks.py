@@ -9,11 +9,11 @@ import pytest
 
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.records.decision import PASSED
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.rules import parser
-from gantt.core.table.columns import KeptMasks
+from gantt.core.table.columns import MaskCache
 from gantt.core.table.host_table import HostTable
 from gantt.testing import clouds
 from tests.core.builders import a_host, a_request, an_id, decide
@@ -65,16 +65,16 @@ def test_a_kept_mask_is_the_one_that_would_be_made_anew(block):
         specs = [clouds.a_spec(rng) for _ in range(3)]
         for step in range(25):
             change(rng, table)
-            survey = Survey(table, rng.choice(specs), EVERY)
+            filter_run = FilterRun(table, rng.choice(specs), EVERY)
             for k, keeps in enumerate(EVERY.keeps):
                 if not keeps:
                     continue
                 rule = EVERY.filters[k]
-                kept, anew = survey._ask(k, ''), rule.mask(table, survey.spec)
+                kept, anew = filter_run._evaluate_for(k, ''), rule.mask(table, filter_run.spec)
                 assert (kept is None) == (anew is None), f'seed {seed} step {step} {rule.name}'
                 if kept is not None:
                     assert np.array_equal(kept, anew), f'seed {seed} step {step} {rule.name}'
-        hits += table.kept_masks.hits
+        hits += table.mask_cache.hits
     assert hits > 100
 
 
@@ -92,7 +92,7 @@ def test_the_decision_is_the_same_with_and_without_kept_masks(monkeypatch):
                 consumers=[an_id(number * 3 + i, 5) for i in range(rng.randint(1, 3))],
             )
             with monkeypatch.context() as patch:
-                patch.setattr(KeptMasks, 'get', _nothing_is_kept)
+                patch.setattr(MaskCache, 'get', _nothing_is_kept)
                 other = _decided(asks, request, pipeline)
             assert _decided(keeps, request, pipeline) == other, f'seed {seed}'
 
@@ -114,9 +114,9 @@ def test_only_what_a_mask_follows_from_makes_it_invalid():
     spec = RequestSpec(resources={'VCPU': 1}, required_traits=['A'])
 
     def misses():
-        before = table.kept_masks.misses
-        Survey(table, spec, pipeline).look('')
-        return table.kept_masks.misses - before
+        before = table.mask_cache.misses
+        FilterRun(table, spec, pipeline).look('')
+        return table.mask_cache.misses - before
 
     def news(row, **fields):
         host = table.hosts[row]
@@ -137,7 +137,7 @@ def test_only_what_a_mask_follows_from_makes_it_invalid():
     assert misses() == 1
     table.apply(HostChange(provider_id=3, row=a_host(3)))
     assert misses() == 1
-    assert len(table.snapshot().kept_masks) == 0
+    assert len(table.snapshot().mask_cache) == 0
 
 
 def test_kept_masks_have_a_bound(monkeypatch):
@@ -146,8 +146,8 @@ def test_kept_masks_have_a_bound(monkeypatch):
     pipeline = plugin_loader.load_pipeline(['TraitsFilter'])
     for number in range(50):
         spec = RequestSpec(resources={'VCPU': 1}, required_traits=['A', f'T{number}'])
-        Survey(table, spec, pipeline).look('')
-        assert len(table.kept_masks) <= 5
+        FilterRun(table, spec, pipeline).look('')
+        assert len(table.mask_cache) <= 5
 
 
 def test_several_filters_are_kept():
@@ -174,11 +174,11 @@ def test_any_order_of_every_filter_leaves_the_same_hosts(block):
         names = [f.name for f in EVERY.filters]
         found = []
         for _ in range(3):
-            survey = Survey(table, spec, EVERY.in_order(names))
-            counts = survey.look(clouds.GUESTS[0])
-            found.append(sorted(np.flatnonzero(survey.verdict >= PASSED).tolist()))
-            assert sum(c.removed for c in counts) + survey.left == len(table)
-            assert [c.name for c in counts] == [f.name for f in survey.pipeline.filters]
+            filter_run = FilterRun(table, spec, EVERY.in_order(names))
+            counts = filter_run.look(clouds.GUESTS[0])
+            found.append(sorted(np.flatnonzero(filter_run.verdict >= PASSED).tolist()))
+            assert sum(c.removed for c in counts) + filter_run.left == len(table)
+            assert [c.name for c in counts] == [f.name for f in filter_run.pipeline.filters]
             rng.shuffle(names)
         assert found[0] == found[1] == found[2], f'seed {seed}'
 
@@ -212,7 +212,7 @@ def test_what_is_kept_of_a_condition_is_what_it_says_anew(block):
                 what = f'seed {seed} step {step} {condition.text}'
                 assert np.array_equal(condition.mask(table, spec), anew), what
                 assert np.array_equal(condition.mask(table, spec, rows), anew[rows]), what
-        hits += table.kept_masks.hits
+        hits += table.mask_cache.hits
     assert hits > 100
 
 
@@ -220,7 +220,7 @@ def test_kept_arrays_are_made_anew_after_news_of_what_they_follow_from_only():
     table, made = a_plain_table(a_host(1, traits=['A'])), []
 
     def count():
-        table.kept.get('x', ('traits',), lambda: made.append(1))
+        table.array_cache.get('x', ('traits',), lambda: made.append(1))
         return len(made)
 
     def news(**fields):
@@ -234,5 +234,5 @@ def test_kept_arrays_are_made_anew_after_news_of_what_they_follow_from_only():
     assert count() == 1
     news(traits=['B'])
     assert count() == 2
-    table.copy().kept.get('x', ('traits',), lambda: made.append(1))
+    table.copy().array_cache.get('x', ('traits',), lambda: made.append(1))
     assert len(made) == 3

@@ -9,7 +9,7 @@ import pytest
 from gantt import plugin_loader
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.placement.capacity import room
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.place import undo
 from gantt.core.records.decision import CHOSEN, PASSED, Outcome
 from gantt.core.table.host_table import HostTable
@@ -231,15 +231,15 @@ def test_looking_at_the_picked_row_only_is_the_same_as_looking_at_all(block, mon
         )
         fast = decide(a_table(cloud), request, PIPELINE)
         with monkeypatch.context() as patch:
-            patch.setattr(Survey, 'look_again', lambda self, consumer: None)
+            patch.setattr(FilterRun, 'look_again', lambda self, consumer: None)
             slow = decide(a_table(cloud), request, PIPELINE)
         assert fast == slow, f'seed {seed}'
 
 
 def test_members_after_the_first_are_not_looked_at_anew(monkeypatch):
     looks = []
-    look = Survey.look
-    monkeypatch.setattr(Survey, 'look', lambda *args: looks.append(1) or look(*args))
+    look = FilterRun.look
+    monkeypatch.setattr(FilterRun, 'look', lambda *args: looks.append(1) or look(*args))
     table = HostTable.build([a_change(a_host(n)) for n in range(1, 9)], [], {}, (), NOW)
     request = SelectDestinations(
         request_id=an_id(1),

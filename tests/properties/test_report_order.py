@@ -67,7 +67,7 @@ class Agent:
     def say(self, word, claim):
         words = self.host.words(claim)
         self.lives[-1].append((word, words))
-        return getattr(self.store, f'{word}_claims')(words).fates[0].fate
+        return getattr(self.store, f'{word}_claims')(words).outcomes[0].outcome
 
     def report(self, what, number):
         report = self.host.says().listing(self.running, self.pending)
@@ -81,8 +81,8 @@ class Agent:
             report = report.since(self.base)
         message = report.outside(vcpu=self.outside).having(traits=self.traits).build()
         self.lives[-1].append(('report', message))
-        fate = self.store.apply_reports([message]).fates[0]
-        assert (fate.fate, fate.adopted) == ('applied', [])
+        fate = self.store.apply_reports([message]).outcomes[0]
+        assert (fate.outcome, fate.adopted) == ('applied', [])
 
     def crash(self):
         self.host.register()
@@ -136,7 +136,7 @@ def deliver(store, host, messages):
         if host is not None:
             message = changed(message, epoch=host.epoch)
         if word == 'report':
-            assert store.apply_reports([message]).fates[0].adopted == []
+            assert store.apply_reports([message]).outcomes[0].adopted == []
         else:
             getattr(store, f'{word}_claims')(message)
 

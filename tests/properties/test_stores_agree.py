@@ -54,7 +54,7 @@ class Side:
         self.drafts = []
         self.names = {host.id: host.name for host in self.hosts}
 
-    def hear(self, word):
+    def receive(self, word):
         verb, *arguments = word
         try:
             return getattr(self, verb)(*arguments)
@@ -80,12 +80,12 @@ class Side:
         claims = self.told_of(self.store.claims(limit=1000))
         return claims[number * 7 % len(claims)] if claims else None
 
-    def fate(self, draft):
+    def outcome(self, draft):
         result = self.store.commit([draft.build()])
-        fate = result.fates[0]
+        fate = result.outcomes[0]
         rows = {row.name: row.used for row in result.hosts}
         groups = {uuid: since_first(number) for uuid, number in result.groups.items()}
-        return fate.fate, fate.accepted, fate.attempt, fate.answer, rows, groups
+        return fate.outcome, fate.accepted, fate.attempt, fate.answer, rows, groups
 
     def new(self, number, size):
         draft = a_draft(uuid_of('draft', len(self.drafts)))
@@ -98,12 +98,12 @@ class Side:
     def place(self, number, size, whole, lease):
         draft = self.new(number, size).having(whole=whole).leased(lease)
         self.drafts.append(draft)
-        return self.fate(draft)
+        return self.outcome(draft)
 
     def open(self, number, size, budget):
         draft = self.new(number, size).unfinished().within(budget).leased(-1)
         self.drafts.append(draft)
-        return self.fate(draft)
+        return self.outcome(draft)
 
     def go_on(self, number, size):
         draft = self.draft(number)
@@ -111,14 +111,14 @@ class Side:
             return None
         made = len(draft.fields['claims'])
         rest = draft.continuing(made).taking(self.host(number), vcpu=size + 1)
-        return self.fate(rest.having(completes=True))
+        return self.outcome(rest.having(completes=True))
 
     def take_over(self, number, size):
         draft = self.draft(number)
         if draft is None:
             return None
         heir = a_draft(draft.id).by('worker-2').taking_over(1)
-        return self.fate(heir.taking(self.host(number), vcpu=size + 1))
+        return self.outcome(heir.taking(self.host(number), vcpu=size + 1))
 
     def in_group(self, number, size):
         group = self.store.load_group(GROUP)
@@ -127,30 +127,30 @@ class Side:
         at = max(0, known - size // 3)
         draft = draft.planned_at(at, GROUP).taking(self.host(number), vcpu=1)
         self.drafts.append(draft)
-        return self.fate(draft)
+        return self.outcome(draft)
 
     def again(self, number):
         draft = self.draft(number)
-        return self.fate(draft) if draft else None
+        return self.outcome(draft) if draft else None
 
     def cancel(self, number):
         draft = self.draft(number)
         if draft is None:
             return None
         stored, result = self.store.cancel_request(draft.id, 'test')
-        return stored.state, self.said(result.fates)
+        return stored.state, self.said(result.outcomes)
 
     def give_up(self, number):
         draft = self.draft(number)
-        return self.said(self.store.give_up(draft.id, 'worker-1', 1).fates) if draft else None
+        return self.said(self.store.give_up(draft.id, 'worker-1', 1).outcomes) if draft else None
 
     def extend(self, number):
         draft = self.draft(number)
-        return self.said(self.store.extend_request(draft.id, 50, 100).fates) if draft else None
+        return self.said(self.store.extend_request(draft.id, 50, 100).outcomes) if draft else None
 
     @staticmethod
     def said(fates):
-        return sorted((f.claim_id, f.fate, f.state) for f in fates)
+        return sorted((f.claim_id, f.outcome, f.state) for f in fates)
 
     # -- hosts ------------------------------------------------------------------------
     def _word(self, word, number, late):
@@ -172,11 +172,11 @@ class Side:
 
     def force(self, number, _):
         claim = self.claim(number)
-        return self.said(self.store.force_release(claim.id, 'x').fates) if claim else None
+        return self.said(self.store.force_release(claim.id, 'x').outcomes) if claim else None
 
     def sweep(self, limit):
         # Which of several overdue claims go first is the clock's affair: take all.
-        return self.said(self.store.sweep(100).fates)
+        return self.said(self.store.sweep(100).outcomes)
 
     def report(self, number, size, what):
         host = self.host(number)
@@ -210,12 +210,12 @@ class Side:
         ][:1]
         guest = a_guest(uuid_of('stranger', host.name, size), vcpu=size)
         fates = host.send(host.says().listing([*mine, *ended, guest]))
-        return [(f.fate, f.changed, len(f.adopted), sorted(f.confirmed)) for f in fates]
+        return [(f.outcome, f.changed, len(f.adopted), sorted(f.confirmed)) for f in fates]
 
     @staticmethod
     def told(fates):
         return [
-            (f.fate, f.changed, sorted(f.confirmed), sorted(f.released), len(f.adopted))
+            (f.outcome, f.changed, sorted(f.confirmed), sorted(f.released), len(f.adopted))
             for f in fates
         ]
 
@@ -287,7 +287,7 @@ def check(words):
         base = [host.epoch for host in one.hosts]
         assert [host.epoch for host in other.hosts] == base
         for word in words:
-            assert one.hear(word) == other.hear(word), word
+            assert one.receive(word) == other.receive(word), word
             assert one.rows() == other.rows(), word
             found = sorted_lines(plain.audit())
             assert found == sorted_lines(real.audit()), word

@@ -17,7 +17,7 @@ from gantt.core.messages.topology_request import (
     Wish,
 )
 from gantt.core.topology.cores import available
-from gantt.core.topology.room import Room
+from gantt.core.topology.free import FreeTopology
 from gantt.core.topology.search import lay_out
 from tests.properties import plain_topology
 
@@ -113,7 +113,7 @@ def wishes(draw):
 
 def a_room(cells, devices, taken=()):
     ratios = {n: Inventory(total=1, allocation_ratio=RATIO) for n in ('VCPU', 'MEMORY_MB')}
-    return Room(cells, devices, ratios, taken)
+    return FreeTopology(cells, devices, ratios, taken)
 
 
 @settings(max_examples=120, deadline=None)

@@ -9,7 +9,7 @@ import pytest
 
 from gantt import client, exceptions
 from gantt.core.messages import base
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.rpc.wire import VERSION
 
@@ -97,12 +97,12 @@ def test_unknown_host_wrong_epoch_and_stale_reports(bus):
     with pytest.raises(exceptions.NotFound, match="host 'cmp-1'"):
         stats.update_resource_stats(report)
     claims.register_host(RegisterHost(name='cmp-1', boot_nonce='a'))
-    assert stats.update_resource_stats(report).fate == 'applied'
-    assert stats.update_resource_stats(report).fate == 'stale'
+    assert stats.update_resource_stats(report).outcome == 'applied'
+    assert stats.update_resource_stats(report).outcome == 'stale'
     claims.register_host(RegisterHost(name='cmp-1', boot_nonce='b'))
     with pytest.raises(exceptions.StaleEpoch, match=r'epoch 1 .* current one \(2\)'):
         stats.update_resource_stats(report)
-    words = ClaimWords(name='cmp-1', epoch=9, sequence=1, claim_ids=[str(uuid.uuid4())])
+    words = ClaimUpdate(name='cmp-1', epoch=9, sequence=1, claim_ids=[str(uuid.uuid4())])
     with pytest.raises(exceptions.StaleEpoch, match='epoch 9'):
         claims.confirm_claims(words)
     assert len(bus.facade.reports) == 1

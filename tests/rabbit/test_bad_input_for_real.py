@@ -12,12 +12,12 @@ import pytest
 
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages import base
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Running
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from tests.db.conftest import contents
 from tests.rpc.facade import until
 
@@ -38,7 +38,10 @@ class Site:
     def __init__(self, make_bus, store, wire) -> None:
         self.store, self.wire = store, wire
         self.scheduler = Scheduler(
-            store, plugin_loader.load_pipeline(), MemoryRecorder(), Settings(replay_seconds=0.0)
+            store,
+            plugin_loader.load_pipeline(),
+            MemoryRecorder(),
+            SchedulerSettings(replay_seconds=0.0),
         )
         self.scheduler.start()
         self.bus = make_bus(facade=self.scheduler)
@@ -47,7 +50,7 @@ class Site:
         self.asking = self.bus.scheduler()
         said = self.claims.register_host(RegisterHost(name='cmp-1', boot_nonce='a'))
         self.epoch, self.sequence = said.epoch, 0
-        assert self.stats.update_resource_stats(self.report()).fate == 'applied'
+        assert self.stats.update_resource_stats(self.report()).outcome == 'applied'
         until(lambda: len(self.scheduler.cache.fold()) == 1)
         self.request = a_request()
         self.answer = self.asking.select_destinations(self.request)
@@ -121,9 +124,9 @@ def test_requests(site):
 
 def test_reports_and_words(site):
     first = site.report()
-    assert site.stats.update_resource_stats(first).fate == 'applied'
+    assert site.stats.update_resource_stats(first).outcome == 'applied'
     before = site.contents()
-    assert site.stats.update_resource_stats(first).fate == 'stale'
+    assert site.stats.update_resource_stats(first).outcome == 'stale'
     with pytest.raises(exceptions.StaleEpoch):
         site.stats.update_resource_stats(message_with(site.report(), epoch=site.epoch + 7))
     with pytest.raises(exceptions.NotFound, match='cmp-9'):
@@ -140,8 +143,8 @@ def test_reports_and_words(site):
         failure = site.failure('update_resource_stats', 'gantt-stats', name='cmp-1', stats=stats)
         assert failure['kwargs']['field'].endswith(field), failure
     (claim,) = [selections[0].claim_id for selections in site.answer.selections]
-    words = ClaimWords(name='cmp-1', epoch=site.epoch + 1, sequence=1, claim_ids=[claim])
-    assert [fate.fate for fate in site.claims.confirm_claims(words)] == ['gone']
+    words = ClaimUpdate(name='cmp-1', epoch=site.epoch + 1, sequence=1, claim_ids=[claim])
+    assert [fate.outcome for fate in site.claims.confirm_claims(words)] == ['gone']
     assert site.contents() == before
 
 

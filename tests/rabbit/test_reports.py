@@ -29,10 +29,10 @@ def test_casts_and_calls_between_them_arrive_in_order(bus):
     carrier = bus.carrier()
     assert client.ClaimsClient(carrier).register_host(RegisterHost(name='h', boot_nonce='a'))
     stats, raw = client.StatsClient(carrier), bus.raw('gantt-stats')
-    assert stats.update_resource_stats(a_report(1, full=True)).fate == 'applied'
+    assert stats.update_resource_stats(a_report(1, full=True)).outcome == 'applied'
     for sequence in range(2, MANY):
         if sequence % 100 == 0:
-            assert stats.update_resource_stats(a_report(sequence, full=True)).fate == 'applied'
+            assert stats.update_resource_stats(a_report(sequence, full=True)).outcome == 'applied'
         elif sequence % 50 == 0:
             raw.cast({}, 'update_resource_stats', name='h', stats={'epoch': 0})
         else:

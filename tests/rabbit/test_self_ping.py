@@ -145,7 +145,7 @@ def test_a_broker_that_is_away_is_left_to_the_library(way, rabbit_url, conductor
 
 
 def test_who_does_not_end_is_told_once_and_goes_on_when_it_hears_again(way, rabbit_url):
-    """A process that is somebody else's: its health check fails as long as it hears nothing."""
+    """A process that is somebody else's: its health check fails as long as it receives nothing."""
     proxy, deliveries = way
     bus = Bus(proxy.url(rabbit_url), **QUICK)
     two_more_answers(bus)

@@ -22,7 +22,7 @@ from gantt.core.messages.report import Registered, check
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.resources.host_keys import HostKey, Rules
 from gantt.scheduler.host_signatures import HostSignatures
-from gantt.scheduler.ports import ClaimFate, ReportFate
+from gantt.scheduler.ports import ClaimOutcome, ReportOutcome
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
 
@@ -229,10 +229,10 @@ class Facade:
         return _future(lambda: self.report(report, 1.0))
 
     @staticmethod
-    def fate_of(report: Any, fate: ReportFate) -> ReportFate:
+    def report_outcome(report: Any, fate: ReportOutcome) -> ReportOutcome:
         return fate
 
-    def report(self, report: Any, wait_seconds: float | None = None) -> ReportFate | None:
+    def report(self, report: Any, wait_seconds: float | None = None) -> ReportOutcome | None:
         check(report, self.declared_classes())
         if wait_seconds is not None:
             if report.name not in self.epochs:
@@ -242,11 +242,13 @@ class Facade:
                 raise exceptions.StaleEpoch(host=report.name, epoch=report.epoch, current=current)
             last = [r.sequence for r in self.reports if r.name == report.name]
             if last and report.sequence <= last[-1]:
-                return ReportFate(name=report.name, fate='stale', current_sequence=last[-1])
+                return ReportOutcome(name=report.name, outcome='stale', current_sequence=last[-1])
         self.reports.append(report)
-        return ReportFate(name=report.name, fate='applied') if wait_seconds is not None else None
+        return (
+            ReportOutcome(name=report.name, outcome='applied') if wait_seconds is not None else None
+        )
 
-    def _words(self, words: Any, state: str) -> list[ClaimFate]:
+    def _words(self, words: Any, state: str) -> list[ClaimOutcome]:
         current = self.epochs.get(words.name, 0)
         if words.epoch != current:
             raise exceptions.StaleEpoch(host=words.name, epoch=words.epoch, current=current)
@@ -256,16 +258,18 @@ class Facade:
             if host == words.name:
                 self.claims[claim] = (host, state)
             fate = 'ok' if host == words.name else 'gone'
-            fates.append(ClaimFate(claim_id=claim, fate=fate, state=state if fate == 'ok' else ''))
+            fates.append(
+                ClaimOutcome(claim_id=claim, outcome=fate, state=state if fate == 'ok' else '')
+            )
         return fates
 
-    def confirm(self, words: Any) -> list[ClaimFate]:
+    def confirm(self, words: Any) -> list[ClaimOutcome]:
         return self._words(words, 'confirmed')
 
-    def refuse(self, words: Any) -> list[ClaimFate]:
+    def refuse(self, words: Any) -> list[ClaimOutcome]:
         return self._words(words, 'refused')
 
-    def release(self, words: Any) -> list[ClaimFate]:
+    def release(self, words: Any) -> list[ClaimOutcome]:
         return self._words(words, 'released')
 
     def declared_classes(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from gantt.core.messages import base
-from gantt.core.messages.report import HostReport, Metric
+from gantt.core.messages.report import HostReport, ReportedMetric
 from gantt.rpc import wire
 from gantt.rpc.api import casts
 
@@ -18,7 +18,7 @@ REPORT = HostReport(
     base=1,
     running=[],
     pending=[],
-    metrics={'load': Metric(value=1.5)},
+    metrics={'load': ReportedMetric(value=1.5)},
 )
 BODY = {
     'method': 'update_resource_stats',

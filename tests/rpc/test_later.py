@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from gantt.rpc.amqp.timers import Later
+from gantt.rpc.amqp.timers import DelayedExecutor
 from tests.rpc.facade import until
 
 
@@ -20,7 +20,7 @@ class Job:
 
 @pytest.fixture
 def later():
-    made = Later(3)
+    made = DelayedExecutor(3)
     made.start()
     yield made
     made.stop()

@@ -20,7 +20,7 @@ def a_flavor(specs=None, **columns):
 
 
 def asked(specs=None, image=None, *, volume=False, **columns):
-    return nova_flavor.asked(a_flavor(specs, **columns), image or {}, volume=volume)
+    return nova_flavor.requested(a_flavor(specs, **columns), image or {}, volume=volume)
 
 
 @pytest.mark.parametrize(

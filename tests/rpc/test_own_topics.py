@@ -10,7 +10,7 @@ import pytest
 from gantt import client, exceptions
 from gantt.core.messages import base
 from gantt.core.messages.build import Build, Delete
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Running
 from gantt.core.messages.request import ExtendClaims, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
@@ -140,17 +140,17 @@ def test_a_host_registers_reports_and_speaks_about_claims(bus):
         running=[Running(consumer=selection.consumer, claim_id=selection.claim_id)],
         pending=[],
     )
-    assert stats.update_resource_stats(report).fate == 'applied'
-    assert stats.update_resource_stats(report).fate == 'stale'
-    words = ClaimWords(
+    assert stats.update_resource_stats(report).outcome == 'applied'
+    assert stats.update_resource_stats(report).outcome == 'stale'
+    words = ClaimUpdate(
         name=selection.host, epoch=registered.epoch, sequence=2, claim_ids=[selection.claim_id]
     )
-    assert [f.fate for f in claims.confirm_claims(words)] == ['ok']
+    assert [f.outcome for f in claims.confirm_claims(words)] == ['ok']
     assert bus.facade.claims[selection.claim_id][1] == 'confirmed'
     assert [f.state for f in claims.refuse_claims(words)] == ['refused']
     assert [f.state for f in claims.release_claims(words)] == ['released']
     unknown = msgspec.structs.replace(words, claim_ids=[new_uuid()])
-    assert [f.fate for f in claims.confirm_claims(unknown)] == ['gone']
+    assert [f.outcome for f in claims.confirm_claims(unknown)] == ['gone']
     extended = claims.extend_claims(ExtendClaims(request_id=new_uuid(), seconds=60))
     assert extended['seconds'] == 60
 
@@ -168,7 +168,7 @@ def test_an_old_epoch_is_told_gone(bus):
     claims = client.ClaimsClient(bus.carrier())
     claims.register_host(RegisterHost(name='cmp-1', boot_nonce='n1'))
     claims.register_host(RegisterHost(name='cmp-1', boot_nonce='n2'))
-    words = ClaimWords(name='cmp-1', epoch=1, sequence=1, claim_ids=[new_uuid()])
+    words = ClaimUpdate(name='cmp-1', epoch=1, sequence=1, claim_ids=[new_uuid()])
     with pytest.raises(exceptions.StaleEpoch, match='epoch 1 is not the current one'):
         claims.confirm_claims(words)
 
@@ -191,7 +191,7 @@ def test_a_report_of_an_unknown_host_is_told_so(bus):
 def test_a_plain_dictionary_registers_its_host_and_is_applied(bus):
     stats = client.StatsClient(bus.carrier())
     fate = stats.send_foreign('cmp-7', {'vcpus': 4, 'memory_mb': 1024, 'local_gb': 10})
-    assert fate.fate == 'applied'
+    assert fate.outcome == 'applied'
     assert bus.facade.nonces['cmp-7'] == 'dictionary'
     assert bus.facade.reports[0].running is None
 
@@ -201,7 +201,7 @@ def test_a_dictionary_host_that_was_registered_anew_is_registered_again(bus):
     body = {'vcpus': 4, 'memory_mb': 1024, 'local_gb': 10}
     stats.send_foreign('cmp-7', body)
     claims.register_host(RegisterHost(name='cmp-7', boot_nonce='somebody else'))
-    assert stats.send_foreign('cmp-7', body).fate == 'applied'
+    assert stats.send_foreign('cmp-7', body).outcome == 'applied'
     assert bus.facade.epochs['cmp-7'] == 3
 
 

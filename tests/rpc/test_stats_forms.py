@@ -8,7 +8,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.base import to_builtins
-from gantt.core.messages.report import HostReport, Metric, Registered, check
+from gantt.core.messages.report import HostReport, Registered, ReportedMetric, check
 from gantt.core.messages.resource_classes import Inventory
 from gantt.rpc.api import stats, stats_foreign
 
@@ -185,7 +185,7 @@ def test_a_newer_minor_version_may_say_more():
     assert found.sequence == 2
     # Entries of a map are no fields: all of them stay.
     assert found.inventories == {'VCPU': Inventory(total=8)}
-    assert found.metrics == {'load_1m': Metric(value=1.5)}
+    assert found.metrics == {'load_1m': ReportedMetric(value=1.5)}
 
 
 # -- the older dictionary -------------------------------------------------------------

@@ -20,10 +20,10 @@ from gantt.rpc.amqp import driver
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
-from gantt.rpc.call import Call
+from gantt.rpc.call import RpcCall
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 from tests.rpc.bus import Bus, a_conf, stored
 from tests.rpc.facade import CELL, until
@@ -73,13 +73,15 @@ def a_report(name, epoch, sequence, **more):
 def served():
     """A scheduler with five hosts that have reported, served on a bus."""
     store = HeldStore()
-    scheduler = Scheduler(store, plugin_loader.load_pipeline(), MemoryRecorder(), Settings())
+    scheduler = Scheduler(
+        store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
+    )
     scheduler.start()
     bus = Bus(facade=scheduler)
     claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
     for name in HOSTS:
         said = claims.register_host(RegisterHost(name=name, boot_nonce='n', cell=CELL, zone='nova'))
-        assert stats.update_resource_stats(a_report(name, said.epoch, 1)).fate == 'applied'
+        assert stats.update_resource_stats(a_report(name, said.epoch, 1)).outcome == 'applied'
     until(lambda: len(scheduler.cache.fold()) == len(HOSTS))
     yield bus, store
     store.answers.set()
@@ -166,7 +168,7 @@ def test_a_plain_dictionary_makes_a_host_that_is_chosen(served):
     stats = client.StatsClient(bus.carrier())
     body = {'vcpus': 64, 'memory_mb': 500_000, 'local_gb': 9000}
     body |= {'vcpus_used': 0, 'memory_mb_used': 0, 'local_gb_used': 0}
-    assert stats.send_foreign('old-timer', body).fate == 'applied'
+    assert stats.send_foreign('old-timer', body).outcome == 'applied'
     result = until(lambda: _lands(bus.nova(), 'old-timer'), 5)
     assert result
 
@@ -215,7 +217,7 @@ def test_who_asks_for_a_class_unknown_here_holds_up_nobody(served):
     assert not any(one.done() for one in odd)
     store.declare_class('CUSTOM_NEW')
     store.answers.set()
-    assert odd.pop().result(10).fate == 'applied'
+    assert odd.pop().result(10).outcome == 'applied'
     for one in odd:
         assert one.exception(10) is None or isinstance(one.exception(), exceptions.NoValidHost)
 
@@ -277,7 +279,7 @@ def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
 
 def aged(seconds, **said):
     """A message that has waited for a thread for so long."""
-    call = Call(Incoming(None, said, 100))
+    call = RpcCall(Incoming(None, said, 100))
     call.arrived -= seconds
     return call
 

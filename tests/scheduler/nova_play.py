@@ -15,7 +15,7 @@ What is not promised, and so not played:
 * A clock of a host that goes ahead by more than ``SKEW_SECONDS``, with lists that
   come late: what was listed before a guest came looks later than that, and where
   three such lists come behind each other, and no other, they end its claim.
-* One that is behind, or was put back, by ``nova_heard.SET_BACK_SECONDS`` less what its
+* One that is behind, or was put back, by ``nova_events_seen.SET_BACK_SECONDS`` less what its
   lists are late by, or by more: it is believed, for nothing waits so long in a queue.
 * Fewer than two lists, and no update, within the lease of a claim.
 * An update of an earlier stay that comes while another move to the same host is open: it
@@ -27,7 +27,7 @@ import copy
 from collections.abc import Iterable, Iterator
 
 from gantt.core.claims.claim import Claim
-from gantt.core.nova.events import Cast, GuestSettled
+from gantt.core.nova.events import GuestLocation, NovaCast
 from gantt.core.nova.host import ABSENCES
 from gantt.rpc.nova import casts
 from gantt.testing.store.memory import MemoryStore
@@ -92,11 +92,11 @@ class Play:
         self.moving: tuple[str, str] | None = None
         self.down: set[str] = set()
         self.trace: list[str] = []
-        self._fates = iter(fates)
+        self._outcomes = iter(fates)
         self._deaf = deaf or {}
         self._slow = slow or {}
         self._clocks = clocks or {}
-        self._post: list[tuple[int, Cast]] = []
+        self._post: list[tuple[int, NovaCast]] = []
         self._round = 0
         self._quiet = False
 
@@ -113,7 +113,7 @@ class Play:
     def boot(self, host: str, purpose: str = 'create') -> None:
         self.say(f'{purpose} on {host}')
         if purpose == 'unshelve':
-            self.settle()
+            self.resolve()
         self.claim(host, purpose)
         self.where = host
         self.rounds(1)
@@ -130,15 +130,15 @@ class Play:
         """A move begins."""
         assert self.where is not None
         self.say(f'{purpose} from {self.where} to {to}')
-        self.settle()
+        self.resolve()
         self.claim(to, purpose)
         self.moving = (self.where, to)
         self.rounds(rounds)
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """What a request says of a guest that is there, before it is placed."""
-        said = GuestSettled(consumer=GUEST, host=self.where, before=self.clock.now)
-        self._checked(lambda: self.store.settle_guest(said))
+        said = GuestLocation(consumer=GUEST, host=self.where, before=self.clock.now)
+        self._checked(lambda: self.store.resolve_guest(said))
         self.clock.sleep(2)
 
     def arrive_live(self) -> None:
@@ -194,11 +194,11 @@ class Play:
                 'nova_object.name': 'MigrationContext',
                 'nova_object.data': {},
             }
-        self._send(self._cast(casts.update_instance_info(args)), next(self._fates, NOW))
+        self._send(self._cast(casts.update_instance_info(args)), next(self._outcomes, NOW))
 
     def delete(self, host: str) -> None:
         args = load('delete_instance_info').args | {'host_name': host, 'instance_uuid': GUEST}
-        self._send(self._cast(casts.delete_instance_info(args)), next(self._fates, NOW))
+        self._send(self._cast(casts.delete_instance_info(args)), next(self._outcomes, NOW))
 
     def sync(self, host: str) -> None:
         uuids = [GUEST] if self.where == host else []
@@ -213,10 +213,12 @@ class Play:
     def _ahead(self, host: str) -> float:
         return next((s for at, s in reversed(self._clocks.get(host, [])) if at <= self._round), 0.0)
 
-    def _cast(self, word, ahead: float = 0.0) -> Cast:
-        return Cast(id=new_uuid(), asked_at=self.clock.now + ahead, skew=SKEW_SECONDS, word=word)
+    def _cast(self, word, ahead: float = 0.0) -> NovaCast:
+        return NovaCast(
+            id=new_uuid(), asked_at=self.clock.now + ahead, skew=SKEW_SECONDS, word=word
+        )
 
-    def _send(self, cast: Cast, fate: int | None) -> None:
+    def _send(self, cast: NovaCast, fate: int | None) -> None:
         kind = type(cast.word).__name__
         if kind != 'GuestsListed' or fate is LOST:
             self.say(f'  {kind} of {cast.word.host}: {"lost" if fate is LOST else f"+{fate}"}')
@@ -225,7 +227,7 @@ class Play:
         if fate is LOST:
             return
         if fate == NOW:
-            self.hear(cast)
+            self.receive(cast)
         else:
             self._post.append((self._round + fate, cast))
         self._post.append((self._round + fate + LAG, cast))
@@ -238,15 +240,15 @@ class Play:
             due = [cast for at, cast in self._post if at <= self._round]
             self._post = [(at, cast) for at, cast in self._post if at > self._round]
             for cast in due:
-                self.hear(cast)
+                self.receive(cast)
             for host in self.hosts:
                 if host not in self.down:
                     self.sync(host)
             self.clock.sleep(SYNC_SECONDS)
             self._checked(lambda: self.store.sweep(100))
 
-    def hear(self, cast: Cast) -> None:
-        self._checked(lambda: self.store.hear_guests([cast]))
+    def receive(self, cast: NovaCast) -> None:
+        self._checked(lambda: self.store.apply_guest_events([cast]))
 
     def _checked(self, word) -> None:
         before = self.hosts_with_claims()
@@ -293,7 +295,7 @@ class Play:
             self.clock.sleep(MOVE_SECONDS)
             late = self.store.open_moves(MOVE_SECONDS, 10)
             assert [move.target.consumer for move in late] == [GUEST], self.told('a leak')
-            self.store.settle_guest(GuestSettled(consumer=GUEST, host=self.where))
+            self.store.resolve_guest(GuestLocation(consumer=GUEST, host=self.where))
             found = sorted((claim.host, claim.state.value) for claim in self.live())
         assert found == wanted, self.told(f'expected {wanted}, found {found}')
         assert self.store.audit() == CLEAN

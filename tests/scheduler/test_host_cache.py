@@ -187,7 +187,7 @@ def test_a_generation_is_known_only_with_its_members(seed):
         group = process.random.choice(groups)
         known = process.store.load_group(group)
         draft = a_draft().planned_at(known.generation if known else 0, group)
-        (fate,) = process.store.commit([draft.taking(process.one()).build()]).fates
+        (fate,) = process.store.commit([draft.taking(process.one()).build()]).outcomes
         if fate.accepted:
             generation = process.store.load_group(group).generation
             joined[group, generation] = members(process.store, group)

@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 
 from gantt.core.messages import layout as layouts
-from gantt.core.messages.report import Metric, NumaCell, NumaPages
+from gantt.core.messages.report import NumaCell, NumaPages, ReportedMetric
 from gantt.core.messages.request import Flavor
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
@@ -121,7 +121,9 @@ def test_a_host_whose_figures_contain_its_guests_is_believed():
     # It has pinned the guest otherwise than it was laid out.
     said = [msgspec.structs.replace(CELLS[0], used_pinned_cpus=[4, 5, 6, 7]), CELLS[1]]
     used = {'PCPU': 4, 'MEMORY_MB': 1024}
-    host.report(running=None, pending=None, used=used, numa=said, metrics={'load': Metric(value=1)})
+    host.report(
+        running=None, pending=None, used=used, numa=said, metrics={'load': ReportedMetric(value=1)}
+    )
     world.turn()
     assert world.store.load_claim(claim_id).layout['settled'] is True
     for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.placement.place import place
 from gantt.core.records.decision import Outcome
-from gantt.core.records.decision_codec import Kept
+from gantt.core.records.decision_codec import StoredDecision
 from gantt.insights.explain import explaining
 from gantt.plugin_loader import load_pipeline
 from tests.core.builders import NOW, a_host, a_request, a_table, an_id
@@ -44,7 +44,7 @@ def decided(hosts, request):
 
 
 def lines_of(decision, request):
-    found = explaining.explain(Kept(decision, request), NOW, NOW)
+    found = explaining.explain(StoredDecision(decision, request), NOW, NOW)
     return found, [line for line in found.lines if line.startswith('nearest')]
 
 

@@ -3,7 +3,7 @@
 
 import logging
 
-from gantt.core.nova.events import Cast, GuestDeleted, GuestsListed
+from gantt.core.nova.events import GuestDeleted, GuestsListed, NovaCast
 from gantt.scheduler.nova.events import AGAIN_SECONDS
 from tests.builders import new_uuid
 from tests.world import World, a_request, hosts_of
@@ -38,7 +38,7 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
             GuestDeleted(host=name, consumer=claim.consumer),
         ):
             now = world.clock.wall() + 60.0
-            world.scheduler.nova_event(Cast(id=new_uuid(), asked_at=now, word=word))
+            world.scheduler.nova_event(NovaCast(id=new_uuid(), asked_at=now, word=word))
         world.scheduler.nova.step()
         world.clock.advance(AGAIN_SECONDS / 4)
 

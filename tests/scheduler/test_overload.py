@@ -21,8 +21,8 @@ from gantt.db.stores.store import SqlStore
 from gantt.scheduler import update_resource_stats
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
-from gantt.telemetry.metrics import Metrics
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_host
 from tests.world import Host, World, a_request, new_uuid
 
@@ -54,16 +54,16 @@ class Flood:
     def __init__(self, path) -> None:
         self.store = SqlStore.for_url(f'sqlite:///{path}')
         a_host().on(self.store)
-        self.metrics = Metrics()
+        self.metrics = MetricRegistry()
         self.recorder = StoreRecorder(self.store, self.metrics, 100)
         self.scheduler = Scheduler(
             self.store,
             plugin_loader.load_pipeline(),
             self.recorder,
-            Settings(
+            SchedulerSettings(
                 queue_limit=LIMIT,
                 retry_after_ms=250,
-                decisions_kept=200,
+                decisions_stored=200,
                 purge_seconds=0.2,
                 decision_queue_limit=100,
                 stale_after_seconds=1e6,
@@ -143,9 +143,9 @@ def test_reports_beyond_the_limit_are_turned_away_with_a_hint():
         with pytest.raises(exceptions.Busy) as caught:
             host.report()
         assert caught.value.kwargs['retry_after_ms'] > 0
-    assert world.scheduler.intake.lane.depth == 10
+    assert world.scheduler.intake.work_queue.depth == 10
     world.turn()
-    assert world.scheduler.intake.lane.depth == 0
+    assert world.scheduler.intake.work_queue.depth == 0
     host.report()
 
 
@@ -160,7 +160,7 @@ def test_reports_of_too_many_bytes_are_turned_away_until_others_are_folded(monke
         large.report(running=guests)
     small.report()
     world.turn()
-    assert world.scheduler.intake.lane.depth == 0
+    assert world.scheduler.intake.work_queue.depth == 0
     # One alone always has room, however large it is.
     large.report(running=guests + more)
     world.turn()
@@ -178,7 +178,7 @@ def test_names_of_a_report_count_as_its_guests_do(monkeypatch):
 
 
 def test_decisions_that_wait_too_long_are_dropped_oldest_first(flood):
-    metrics = Metrics()
+    metrics = MetricRegistry()
     recorder = StoreRecorder(flood.store, metrics, 10)
     ids = [new_uuid() for _ in range(1000)]
     for one in ids:

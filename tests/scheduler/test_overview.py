@@ -168,7 +168,7 @@ def test_however_many_look_one_query_is_made_and_its_age_is_said() -> None:
     assert reader.activity(600).end_age_seconds == pytest.approx(3)
     reader.activity(900)
     assert store.asked == 2
-    clock.advance(activity.SECONDS_KEPT)
+    clock.advance(activity.SECONDS_STORED)
     assert reader.activity(600).end_age_seconds == 0
     assert store.asked == 3
 
@@ -182,7 +182,7 @@ def test_a_database_that_is_away_is_not_asked_by_each_of_them() -> None:
             reader.activity(600)
     assert store.asked == 1
     store.away = False
-    clock.advance(activity.SECONDS_KEPT + 1)
+    clock.advance(activity.SECONDS_STORED + 1)
     assert reader.activity(600).outcomes == {}
 
 

@@ -10,7 +10,7 @@ from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler, Waiter
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_host
 from tests.world import a_request
@@ -50,7 +50,7 @@ def scheduler(store):
         store,
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
-        Settings(worker='w', order_by_cost=False),
+        SchedulerSettings(worker='w', order_by_cost=False),
     )
     made.start()
     yield made
@@ -87,7 +87,10 @@ def test_what_fails_once_an_answer_is_on_its_way_costs_no_answer_and_no_thread()
     def fail(*_args):
         raise OSError('no space is left for the log')
 
-    pipeline, settings = plugin_loader.load_pipeline(), Settings(worker='w', order_by_cost=False)
+    pipeline, settings = (
+        plugin_loader.load_pipeline(),
+        SchedulerSettings(worker='w', order_by_cost=False),
+    )
     scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, on_answer=fail)
     store.open.set()
     scheduler.start()

@@ -10,7 +10,7 @@ from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.placing.admission import WAITERS_MAX
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from tests.world import World, a_request
 
 HOUR = 3600.0
@@ -45,7 +45,7 @@ class SkewedWorld(World):
                 self.store,
                 self.scheduler.placing.pipeline,
                 self.recorder,
-                Settings(worker=f'skewed-{n}', **self.settings),
+                SchedulerSettings(worker=f'skewed-{n}', **self.settings),
                 clock,
             )
             for n, clock in enumerate(self.clocks)

@@ -9,13 +9,13 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
 from gantt.scheduler import register_hosts
-from gantt.scheduler.claims import Claims
+from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.register_hosts import Registrations
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 
 
@@ -46,7 +46,7 @@ def a_claims(store):
     cache = HostCache(store, SystemClock(), 60)
     recorder = MemoryRecorder()
     alarm = Alarm(recorder.count, time.monotonic)
-    return Claims(store, cache, recorder, Settings(report_seconds=7), alarm)
+    return ClaimUpdates(store, cache, recorder, SchedulerSettings(report_seconds=7), alarm)
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def gate():
 @pytest.fixture
 def registrations(gate):
     made = Registrations(a_claims(gate), MemoryRecorder())
-    made.lane.start()
+    made.work_queue.start()
     yield made
     gate.open.set()
-    assert made.lane.stop(5)
+    assert made.work_queue.stop(5)
 
 
 def said(name, nonce='n'):
@@ -130,7 +130,7 @@ def test_where_the_database_is_away_all_are_told(registrations, gate):
 
 
 def test_there_is_a_bound(registrations, gate, monkeypatch):
-    monkeypatch.setattr(registrations.lane._queue, 'maxsize', 2)
+    monkeypatch.setattr(registrations.work_queue._queue, 'maxsize', 2)
     first = registrations.submit(said('first'))
     assert gate.asked.wait(10)
     futures = [registrations.submit(said(f'cmp-{n}')) for n in range(2)]
@@ -142,8 +142,8 @@ def test_there_is_a_bound(registrations, gate, monkeypatch):
 
 def test_what_was_taken_is_registered_before_it_stops(gate):
     registrations = Registrations(a_claims(gate), MemoryRecorder())
-    registrations.lane.start()
+    registrations.work_queue.start()
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(250)])
-    assert registrations.lane.stop(10)
+    assert registrations.work_queue.stop(10)
     assert all(one.done() for one in futures)
     assert max(gate.sizes) == register_hosts.BATCH_MAX

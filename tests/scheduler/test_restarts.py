@@ -11,8 +11,8 @@ import logging
 import pytest
 
 from gantt import exceptions
-from gantt.compute.farm.farm import FakeHost, Plan
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.farm import FakeHost, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.core.messages.build import Build
 from tests.builders import CLEAN
 from tests.world import World, a_request
@@ -47,13 +47,13 @@ class Line:
 
     def report(self, report):
         self._admit()
-        told = self._world.scheduler.intake.submit(report, tell=report.full)
+        told = self._world.scheduler.intake.submit(report, notify=report.full)
         self._world.scheduler.intake.step()
-        return str(told.result(0).fate) if told is not None else None
+        return str(told.result(0).outcome) if told is not None else None
 
     def _say(self, word, words):
         said = getattr(self._world.scheduler, word)(words)
-        return {fate.claim_id: fate.fate for fate in said}
+        return {fate.claim_id: fate.outcome for fate in said}
 
     def confirm(self, words):
         return self._say('confirm', words)
@@ -71,12 +71,12 @@ class Site:
     def __init__(self, count: int) -> None:
         self.world = World()
         self.line = Line(self.world, count // ROUND_SECONDS)
-        self.hosts = [FakeHost(Plan(count=count), number) for number in range(count)]
+        self.hosts = [FakeHost(FarmPlan(count=count), number) for number in range(count)]
         self.by_name = {host.name: host for host in self.hosts}
 
     def boot(self) -> float:
         """All of them at once; seconds until the last one has registered and reported."""
-        settings = Settings(level=logging.DEBUG)
+        settings = HostAgentSettings(level=logging.DEBUG)
         clock, start = self.world.clock, self.world.clock.monotonic()
         due = []
         for number, host in enumerate(self.hosts):

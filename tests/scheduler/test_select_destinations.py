@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.request_state import Attempt, Event, back_off, transition
+from gantt.core.claims.request_state import Attempt, RequestEvent, back_off, transition
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
@@ -131,7 +131,7 @@ def test_who_loses_races_comes_back_later_each_time_and_not_together():
     for lost in range(10):
         waits.append([back_off(*one) for one in attempts.items()])
         attempts = {
-            request_id: transition(attempt, Event.DROPPED, lost=[f'cmp-{lost}'])[0]
+            request_id: transition(attempt, RequestEvent.DROPPED, lost=[f'cmp-{lost}'])[0]
             for request_id, attempt in attempts.items()
         }
     assert waits[0] == waits[1] == [0.0] * 50

@@ -120,4 +120,4 @@ def test_a_checkpoint_has_no_pick_that_is_not_committed(monkeypatch):
     noted = [event for position, event in cache.log._events if position >= before]
     kinds = [type(event) for event in noted]
     assert kinds.count(table_log.Checkpoint) == 1
-    assert kinds.index(table_log.Settled) < kinds.index(table_log.Checkpoint)
+    assert kinds.index(table_log.CorrectedUsage) < kinds.index(table_log.Checkpoint)

@@ -121,7 +121,7 @@ def test_a_fenced_host_is_told_that_its_epoch_is_gone():
     host.register()
     assert host.epoch > old
     words = msgspec.structs.replace(host.words(chosen.claim_id), epoch=old)
-    assert [f.fate for f in world.scheduler.confirm(words)] == ['gone']
+    assert [f.outcome for f in world.scheduler.confirm(words)] == ['gone']
     assert host.confirm(chosen.claim_id) == ['ok']
 
 

@@ -35,7 +35,7 @@ class Year:
     """A site, day by day."""
 
     def __init__(self, path, monkeypatch):
-        monkeypatch.setattr(purge, 'CHANGES_KEPT', CHANGES)
+        monkeypatch.setattr(purge, 'CHANGES_STORED', CHANGES)
         monkeypatch.setattr(housekeeping, 'PURGE_ROWS', ROWS)
         monkeypatch.setitem(session.CLOCK, 'sqlite', 'gantt_test_now()')
         engine = session.build_engine(f'sqlite:///{path}')
@@ -46,7 +46,7 @@ class Year:
         self.passes = []
         self._purge = self.store.purge
         self.store.purge = self._counted
-        self.world = World(self.store, hosts=3, decisions_kept=DECISIONS)
+        self.world = World(self.store, hosts=3, decisions_stored=DECISIONS)
         self.guests = collections.deque()
         self.made = collections.Counter()
 

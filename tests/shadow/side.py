@@ -3,11 +3,11 @@
 
 from gantt import exceptions, plugin_loader
 from gantt.core.records.decision import error_of
-from gantt.core.records.shadow import Asked, Seen
+from gantt.core.records.shadow import ObservedGuests, ObservedRequest
 from gantt.insights.read_model import Insights
-from gantt.insights.shadow import EXPLAINED_SECONDS, Settings, Shadow
+from gantt.insights.shadow import EXPLAINED_SECONDS, Shadow, ShadowSettings
 from gantt.scheduler.recorder import StoreRecorder
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 from tests.world import World, a_request, sqlite_store
 
 
@@ -16,7 +16,9 @@ class Side:
 
     def __init__(self, hosts: int = 3, **settings) -> None:
         self.world = World(sqlite_store, hosts=hosts)
-        self.recorder = self.world.recorder = StoreRecorder(self.world.store, Metrics(), 1000)
+        self.recorder = self.world.recorder = StoreRecorder(
+            self.world.store, MetricRegistry(), 1000
+        )
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(
             self.world.store, plugin_loader.load_pipeline(), clock=self.world.clock, max_age=0.0
@@ -30,7 +32,7 @@ class Side:
             self.insights.scores,
             self.count,
             self.world.clock,
-            Settings(**settings),
+            ShadowSettings(**settings),
         )
 
     def count(self, name, value=1, **labels):
@@ -49,7 +51,7 @@ class Side:
 
     def asked(self, count=1, source=None, origin='req-1', **spec):
         request = a_request(count, dry_run=True, **spec)
-        self.shadow.hear(Asked(request=request, origin=origin, source=source))
+        self.shadow.receive(ObservedRequest(request=request, origin=origin, source=source))
         while self.shadow.decide_one():
             pass
         self.recorder.flush()
@@ -57,7 +59,7 @@ class Side:
 
     def seen(self, host, *requests):
         for request in requests:
-            self.shadow.hear(Seen(host=host, consumers=request.consumers))
+            self.shadow.receive(ObservedGuests(host=host, consumers=request.consumers))
 
     def look(self, seconds=EXPLAINED_SECONDS):
         for host in self.world.hosts.values():

@@ -5,8 +5,14 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
-from gantt.core.records.shadow import Asked, Begun, Ended, Seen, Verdict
-from gantt.insights.shadow import Settings
+from gantt.core.records.shadow import (
+    ObservedBegin,
+    ObservedEnd,
+    ObservedGuests,
+    ObservedRequest,
+    ShadowVerdict,
+)
+from gantt.insights.shadow import ShadowSettings
 from tests.shadow.side import Side, ours_of
 
 
@@ -71,9 +77,9 @@ def test_a_host_that_is_not_known_here():
 @pytest.mark.parametrize(
     ('words', 'vcpu', 'verdict'),
     [
-        pytest.param([Begun], 1, 'nova_none', id='refused'),
-        pytest.param([Begun], 1000, 'neither', id='refused-by-both'),
-        pytest.param([Begun, Ended], 1, 'not_heard', id='placed-and-lost'),
+        pytest.param([ObservedBegin], 1, 'nova_none', id='refused'),
+        pytest.param([ObservedBegin], 1000, 'neither', id='refused-by-both'),
+        pytest.param([ObservedBegin, ObservedEnd], 1, 'not_heard', id='placed-and-lost'),
         pytest.param([], 1, 'not_heard', id='silence'),
     ],
 )
@@ -81,7 +87,7 @@ def test_what_became_of_it_is_concluded_when_time_is_up(words, vcpu, verdict):
     side = Side(outcome_seconds=60.0)
     side.asked(vcpu=vcpu)
     for word in words:
-        side.shadow.hear(word(origin='req-1'))
+        side.shadow.receive(word(origin='req-1'))
     assert side.look(30.0) == []
     assert side.one(31.0).verdict == verdict
 
@@ -89,8 +95,8 @@ def test_what_became_of_it_is_concluded_when_time_is_up(words, vcpu, verdict):
 def test_a_notice_that_names_a_guest_is_about_its_request():
     side = Side(outcome_seconds=60.0)
     request = side.asked(origin='req-1')
-    side.shadow.hear(Begun(consumer=request.consumers[0]))
-    side.shadow.hear(Ended(consumer='somebody else'))
+    side.shadow.receive(ObservedBegin(consumer=request.consumers[0]))
+    side.shadow.receive(ObservedEnd(consumer='somebody else'))
     assert side.one(61.0).verdict == 'nova_none'
 
 
@@ -120,7 +126,7 @@ def test_members_are_compared_one_by_one():
     side = Side()
     request = side.asked(3)
     for consumer, host in zip(request.consumers, side.world.hosts, strict=True):
-        side.shadow.hear(Seen(host=host, consumers=[consumer]))
+        side.shadow.receive(ObservedGuests(host=host, consumers=[consumer]))
     found = {one.consumer: one for one in side.look()}
     assert [found[c].theirs for c in request.consumers] == ['cmp-1', 'cmp-2', 'cmp-3']
     assert len({one.id for one in found.values()}) == 3
@@ -139,7 +145,7 @@ def test_what_is_not_decided_says_why():
 def test_a_repeat_is_one_request():
     side = Side(hosts=1)
     request = side.asked()
-    side.shadow.hear(Asked(request=request, origin='req-1'))
+    side.shadow.receive(ObservedRequest(request=request, origin='req-1'))
     assert side.shadow.pending == 1
     side.seen('cmp-1', request)
     assert len(side.look()) == 1
@@ -152,7 +158,7 @@ def test_what_is_remembered_is_bounded():
     assert side.shadow.pending == 2
     assert side.counts['requests_total', 'dropped'] == 3
     for number in range(4):
-        side.shadow._settings = Settings(kept=3)
+        side.shadow._settings = ShadowSettings(comparisons_most=3)
         request = side.asked(origin=f'more-{number}')
         side.seen('cmp-1', request)
     assert len(side.look()) == 3
@@ -180,7 +186,7 @@ def test_comparisons_wait_for_a_database_that_is_away():
     side.seen('cmp-1', side.asked())
     assert side.look() == []
     side.world.store.save_shadows = keep
-    assert side.one().verdict is Verdict.SAME
+    assert side.one().verdict is ShadowVerdict.SAME
 
 
 def away(*_):

@@ -10,13 +10,13 @@ import oslo_messaging as om
 import pytest
 
 from gantt import exceptions
-from gantt.core.records.shadow import Asked, Begun, Ended, Seen
+from gantt.core.records.shadow import ObservedBegin, ObservedEnd, ObservedGuests, ObservedRequest
 from gantt.rpc.amqp import transport
-from gantt.rpc.nova.tap import Ears, Terms, understood
+from gantt.rpc.nova.tap import BroadcastTap, TapSettings, understood
 from tests.nemesis.proxy import Proxy
 from tests.rpc.bus import Bus, a_conf, load, stored
 
-TERMS = Terms()
+TERMS = TapSettings()
 GUEST = '5b32382d-4506-4d79-b51e-7b55cbc183fc'
 
 
@@ -32,7 +32,7 @@ def on_the_wire(name: str) -> bytes:
 
 def test_a_call_is_a_dry_run_under_an_id_of_its_own():
     word = understood(on_the_wire('select_destinations-boot'), TERMS)
-    assert isinstance(word, Asked)
+    assert isinstance(word, ObservedRequest)
     context = stored('select_destinations-boot')['oslo.message (decoded)']
     assert word.origin == context['_context_request_id']
     assert word.request.dry_run
@@ -57,7 +57,7 @@ def test_a_move_says_where_its_guest_is(name):
 )
 def test_broadcasts_say_where_guests_are(name, guests):
     word = understood(on_the_wire(name), TERMS)
-    assert isinstance(word, Seen)
+    assert isinstance(word, ObservedGuests)
     assert word.host == load(name).args['host_name']
     assert len(word.consumers) == guests
 
@@ -65,8 +65,8 @@ def test_broadcasts_say_where_guests_are(name, guests):
 @pytest.mark.parametrize(
     ('event', 'kind'),
     [
-        pytest.param('scheduler.select_destinations.start', Begun, id='start'),
-        pytest.param('scheduler.select_destinations.end', Ended, id='end'),
+        pytest.param('scheduler.select_destinations.start', ObservedBegin, id='start'),
+        pytest.param('scheduler.select_destinations.end', ObservedEnd, id='end'),
         pytest.param('scheduler.select_destinations.other', None, id='other'),
     ],
 )
@@ -117,7 +117,9 @@ def test_notices_of_the_scheduler(event, kind):
     ids=['versioned', 'its own', 'unversioned'],
 )
 def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, payload):
-    assert understood(a_notice(event, payload), TERMS) == Begun(origin='req-7', consumer=GUEST)
+    assert understood(a_notice(event, payload), TERMS) == ObservedBegin(
+        origin='req-7', consumer=GUEST
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_notices_of_computes_say_where_guests_are(action):
     guest = str(uuid.uuid4())
     payload = {'nova_object.data': {'uuid': guest, 'host': 'cmp-7', 'display_name': 'x'}}
     heard = understood(a_notice(f'instance.{action}.end', payload), TERMS)
-    assert heard == Seen(host='cmp-7', consumers=[guest])
+    assert heard == ObservedGuests(host='cmp-7', consumers=[guest])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_unversioned_notices_of_computes_say_it_too(action):
     guest = str(uuid.uuid4())
     payload = {'instance_id': guest, 'host': 'cmp-7', 'state': 'active'}
     heard = understood(a_notice(f'compute.instance.{action}.end', payload), TERMS)
-    assert heard == Seen(host='cmp-7', consumers=[guest])
+    assert heard == ObservedGuests(host='cmp-7', consumers=[guest])
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_the_rest_is_passed_over(body):
             id='no-spec',
         ),
         pytest.param(
-            on_the_wire('select_destinations-boot'), Terms(payload_bytes_max=1000), id='large'
+            on_the_wire('select_destinations-boot'), TapSettings(payload_bytes_max=1000), id='large'
         ),
     ],
 )
@@ -240,16 +242,16 @@ class Listened:
         self.words: list = []
         self.counts: list = []
         self.carrier = transport.nova_transport(a_conf(url))
-        self.ears = Ears(
+        self.tap = BroadcastTap(
             self.carrier,
             'nova',
             'scheduler',
             self.words.append,
             lambda name, **labels: self.counts.append(labels),
-            Terms(),
+            TapSettings(),
         )
-        self.ears.start()
-        assert self.ears.wait(20)
+        self.tap.start()
+        assert self.tap.wait(20)
 
     def heard(self, kind: type, count: int, seconds: float = 30.0) -> list:
         end = time.monotonic() + seconds
@@ -259,7 +261,7 @@ class Listened:
         return found
 
     def close(self) -> None:
-        assert self.ears.stop(10)
+        assert self.tap.stop(10)
         self.carrier.cleanup()
 
 
@@ -286,7 +288,7 @@ def test_every_call_is_answered_by_who_serves_the_topic_and_heard_beside(nova, l
         (selections,) = conductor.call('boot', uuids=[guest])
         assert selections
     assert len(nova.facade.seen) == 30
-    heard = listened.heard(Asked, 30)
+    heard = listened.heard(ObservedRequest, 30)
     assert [one.request.consumers for one in heard] == [one.consumers for one in nova.facade.seen]
     assert all(one.request.dry_run for one in heard)
     assert not any(one.dry_run for one in nova.facade.seen)
@@ -297,7 +299,7 @@ def test_every_broadcast_reaches_who_serves_the_topic_and_is_heard_beside(nova, 
     conductor = nova.nova()
     for _ in range(5):
         conductor.cast('sync_instance_info')
-    assert len(listened.heard(Seen, 5)) == 5
+    assert len(listened.heard(ObservedGuests, 5)) == 5
     end = time.monotonic() + 10
     while len(nova.facade.events) < 5:
         assert time.monotonic() < end
@@ -312,8 +314,8 @@ def test_notifications_are_heard(rabbit_url):
     guest = str(uuid.uuid4())
     try:
         bus.nova().call('boot', uuids=[guest])
-        assert [one.consumer for one in listened.heard(Ended, 2)] == [guest, guest]
-        assert [one.consumer for one in listened.heard(Begun, 2)] == [guest, guest]
+        assert [one.consumer for one in listened.heard(ObservedEnd, 2)] == [guest, guest]
+        assert [one.consumer for one in listened.heard(ObservedBegin, 2)] == [guest, guest]
     finally:
         listened.close()
         bus.close()
@@ -326,16 +328,16 @@ def test_after_its_connection_was_cut_it_hears_again(nova):
     try:
         conductor = nova.nova()
         conductor.call('boot')
-        listened.heard(Asked, 1)
+        listened.heard(ObservedRequest, 1)
         proxy.cut()
         end = time.monotonic() + 20
-        while not any(isinstance(word, Seen) for word in listened.words):
-            # What is said meanwhile is not heard: nobody keeps it.
+        while not any(isinstance(word, ObservedGuests) for word in listened.words):
+            # What is said meanwhile is not received: nobody keeps it.
             conductor.cast('sync_instance_info')
             assert time.monotonic() < end
             time.sleep(0.1)
         conductor.call('boot')
-        assert listened.heard(Asked, 2)
+        assert listened.heard(ObservedRequest, 2)
     finally:
         listened.close()
         proxy.close()
@@ -368,7 +370,7 @@ def _call_nobody(nova):
         capture = load('select_destinations-boot')
         client.call(capture.context, capture.method, **capture.args)
     finally:
-        assert listened.heard(Asked, 1)
+        assert listened.heard(ObservedRequest, 1)
         listened.close()
 
 
@@ -382,5 +384,5 @@ def test_what_is_wrong_is_counted_and_listening_goes_on(nova, listened):
                 channel.prepare_message(body), exchange='nova', routing_key='notifications.info'
             )
     nova.nova().call('boot')
-    assert listened.heard(Asked, 1)
+    assert listened.heard(ObservedRequest, 1)
     assert listened.counts.count({'fate': 'unreadable'}) == 2

@@ -4,7 +4,7 @@
 import msgspec
 
 from gantt.core.claims.claim import State
-from gantt.scheduler.ports import ClaimFate, ClaimResult
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 from gantt.sim import plan
 from gantt.testing.store.memory import MemoryStore
 from gantt.testing.store.operators import atomic
@@ -41,15 +41,17 @@ class SweepsWhatIsConfirmed(Broken):
         for claim in list(self._tables.all_live()):
             if claim.lease_until < self._now and not claim.adopted:
                 self._end(claim, State.EXPIRED, 'lease ran out')
-                fates.append(ClaimFate(claim_id=claim.id, fate='ok', state='expired'))
-        return ClaimResult(fates=swept.fates + fates, hosts=swept.hosts + self._tables.write())
+                fates.append(ClaimOutcome(claim_id=claim.id, outcome='ok', state='expired'))
+        return ClaimResult(
+            outcomes=swept.outcomes + fates, hosts=swept.hosts + self._tables.write()
+        )
 
 
 class NeverSweeps(Broken):
     """What nobody confirmed stays reserved."""
 
     def sweep(self, limit):
-        return ClaimResult(fates=[])
+        return ClaimResult(outcomes=[])
 
 
 class ForgetsWhatWasPlaced(Broken):

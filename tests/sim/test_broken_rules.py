@@ -96,7 +96,7 @@ def test_reports_without_what_is_pending_are_found(monkeypatch):
 
     def without(driver, journal):
         seen = take(driver, journal)
-        return seen if seen.pending is None else running_guests.Census(seen.running, [])
+        return seen if seen.pending is None else running_guests.GuestInventory(seen.running, [])
 
     monkeypatch.setattr(running_guests, 'take', without)
     assert finds('its claim is released')

@@ -8,7 +8,7 @@ import msgspec
 from gantt.compute.agent import agent, running_guests
 from gantt.core.claims import commit, registration
 from gantt.core.placement.run import Run
-from gantt.core.table.usage import Usage
+from gantt.core.table.usage import UsageColumns
 from gantt.testing.store import commit as memory_commit
 
 _replace = msgspec.structs.replace
@@ -16,13 +16,13 @@ _replace = msgspec.structs.replace
 
 def a_repeat_takes_its_own_place_away(patch):
     """It planned on the host where its claim was, and giving the pick back took the claim."""
-    lift = Usage.lift
+    lift = UsageColumns.lift
 
     def forgetful(self, columns, i, row, claim_id):
         pick = lift(self, columns, i, row, claim_id)
         return pick and _replace(pick, was_there=False)
 
-    patch.setattr(Usage, 'lift', forgetful)
+    patch.setattr(UsageColumns, 'lift', forgetful)
 
 
 def a_batch_is_planned_beside_who_gives_way(patch):
@@ -42,7 +42,7 @@ def members_are_placed_beside_where_they_were(patch):
 def late_news_takes_a_claim_away(patch):
     """A report older than the commit was folded after it."""
 
-    committed = Usage.committed
+    committed = UsageColumns.committed
 
     def forgetful(self, known, row, claims):
         left = committed(self, known, row, claims)
@@ -52,14 +52,14 @@ def late_news_takes_a_claim_away(patch):
             return _replace(row, version=known.version)
         return left
 
-    patch.setattr(Usage, 'committed', forgetful)
+    patch.setattr(UsageColumns, 'committed', forgetful)
 
 
 def recovery_gives_back_what_is_being_built(patch):
     """The journal was put straight while the new agent built already."""
-    settle = running_guests.settle
+    settle = running_guests.after_boot
     patch.setattr(
-        running_guests, 'settle', lambda driver, journal, starting: settle(driver, journal)
+        running_guests, 'after_boot', lambda driver, journal, starting: settle(driver, journal)
     )
 
 

@@ -19,9 +19,9 @@ from gantt.db.stores.store import SqlStore
 from gantt.rpc.service import RpcService
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
-from gantt.scheduler.settings import Settings
-from gantt.telemetry.listener import Listener
-from gantt.telemetry.metrics import Metrics
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.telemetry.listener import ProbeListener
+from gantt.telemetry.metrics import MetricRegistry
 from tests.rabbit.wire import Proxy
 from tests.rpc.bus import a_conf
 from tests.rpc.facade import until
@@ -43,15 +43,15 @@ class Served:
     def __init__(self, rabbit_url: str, database_url: str) -> None:
         self.broker, self.database = Proxy(rabbit_url), Proxy(database_url)
         self.store = SqlStore.for_url(
-            self.database.url, policy=retry.Policy(attempts=2, seconds=1.0)
+            self.database.url, policy=retry.RetryPolicy(attempts=2, seconds=1.0)
         )
-        settings = Settings(unknown_after_seconds=3.0, feed_seconds=0.05)
+        settings = SchedulerSettings(unknown_after_seconds=3.0, feed_seconds=0.05)
         self.scheduler = Scheduler(
             self.store, plugin_loader.load_pipeline(), MemoryRecorder(), settings
         )
         self.rpc = RpcService(a_conf(self.broker.url, nova_enabled=False), self.scheduler)
         self.health = Health(self.scheduler, self.rpc)
-        self.listener = Listener(Metrics(), '127.0.0.1', 0, self.health)
+        self.listener = ProbeListener(MetricRegistry(), '127.0.0.1', 0, self.health)
 
     def start(self) -> None:
         self.scheduler.start()
@@ -182,7 +182,7 @@ def test_a_database_that_hangs_is_asked_once_and_answers_stay_short():
         asked_times.append(1)
         hold.wait(30)
 
-    knock = Knock(ask, seconds=0.05, kept=0.0)
+    knock = Knock(ask, seconds=0.05, stored_seconds=0.0)
     for _ in range(5):
         assert knock.problem() == 'no answer within 0.05 s'
     assert len(asked_times) == 1
@@ -198,7 +198,7 @@ def test_what_the_database_says_is_the_reason():
 
 
 def test_a_listener_without_a_health_check_still_shows_metrics():
-    listener = Listener(Metrics(), '127.0.0.1', 0)
+    listener = ProbeListener(MetricRegistry(), '127.0.0.1', 0)
     try:
         with urllib.request.urlopen(f'http://127.0.0.1:{listener.port}/metrics') as answer:
             assert b'gantt_queue_depth' in answer.read()

@@ -12,14 +12,14 @@ import pytest
 
 from gantt import exceptions
 from gantt.telemetry import metrics
-from gantt.telemetry.listener import Listener
+from gantt.telemetry.listener import ProbeListener
 
 ROOT = pathlib.Path(__file__).parents[2]
 METHODS = {
-    'count': metrics.Kind.COUNTER,
-    'observe': metrics.Kind.HISTOGRAM,
-    'gauge': metrics.Kind.GAUGE,
-    'watch': metrics.Kind.GAUGE,
+    'count': metrics.MetricKind.COUNTER,
+    'observe': metrics.MetricKind.HISTOGRAM,
+    'gauge': metrics.MetricKind.GAUGE,
+    'watch': metrics.MetricKind.GAUGE,
 }
 
 
@@ -67,14 +67,16 @@ def test_names_follow_the_rules_of_prometheus_and_say_their_kind():
     assert len(metrics.BY_NAME) == len(metrics.TABLE)
     for metric in metrics.TABLE:
         assert re.fullmatch(r'gantt_[a-z][a-z_]*', metric.name)
-        assert metric.name.endswith('_total') == (metric.kind is metrics.Kind.COUNTER), metric.name
+        assert metric.name.endswith('_total') == (metric.kind is metrics.MetricKind.COUNTER), (
+            metric.name
+        )
         assert metric.help.endswith('.'), metric.name
-        assert bool(metric.buckets) == (metric.kind is metrics.Kind.HISTOGRAM), metric.name
+        assert bool(metric.buckets) == (metric.kind is metrics.MetricKind.HISTOGRAM), metric.name
         assert list(metric.buckets) == sorted(metric.buckets)
 
 
 def test_what_was_counted_is_shown():
-    world = metrics.Metrics()
+    world = metrics.MetricRegistry()
     world.count('gantt_rejections_total', 3, filter='ComputeFilter')
     world.count('gantt_rejections_total', filter='ComputeFilter')
     world.gauge('gantt_queue_depth', 7)
@@ -93,7 +95,7 @@ def test_what_was_counted_is_shown():
 
 
 def test_two_registries_share_nothing():
-    one, other = metrics.Metrics(), metrics.Metrics()
+    one, other = metrics.MetricRegistry(), metrics.MetricRegistry()
     one.count('gantt_repeats_total')
     assert (one.value('gantt_repeats_total'), other.value('gantt_repeats_total')) == (1, 0)
 
@@ -111,11 +113,11 @@ def test_two_registries_share_nothing():
 )
 def test_what_nobody_declared_is_refused(use, said):
     with pytest.raises(exceptions.Bug, match=said):
-        use(metrics.Metrics())
+        use(metrics.MetricRegistry())
 
 
 def test_a_watched_gauge_is_read_when_it_is_scraped():
-    world = metrics.Metrics()
+    world = metrics.MetricRegistry()
     depth = [3]
     world.watch('gantt_queue_depth', lambda: depth[0])
     assert 'gantt_queue_depth 3.0' in world.render().decode()
@@ -124,7 +126,7 @@ def test_a_watched_gauge_is_read_when_it_is_scraped():
 
 
 def test_counting_from_many_threads_loses_nothing():
-    world = metrics.Metrics()
+    world = metrics.MetricRegistry()
 
     def work():
         for _ in range(500):
@@ -139,9 +141,9 @@ def test_counting_from_many_threads_loses_nothing():
 
 
 def test_the_listener_shows_metrics_and_stops():
-    world = metrics.Metrics()
+    world = metrics.MetricRegistry()
     world.count('gantt_repeats_total')
-    listener = Listener(world, '127.0.0.1', 0)
+    listener = ProbeListener(world, '127.0.0.1', 0)
     url = f'http://127.0.0.1:{listener.port}/metrics'
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert b'gantt_repeats_total 1.0' in answer.read()
@@ -151,9 +153,9 @@ def test_the_listener_shows_metrics_and_stops():
 
 
 def test_a_port_in_use_names_the_option():
-    listener = Listener(metrics.Metrics(), '127.0.0.1', 0)
+    listener = ProbeListener(metrics.MetricRegistry(), '127.0.0.1', 0)
     try:
         with pytest.raises(exceptions.Misconfigured, match=r'\[DEFAULT\] metrics_port: cannot'):
-            Listener(metrics.Metrics(), '127.0.0.1', listener.port)
+            ProbeListener(metrics.MetricRegistry(), '127.0.0.1', listener.port)
     finally:
         listener.stop()

@@ -179,23 +179,23 @@ class RequestStates(Generated):
     """The states of a request and its transitions, from ``gantt.core.claims.request_state``."""
 
     def lines(self) -> Iterator[str]:
-        meanings = comments_of(request_state.State)
-        states = list(request_state.State)
+        meanings = comments_of(request_state.RequestState)
+        states = list(request_state.RequestState)
         rows = [[f'*{state.value}*', meanings[state.name]] for state in states]
         yield from table(['State', 'Meaning'], rows, '20 80')
-        meanings, open_states = comments_of(request_state.Event), states[:-1]
+        meanings, open_states = comments_of(request_state.RequestEvent), states[:-1]
         rows = [
             [
                 f'``{event.value}``',
                 meanings[event.name],
                 *(self._cell(state, event) for state in open_states),
             ]
-            for event in request_state.Event
+            for event in request_state.RequestEvent
         ]
         header = ['Event', 'What happened', *(f'when {state.value}' for state in open_states)]
         yield from table(header, rows, '13 24 21 21 21')
 
-    def _cell(self, state: request_state.State, event: request_state.Event) -> str:
+    def _cell(self, state: request_state.RequestState, event: request_state.RequestEvent) -> str:
         after, effects = request_state.TRANSITIONS[state, event]
         becomes = '' if after is state else f'**{after.value}**: '
         return becomes + ', '.join(effect.value for effect in effects)

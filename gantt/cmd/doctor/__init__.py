@@ -48,14 +48,14 @@ def run(conf: Any) -> int:
     return 1 if counts[Severity.ERROR] else 0
 
 
-def diagnose(conf: Any, ask: bool | None = None) -> list[Finding]:
+def diagnose(conf: Any, probe: bool | None = None) -> list[Finding]:
     """All findings, the worst first.
 
     :param ask: the servers; None: those that answer
     """
-    all_of_them = [*_of_files(conf), *_of_brokers(conf, ask)]
-    if ask is not False:
-        all_of_them += _of_the_database(conf, ask)
+    all_of_them = [*_of_files(conf), *_of_brokers(conf, probe)]
+    if probe is not False:
+        all_of_them += _of_the_database(conf, probe)
     order = list(Severity)
     return sorted(dict.fromkeys(all_of_them), key=lambda f: order.index(f.severity))
 
@@ -85,7 +85,7 @@ def _value(conf: Any, option: str) -> Any:
     return (conf if group == 'DEFAULT' else conf[group])[name]
 
 
-def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
+def _of_brokers(conf: Any, probe: bool | None) -> Iterator[Finding]:
     made = [('transport_url', transport.own_transport)]
     if conf.rpc.nova_enabled and (conf.rpc.nova_transport_url or conf.rpc.nova_rabbit_options):
         made.append(('[rpc] nova_transport_url', transport.nova_transport))
@@ -97,12 +97,12 @@ def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
             continue
         transport.service_defaults(conf)
         try:
-            yield from _of_a_broker(conf, option, carrier, ask)
+            yield from _of_a_broker(conf, option, carrier, probe)
         finally:
             carrier.cleanup()
 
 
-def _of_a_broker(conf: Any, option: str, carrier: Any, ask: bool | None) -> Iterator[Finding]:
+def _of_a_broker(conf: Any, option: str, carrier: Any, probe: bool | None) -> Iterator[Finding]:
     url, rabbit = driver.options(carrier)
     if url.transport.startswith('kombu+'):
         return  # in this process, and without options
@@ -116,18 +116,18 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, ask: bool | None) -> Iter
         exposed = clear_text.of_broker([host.hostname for host in url.hosts], rabbit, shown)
         yield from () if exposed is None else [found(Severity.ERROR, *exposed)]
     yield from findings(broker.OURS, facts, functools.partial(_value, conf))
-    if ask is not False:
+    if probe is not False:
         try:
             with _quiet():
                 yield from live.broker_says(carrier, rabbit)
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            reason = refusals.said(e)
+            reason = refusals.text_of(e)
             wrong = refusals.wrong_in_url(reason)
             correct = f'in {option} {wrong}' if wrong else ''
-            yield _not_asked(ask, 'message broker', f'{shown}: {reason}', correct)
+            yield _not_queried(probe, 'message broker', f'{shown}: {reason}', correct)
 
 
-def _of_the_database(conf: Any, ask: bool | None) -> list[Finding]:
+def _of_the_database(conf: Any, probe: bool | None) -> list[Finding]:
     if table.url_of(conf) is None:
         return []  # the table has it
     try:
@@ -138,14 +138,14 @@ def _of_the_database(conf: Any, ask: bool | None) -> list[Finding]:
     except exceptions.Unavailable as e:
         wrong = e.kwargs.get('correct')
         correct = f'in [database] connection {wrong}' if wrong else ''
-        return [_not_asked(ask, 'database', e.kwargs.get('problem', e.message), correct)]
+        return [_not_queried(probe, 'database', e.kwargs.get('problem', e.message), correct)]
 
 
-def _not_asked(ask: bool | None, what: str, problem: object, correct: str) -> Finding:
+def _not_queried(probe: bool | None, what: str, problem: object, correct: str) -> Finding:
     """A server that does not answer; or, where there is something to correct, refuses us."""
-    severity = Severity.ERROR if ask or correct else Severity.NOTE
+    severity = Severity.ERROR if probe or correct else Severity.NOTE
     why = f'it {"runs and refuses us" if correct else "does not answer"}: {problem}'
-    fix = 'Start it' if ask else 'Run this again where it does'
+    fix = 'Start it' if probe else 'Run this again where it does'
     return found(severity, what, 'not looked into', why, f'Correct {correct}' if correct else fix)
 
 

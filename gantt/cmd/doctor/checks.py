@@ -63,7 +63,7 @@ def callers(conf: Any) -> Iterator[Finding]:
     """How callers of the HTTP interface are told apart, and what they may do."""
     try:
         auth.strategy(conf.api.auth_strategy, conf)
-        rules = policy.Policy(conf)
+        rules = policy.PolicyEnforcer(conf)
     except exceptions.Misconfigured as e:
         yield refused(e, '(unusable)')
         return
@@ -126,7 +126,7 @@ def _is_http(url: str) -> bool:
 
 
 def devices(conf: Any) -> Iterator[Finding]:
-    """Devices that an agent beside nova-compute is to report."""
+    """Devices that an agent next to nova-compute is to report."""
     try:
         pci.parse(conf.compute.device_spec)
     except exceptions.Misconfigured as e:

@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     instead: str
 
 
-class Row(NamedTuple):
+class CheckRow(NamedTuple):
     """A row of a table of checks.
 
     :ivar option: as in a finding
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 def findings(
-    rows: Iterable[Row], facts: SimpleNamespace, value_of: Callable[[str], Any]
+    rows: Iterable[CheckRow], facts: SimpleNamespace, value_of: Callable[[str], Any]
 ) -> Iterator[Finding]:
     """What the rows of a table find.
 
@@ -76,6 +76,6 @@ def found(severity: Severity, option: str, value: object, why: str, instead: str
     return Finding(severity=severity, option=option, value=shown, why=why, instead=instead)
 
 
-error = functools.partial(Row, Severity.ERROR)
-warning = functools.partial(Row, Severity.WARNING)
-note = functools.partial(Row, Severity.NOTE)
+error = functools.partial(CheckRow, Severity.ERROR)
+warning = functools.partial(CheckRow, Severity.WARNING)
+note = functools.partial(CheckRow, Severity.NOTE)

@@ -15,7 +15,7 @@ from gantt.cmd import wiring
 from gantt.cmd.doctor import table
 from gantt.cmd.doctor.finding import Finding, Severity, error, findings, found, warning
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.core.resources.host import Beside
+from gantt.core.resources.host import AgentFacts
 from gantt.db.engine import retry, session
 from gantt.db.schema import migration, models
 from gantt.rpc.amqp import driver
@@ -277,7 +277,7 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
 
 
 class _Facts(msgspec.Struct):
-    beside: Beside | None = None
+    beside: AgentFacts | None = None
 
 
 def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
@@ -294,8 +294,8 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
         .order_by(hosts.c.name)
     )
     decoded = [(row, msgspec.json.decode(row.facts, type=_Facts).beside) for row in rows]
-    with_agent = [(row, beside) for row, beside in decoded if beside is not None]
-    silent = [row.name for row, beside in with_agent if row.now - beside.told_at > most]
+    with_agent = [(row, also) for row, also in decoded if also is not None]
+    silent = [row.name for row, also in with_agent if row.now - also.reported_at > most]
     if silent:
         shown = ', '.join(silent[:SHOWN]) + (', ...' if len(silent) > SHOWN else '')
         yield found(
@@ -304,7 +304,7 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
             f'silent on {len(silent)} of {len(with_agent)} hosts',
             f'for more than [filters] service_down_time, {most:g}, nothing was told of {shown}: '
             'their cells and devices are taken as they were then',
-            'Start it there, or see in its log why it is not heard',
+            'Start it there, or see in its log why it is not received',
         )
 
 
@@ -331,15 +331,15 @@ def broker_says(carrier: Any, rabbit: Any) -> Iterator[Finding]:
 
     :raises Exception: whatever keeps us out
     """
-    said = driver.server_version(carrier)
-    version = tuple(int(part) for part in said.split('.')[:2] if part.isdigit())
+    settings_found = driver.server_version(carrier)
+    version = tuple(int(part) for part in settings_found.split('.')[:2] if part.isdigit())
     classic = not (rabbit.rabbit_quorum_queue and rabbit.rabbit_transient_quorum_queue)
     if version >= (4, 3) and classic:
         yield found(
             Severity.ERROR,
             '[oslo_messaging_rabbit] rabbit_transient_quorum_queue',
             rabbit.rabbit_transient_quorum_queue,
-            f'RabbitMQ {said} refuses classic queues that are not durable',
+            f'RabbitMQ {settings_found} refuses classic queues that are not durable',
             'Set rabbit_quorum_queue, rabbit_transient_quorum_queue and use_queue_manager',
         )
     elif version and version < (3, 8) and not classic:
@@ -347,6 +347,6 @@ def broker_says(carrier: Any, rabbit: Any) -> Iterator[Finding]:
             Severity.ERROR,
             '[oslo_messaging_rabbit] rabbit_quorum_queue',
             True,
-            f'RabbitMQ {said} has no quorum queues',
+            f'RabbitMQ {settings_found} has no quorum queues',
             'Use RabbitMQ 3.8 or newer',
         )

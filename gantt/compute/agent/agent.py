@@ -25,13 +25,13 @@ from gantt.compute.agent.journal import (
     RUNNING,
     STARTING,
     STOPPING,
-    Entry,
     Journal,
+    JournalEntry,
     Stamp,
 )
 from gantt.compute.agent.session import Fenced, Session, Words
 from gantt.compute.agent.trust import Trust
-from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
+from gantt.compute.ports import GuestDriver, GuestError, RunningGuest, SchedulerPort
 from gantt.core.messages.build import Build, Delete
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ WAIT_FIRST, WAIT_MOST = 0.2, 5.0
 PENDING_LOOK_SECONDS = 0.05
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class BuildOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a build or a delete.
 
     ``outcome`` of a build: running | in_progress | refused (the second check
@@ -60,7 +60,7 @@ class Halted(Exception):
     """This agent has been told to stop at once; nothing more happens through it."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long things are tried, in seconds."""
 
     confirm_seconds: float = 120.0
@@ -98,7 +98,7 @@ class Agent:
         driver: GuestDriver,
         journal: Journal,
         on_change: Callable[[bool], None],
-        terms: Terms | None = None,
+        terms: AgentSettings | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         event: Callable[[], threading.Event] = threading.Event,
@@ -106,11 +106,11 @@ class Agent:
         self.name = session.name
         self.disagreements = self.failed_builds = 0
         self._session = session
-        self._words = Words(session, port)
+        self._claim_client = Words(session, port)
         self._driver = driver
         self._journal = journal
         self._on_change = on_change
-        self._terms = terms or Terms()
+        self._terms = terms or AgentSettings()
         self._wall = wall
         self._monotonic = monotonic
         self._checking = threading.Lock()
@@ -122,11 +122,11 @@ class Agent:
         self._recovered = event()
 
     # -- build -------------------------------------------------------------------
-    def build(self, build: Build) -> Outcome:
+    def build(self, build: Build) -> BuildOutcome:
         """Build a guest, once it is known what runs here; the whole way, on the caller's thread.
 
         :raises InvalidMessage: it is for another host
-        :raises Fenced: another agent speaks for this host
+        :raises Fenced: another agent reports for this host
         """
         self._for_us(build.host)
         self._session.raise_if_fenced()
@@ -152,9 +152,9 @@ class Agent:
             e.state == PENDING and e.claim_id not in self._working for e in self._journal.live()
         )
 
-    def resume(self) -> list[Outcome]:
+    def resume(self) -> list[BuildOutcome]:
         """Go on with what is pending and nobody works on, such as after a restart; nothing more
-        where another agent speaks for this host, or this one was told to stop.
+        where another agent reports for this host, or this one was told to stop.
         """
         outcomes = []
         with contextlib.suppress(Fenced, Halted):
@@ -163,7 +163,7 @@ class Agent:
                     outcomes.append(self.build(entry.build))
         return outcomes
 
-    def _check(self, build: Build) -> Outcome | None:
+    def _check(self, build: Build) -> BuildOutcome | None:
         """Note the claim as pending, or refuse it.  One build at a time.
 
         Where it would fit but for builds that are not confirmed yet, what becomes of them is
@@ -178,7 +178,7 @@ class Agent:
         if not problem:
             return None
         self._step()
-        self._words.refuse([build.claim_id], problem)
+        self._claim_client.refuse([build.claim_id], problem)
         self._on_change(False)
         return _of(build, 'refused', problem)
 
@@ -202,7 +202,7 @@ class Agent:
                 return False, '', pending
             if problem:
                 self._disagree(build, problem)
-            entry = Entry(
+            entry = JournalEntry(
                 build=build,
                 state=FINISHED if problem else PENDING,
                 lease_until=self._wall() + (build.lease_seconds or self._terms.confirm_seconds),
@@ -258,17 +258,17 @@ class Agent:
             problem.text,
         )
 
-    def _confirm_and_start(self, entry: Entry) -> Outcome:
+    def _confirm_and_start(self, entry: JournalEntry) -> BuildOutcome:
         build = entry.build
-        asked, outcome = self._confirmed(entry)
-        if asked is None:
+        entry_now, outcome = self._confirmed(entry)
+        if entry_now is None:
             if self._journal.move(entry.claim_id, (PENDING,), FINISHED, outcome.outcome):
                 self._on_change(outcome.outcome == 'gone')
                 return outcome
             return _of(build, 'deleted')
         self._step()
         self._starting.add(entry.claim_id)
-        if not self._journal.move(entry.claim_id, (PENDING,), STARTING, asked=asked):
+        if not self._journal.move(entry.claim_id, (PENDING,), STARTING, query=entry_now):
             # Deleted while the question was under way.
             self._release([entry.claim_id], 'deleted before it started')
             return _of(build, 'deleted')
@@ -283,7 +283,7 @@ class Agent:
         self._on_change(False)
         return _of(build, 'running')
 
-    def _confirmed(self, entry: Entry) -> tuple[Stamp | None, Outcome]:
+    def _confirmed(self, entry: JournalEntry) -> tuple[Stamp | None, BuildOutcome]:
         """Ask until there is an answer or the claim can no longer hold.
 
         Each try asks anew; only the answer to the last one, in the epoch it was asked in, counts.
@@ -300,10 +300,10 @@ class Agent:
                 stamp = self._session.stamp()
                 if not self._journal.ask(entry.claim_id, stamp):
                     return None, _of(build, 'deleted')
-                fate = self._words.confirm(stamp, build.claim_id)
-                if fate == 'ok':
+                result = self._claim_client.confirm(stamp, build.claim_id)
+                if result == 'ok':
                     return stamp, _of(build, 'running')
-                if fate:
+                if result:
                     return None, _of(build, 'gone', 'the claim does not hold any more')
                 self._on_change(True)
             except Fenced as e:
@@ -319,10 +319,10 @@ class Agent:
             self._halted.wait(min(wait, left))
             wait = min(wait * 2, WAIT_MOST)
 
-    def _failed(self, build: Build, error: GuestError) -> Outcome:
+    def _failed(self, build: Build, error: GuestError) -> BuildOutcome:
         LOG.error('Host %s: %s', self.name, error)
         self.failed_builds += 1
-        guest = Guest.of(build)
+        guest = RunningGuest.of(build)
         self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
         try:
             self._driver.stop(guest)  # whatever is left of it
@@ -337,7 +337,7 @@ class Agent:
         return _of(build, 'failed', str(error))
 
     # -- delete -------------------------------------------------------------------
-    def delete(self, delete: Delete) -> Outcome:
+    def delete(self, delete: Delete) -> BuildOutcome:
         """Stop a guest and release its claim.
 
         A delete that comes before its build makes sure that nothing starts.
@@ -350,22 +350,24 @@ class Agent:
             if delete.claim_id is not None:
                 self._tombstone(delete.consumer, delete.claim_id)
                 self._release([delete.claim_id], delete.reason)
-            return Outcome(consumer=delete.consumer, claim_id=delete.claim_id, outcome='unknown')
+            return BuildOutcome(
+                consumer=delete.consumer, claim_id=delete.claim_id, outcome='unknown'
+            )
         problem = ''
         for guest in targets:
             problem = self._stop(guest, delete.reason) or problem
         self._on_change(False)
-        return Outcome(
+        return BuildOutcome(
             consumer=delete.consumer,
             claim_id=delete.claim_id,
             outcome='failed' if problem else 'deleted',
             reason=problem,
         )
 
-    def _targets(self, delete: Delete) -> list[Guest]:
+    def _targets(self, delete: Delete) -> list[RunningGuest]:
         """The guests of the consumer that are here or on their way."""
-        found: dict[str | None, Guest] = {
-            e.claim_id: Guest.of(e.build)
+        found: dict[str | None, RunningGuest] = {
+            e.claim_id: RunningGuest.of(e.build)
             for e in self._journal.of_consumer(delete.consumer)
             if e.state != FINISHED
         }
@@ -381,7 +383,7 @@ class Agent:
                 guests.setdefault(guest.claim_id, guest)
         return [g for g in guests.values() if delete.claim_id in (None, g.claim_id)]
 
-    def _stop(self, guest: Guest, reason: str) -> str:
+    def _stop(self, guest: RunningGuest, reason: str) -> str:
         """Stop one guest for good; the problem, '' where it is gone."""
         claim_id = guest.claim_id
         if claim_id is not None:
@@ -411,7 +413,7 @@ class Agent:
     def _tombstone(self, consumer: str, claim_id: str, state: str = FINISHED) -> None:
         """Make sure that a build of this claim never starts anything."""
         build = Build(claim_id=claim_id, consumer=consumer, host=self.name, resources={})
-        self._journal.add(Entry(build=build, state=state, reason='deleted'))
+        self._journal.add(JournalEntry(build=build, state=state, reason='deleted'))
 
     # -- after a restart -----------------------------------------------------------
     def recover(self) -> None:
@@ -419,7 +421,7 @@ class Agent:
 
         :raises GuestError: it cannot be said what runs here; try again
         """
-        for entry in running_guests.settle(self._driver, self._journal, self._starting):
+        for entry in running_guests.after_boot(self._driver, self._journal, self._starting):
             LOG.warning(
                 'Host %s: claim %s was %s when the agent ended and is given back',
                 self.name,
@@ -442,7 +444,7 @@ class Agent:
     # -- words ----------------------------------------------------------------------
     def _release(self, claim_ids: list[str], reason: str) -> None:
         self._step()
-        self._words.release(claim_ids, reason)
+        self._claim_client.release(claim_ids, reason)
 
     def _step(self) -> None:
         if self._halted.is_set():
@@ -467,11 +469,13 @@ class Agent:
             mine.set()
 
 
-def _of(build: Build, outcome: str, reason: str = '') -> Outcome:
-    return Outcome(consumer=build.consumer, claim_id=build.claim_id, outcome=outcome, reason=reason)
+def _of(build: Build, outcome: str, reason: str = '') -> BuildOutcome:
+    return BuildOutcome(
+        consumer=build.consumer, claim_id=build.claim_id, outcome=outcome, reason=reason
+    )
 
 
-def _known(build: Build, entry: Entry | None) -> Outcome:
+def _known(build: Build, entry: JournalEntry | None) -> BuildOutcome:
     if entry is not None and entry.state == RUNNING:
         return _of(build, 'running')
     return _of(build, 'finished', entry.reason if entry else '')

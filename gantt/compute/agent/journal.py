@@ -95,7 +95,7 @@ class Stamp(msgspec.Struct, frozen=True):
     sequence: int
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One claim as the host remembers it.
 
     :ivar asked: the question about it that counts; no other answer starts the guest
@@ -135,7 +135,7 @@ class Journal:
         self._finished_max = finished_max
         self._finished: dict[str, None] = {}
         self._lock = threading.Lock()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, JournalEntry] = {}
         self._live: dict[str, None] = {}
         self.identity = str(uuid.uuid4())
         self._registrations = 0
@@ -156,11 +156,11 @@ class Journal:
             self._write_number('epochs', last)
             self.last_epoch = last
 
-    def get(self, claim_id: str) -> Entry | None:
+    def get(self, claim_id: str) -> JournalEntry | None:
         """What is remembered of a claim."""
         return self._entries.get(claim_id)
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: JournalEntry) -> bool:
         """Remember a claim; False where it was known already (nothing changes)."""
         with self._lock:
             if entry.claim_id in self._entries:
@@ -168,13 +168,13 @@ class Journal:
             self._put(msgspec.structs.replace(entry, updated_at=self._wall()))
         return True
 
-    def ask(self, claim_id: str, asked: Stamp) -> bool:
+    def ask(self, claim_id: str, query: Stamp) -> bool:
         """Note the question about a pending claim; False where it is not pending."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state != PENDING:
                 return False
-            self._put(msgspec.structs.replace(entry, asked=asked, updated_at=self._wall()))
+            self._put(msgspec.structs.replace(entry, asked=query, updated_at=self._wall()))
         return True
 
     def move(
@@ -183,26 +183,26 @@ class Journal:
         states: Iterable[str],
         to: str,
         reason: str = '',
-        asked: Stamp | None = None,
+        query: Stamp | None = None,
     ) -> bool:
         """From one of ``states`` to ``to``, if ``asked`` is still the question; whether it did."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state not in states:
                 return False
-            if asked is not None and entry.asked != asked:
+            if query is not None and entry.asked != query:
                 return False
             self._put(
                 msgspec.structs.replace(entry, state=to, reason=reason, updated_at=self._wall())
             )
         return True
 
-    def live(self) -> list[Entry]:
+    def live(self) -> list[JournalEntry]:
         """All that is not finished."""
         with self._lock:
             return [self._entries[claim_id] for claim_id in self._live]
 
-    def of_consumer(self, consumer: str) -> list[Entry]:
+    def of_consumer(self, consumer: str) -> list[JournalEntry]:
         """All claims of a consumer, finished ones too."""
         with self._lock:
             return [e for e in self._entries.values() if e.consumer == consumer]
@@ -231,11 +231,11 @@ class Journal:
     def close(self) -> None:
         """Let go of it."""
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: JournalEntry) -> None:
         self._write(entry)
         self._remember(entry)
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: JournalEntry) -> None:
         self._entries[entry.claim_id] = entry
         if entry.state != FINISHED:
             self._live[entry.claim_id] = None
@@ -247,7 +247,7 @@ class Journal:
             del self._entries[oldest], self._finished[oldest]
 
     # -- What must be on disk before it is remembered; nothing is here.
-    def _write(self, entry: Entry) -> None: ...
+    def _write(self, entry: JournalEntry) -> None: ...
 
     def _write_number(self, table: str, number: float) -> None: ...
 
@@ -290,7 +290,7 @@ class SqliteJournal(Journal):
         (self.last_epoch,) = self._db.execute('SELECT ifnull(max(last), 0) FROM epochs').fetchone()
         for body, state, epoch, sequence, until, reason, updated in self._db.execute(_SELECT):
             self._remember(
-                Entry(
+                JournalEntry(
                     build=msgspec.msgpack.decode(body, type=Build),
                     state=state,
                     asked=Stamp(epoch, sequence),
@@ -305,7 +305,7 @@ class SqliteJournal(Journal):
             self._db.close()
             os.close(self._guard)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: JournalEntry) -> None:
         row = (
             entry.claim_id,
             entry.consumer,

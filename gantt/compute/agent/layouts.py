@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gantt import exceptions
-from gantt.compute.agent.journal import FINISHED, RUNNING, STARTING, STOPPING, Entry
-from gantt.compute.ports import Facts
+from gantt.compute.agent.journal import FINISHED, RUNNING, STARTING, STOPPING, JournalEntry
+from gantt.compute.ports import HostReadings
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import Layout, read, readable
 from gantt.core.messages.report import NumaCell, NumaPages
 from gantt.core.topology import fit
 
 
-def taken(entries: Iterable[Entry], but: str = '') -> list[Layout]:
+def taken(entries: Iterable[JournalEntry], but: str = '') -> list[Layout]:
     """What guests here have, or are about to get.
 
     :param but: a claim that does not count
@@ -33,10 +33,10 @@ def taken(entries: Iterable[Entry], but: str = '') -> list[Layout]:
 
 def check(
     build: Build,
-    facts: Facts,
+    facts: HostReadings,
     used: Mapping[str, int],
     foreign: Mapping[str, int],
-    entries: Iterable[Entry],
+    entries: Iterable[JournalEntry],
 ) -> fit.Fit:
     """Whether a build fits beside what runs here, where it was laid out to be."""
     layout = None
@@ -57,7 +57,7 @@ def check(
     )
 
 
-def outside(facts: Facts, entries: Iterable[Entry]) -> Facts:
+def outside(facts: HostReadings, entries: Iterable[JournalEntry]) -> HostReadings:
     """Facts whose figures of used pages are those outside of claims."""
     if not facts.numa:
         return facts

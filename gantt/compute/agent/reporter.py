@@ -14,9 +14,9 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.compute.agent.journal import Stamp
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import REJECTED, Session
-from gantt.compute.ports import Facts, SchedulerPort
+from gantt.compute.ports import HostReadings, SchedulerPort
 from gantt.core.messages.report import HostReport
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Reporter:
         self,
         session: Session,
         port: SchedulerPort,
-        look: Callable[[], tuple[Census, Facts]],
+        look: Callable[[], tuple[GuestInventory, HostReadings]],
         full_every: int = FULL_EVERY_MAX,
     ) -> None:
         self._session = session
@@ -47,14 +47,14 @@ class Reporter:
         self._full_every = max(1, min(full_every, FULL_EVERY_MAX))
         self._base: Stamp | None = None
         self._since_full = 0
-        self._said: dict[str, object] = {}
+        self._sent: dict[str, object] = {}
         self._changed: set[str] = set()
         self._overtaken = 0
         self._stale = 0  # full reports in a row that nothing of ours had overtaken
         self._all = False
         self._last_problem = ''
 
-    def say_all(self) -> None:
+    def report_all(self) -> None:
         """Let the next report be a full one."""
         self._all = True
 
@@ -64,7 +64,7 @@ class Reporter:
         :raises Fenced, NotRegistered: nothing may be said now
         """
         stamp = self._session.stamp()
-        census, facts = self._look()
+        guest_inventory, facts = self._look()
         now = {
             field: value
             for field in HostReport.FACTS
@@ -75,18 +75,18 @@ class Reporter:
             or self._base is None
             or self._base.epoch != stamp.epoch
             or self._since_full + 1 >= self._full_every
-            or not self._said.keys() <= now.keys()  # only a full report can leave a field out
+            or not self._sent.keys() <= now.keys()  # only a full report can leave a field out
         )
         if full:
             self._all = False
             self._changed = set()
-            said = now
+            sent_at = now
         else:
             self._changed |= {
-                f for f, v in now.items() if f not in self._said or v != self._said[f]
+                f for f, v in now.items() if f not in self._sent or v != self._sent[f]
             }
-            said = {field: now[field] for field in self._changed if field in now}
-        self._said = now
+            sent_at = {field: now[field] for field in self._changed if field in now}
+        self._sent = now
         self._since_full = 0 if full else self._since_full + 1
         return HostReport(
             name=self._session.name,
@@ -94,9 +94,9 @@ class Reporter:
             sequence=stamp.sequence,
             full=full,
             base=None if full or self._base is None else self._base.sequence,
-            running=census.running,
-            pending=census.pending,
-            **said,
+            running=guest_inventory.running,
+            pending=guest_inventory.pending,
+            **sent_at,
         )
 
     def send(self) -> bool:
@@ -111,7 +111,7 @@ class Reporter:
             # Until it is known to be accepted, nothing may rest on it.
             self._base = None
         try:
-            fate = self._port.report(report)
+            outcome = self._port.report(report)
         except REJECTED as e:
             self._base = None
             self._session.rejected(stamp, e)
@@ -120,16 +120,16 @@ class Reporter:
             self._base = None
             self._complain(e)
             return False
-        return self._accepted(stamp, fate) if report.full else False
+        return self._accepted(stamp, outcome) if report.full else False
 
-    def _accepted(self, stamp: Stamp, fate: str | None) -> bool:
-        if fate == 'applied':
+    def _accepted(self, stamp: Stamp, outcome: str | None) -> bool:
+        if outcome == 'applied':
             self._base = stamp
             self._overtaken = self._stale = 0
             self._last_problem = ''
             return False
         self._overtaken += 1
-        if fate == 'stale' and self._session.is_last(stamp):
+        if outcome == 'stale' and self._session.is_last(stamp):
             # Not overtaken by a message of ours: somebody has used up our numbers.
             self._stale += 1
             if self._stale >= OVERTAKEN_MAX:

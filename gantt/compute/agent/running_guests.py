@@ -16,30 +16,30 @@ from gantt.compute.agent.journal import (
     RUNNING,
     STARTING,
     STOPPING,
-    Entry,
     Journal,
+    JournalEntry,
 )
-from gantt.compute.ports import Guest, GuestDriver, GuestError
+from gantt.compute.ports import GuestDriver, GuestError, RunningGuest
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import Running
 
 LOG = logging.getLogger(__name__)
 
 #: How long a start that an earlier process began is waited for.
-SETTLE_SECONDS = 30.0
+CONVERGENCE_SECONDS = 30.0
 
 
-class Census(msgspec.Struct, frozen=True):
+class GuestInventory(msgspec.Struct, frozen=True):
     """Who is on the host; both lists None where that cannot be said now."""
 
     running: list[Running] | None
     pending: list[Running] | None
 
     @property
-    def guests(self) -> list[Guest]:
+    def guests(self) -> list[RunningGuest]:
         """What runs, for a driver that asks."""
         return [
-            Guest(consumer=r.consumer, claim_id=r.claim_id, resources=r.resources)
+            RunningGuest(consumer=r.consumer, claim_id=r.claim_id, resources=r.resources)
             for r in self.running or ()
         ]
 
@@ -57,7 +57,7 @@ class Census(msgspec.Struct, frozen=True):
         return taken
 
 
-def take(driver: GuestDriver, journal: Journal) -> Census:
+def take(driver: GuestDriver, journal: Journal) -> GuestInventory:
     """Who is on the host now.
 
     The journal is read before the driver is asked: a guest that starts in
@@ -68,7 +68,7 @@ def take(driver: GuestDriver, journal: Journal) -> Census:
         guests = driver.guests()
     except GuestError as e:
         LOG.error('What runs here cannot be listed; the report says nothing about it: %s', e)
-        return Census(None, None)
+        return GuestInventory(None, None)
     if guests is None:
         running = [_of_entry(e) for e in entries if e.state in (RUNNING, STOPPING)]
     else:
@@ -80,12 +80,12 @@ def take(driver: GuestDriver, journal: Journal) -> Census:
         for e in entries
         if e.state in (PENDING, STARTING) and (e.consumer, e.claim_id) not in there
     ]
-    return Census(running, pending)
+    return GuestInventory(running, pending)
 
 
-def settle(
+def after_boot(
     driver: GuestDriver, journal: Journal, starting: Container[str] = frozenset()
-) -> list[Entry]:
+) -> list[JournalEntry]:
     """Put the journal straight after a restart; the claims to release.
 
     Pending builds stay: the agent asks again whether they may start.
@@ -107,12 +107,12 @@ def settle(
     return ended
 
 
-def _wait_for_starts(driver: GuestDriver, entries: Iterable[Entry]) -> None:
+def _wait_for_starts(driver: GuestDriver, entries: Iterable[JournalEntry]) -> None:
     there = {(g.consumer, g.claim_id) for g in driver.guests() or ()}
     for entry in entries:
         if entry.state != STARTING or (entry.consumer, entry.claim_id) in there:
             continue
-        if not driver.settle(entry.claim_id, SETTLE_SECONDS):
+        if not driver.await_start(entry.claim_id, CONVERGENCE_SECONDS):
             raise GuestError(
                 consumer=entry.consumer,
                 problem='an earlier process is still starting it; waiting for its end',
@@ -120,7 +120,7 @@ def _wait_for_starts(driver: GuestDriver, entries: Iterable[Entry]) -> None:
 
 
 def _ended(
-    driver: GuestDriver, journal: Journal, entry: Entry, listed: set[str | None] | None
+    driver: GuestDriver, journal: Journal, entry: JournalEntry, listed: set[str | None] | None
 ) -> bool:
     runs = None if listed is None else entry.claim_id in listed
     if entry.state == RUNNING and runs is not False:
@@ -132,7 +132,7 @@ def _ended(
         return journal.move(entry.claim_id, (RUNNING,), FINISHED, 'not there after a restart')
     try:
         # Half started or half stopped: make sure of its end before its place is given back.
-        driver.stop(Guest.of(entry.build))
+        driver.stop(RunningGuest.of(entry.build))
     except GuestError as e:
         LOG.error('A guest that was being started or stopped when the agent ended: %s', e)
         if runs is not False:
@@ -141,18 +141,18 @@ def _ended(
     return journal.move(entry.claim_id, (entry.state,), FINISHED, f'was {entry.state} in a crash')
 
 
-def _remember(journal: Journal, guest: Guest) -> None:
+def _remember(journal: Journal, guest: RunningGuest) -> None:
     """A guest that runs must not be started again, whatever became of the journal."""
     if guest.claim_id is None:
         return
     build = Build(
         claim_id=guest.claim_id, consumer=guest.consumer, host='-', resources=guest.resources
     )
-    if not journal.add(Entry(build=build, state=RUNNING)):
+    if not journal.add(JournalEntry(build=build, state=RUNNING)):
         journal.move(guest.claim_id, (PENDING,), RUNNING)
 
 
-def _notice_gone(journal: Journal, entries: Iterable[Entry], running: list[Running]) -> None:
+def _notice_gone(journal: Journal, entries: Iterable[JournalEntry], running: list[Running]) -> None:
     there = {r.claim_id for r in running}
     for entry in entries:
         if (
@@ -163,17 +163,17 @@ def _notice_gone(journal: Journal, entries: Iterable[Entry], running: list[Runni
             LOG.warning('Guest %s is not there any more', entry.consumer)
 
 
-def _distinct(guests: Iterable[Guest]) -> list[Guest]:
+def _distinct(guests: Iterable[RunningGuest]) -> list[RunningGuest]:
     return list({(g.consumer, g.claim_id): g for g in guests}.values())
 
 
-def _of_entry(entry: Entry) -> Running:
+def _of_entry(entry: JournalEntry) -> Running:
     return Running(
         consumer=entry.consumer, claim_id=entry.claim_id, resources=entry.build.resources
     )
 
 
-def _of_guest(guest: Guest, entries: Iterable[Entry]) -> Running:
+def _of_guest(guest: RunningGuest, entries: Iterable[JournalEntry]) -> Running:
     """A listed guest, completed from the journal where the lister does not know it all."""
     entry = None
     if guest.claim_id is None or not guest.resources:

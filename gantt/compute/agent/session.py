@@ -22,7 +22,7 @@ import msgspec
 from gantt import exceptions
 from gantt.compute.agent.journal import Journal, Stamp
 from gantt.compute.ports import SchedulerPort
-from gantt.core.messages.report import ClaimWords, Registered, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, Registered, RegisterHost
 
 LOG = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Session:
         self._boot = uuid.uuid4().hex
         self._journal = journal
         self._registrations = 0
-        self._asking: RegisterHost | None = None  # what has had no answer yet
+        self._unanswered: RegisterHost | None = None  # what has had no answer yet
         self._lock = threading.Lock()
         self._epoch = 0
         self._sequence = 0
@@ -96,7 +96,7 @@ class Session:
 
     @property
     def is_fenced(self) -> bool:
-        """Another agent speaks for this host; only a restart of this one helps."""
+        """Another agent reports for this host; only a restart of this one helps."""
         return self.fence is not None
 
     def raise_if_fenced(self) -> None:
@@ -113,10 +113,10 @@ class Session:
         :raises Fenced: this agent has been replaced, or its journal is an older one
         """
         self.raise_if_fenced()
-        if self._asking is None:
-            self._asking = self._next()
+        if self._unanswered is None:
+            self._unanswered = self._next()
         try:
-            registered = self._port.register(self._asking)
+            registered = self._port.register(self._unanswered)
         except exceptions.StaleRegistration as e:
             with self._lock:
                 self.fence = JournalBehind(
@@ -126,7 +126,7 @@ class Session:
             raise
         with self._lock:
             self._registrations += 1
-            self._asking = None
+            self._unanswered = None
             self._epoch = registered.epoch
             self._last_epoch = max(self._last_epoch, registered.epoch)
             self._sequence = 0
@@ -139,11 +139,13 @@ class Session:
     def _next(self) -> RegisterHost:
         """Another registration than all before."""
         nonce = f'{self._boot}.{self._registrations}'
-        said = msgspec.structs.replace(self._announcement, boot_nonce=nonce, after=self._last_epoch)
+        announced = msgspec.structs.replace(
+            self._announcement, boot_nonce=nonce, after=self._last_epoch
+        )
         if self._journal is None:
-            return said
+            return announced
         return msgspec.structs.replace(
-            said,
+            announced,
             journal=self._journal.identity,
             journal_count=self._journal.count_registration(),
         )
@@ -241,26 +243,26 @@ class Words:
         :raises Unavailable: no answer
         """
         try:
-            fates = self._port.confirm(self._words(stamp, [claim_id], ''))
+            outcomes = self._port.confirm(self._words(stamp, [claim_id], ''))
         except REJECTED as e:
             self._session.rejected(stamp, e)
             return ''
         if not self._session.is_current(stamp):
             return ''
-        return 'ok' if fates.get(claim_id) == 'ok' else 'gone'
+        return 'ok' if outcomes.get(claim_id) == 'ok' else 'gone'
 
     def refuse(self, claim_ids: list[str], reason: str) -> None:
         """The second check says no.  Never raises."""
-        self._tell('refuse', self._port.refuse, claim_ids, reason)
+        self._notify('refuse', self._port.refuse, claim_ids, reason)
 
     def release(self, claim_ids: list[str], reason: str) -> None:
         """The guests are gone.  Never raises."""
-        self._tell('release', self._port.release, claim_ids, reason)
+        self._notify('release', self._port.release, claim_ids, reason)
 
-    def _tell(
+    def _notify(
         self,
         word: str,
-        say: Callable[[ClaimWords], dict[str, str]],
+        say: Callable[[ClaimUpdate], dict[str, str]],
         claim_ids: list[str],
         reason: str,
     ) -> None:
@@ -273,15 +275,15 @@ class Words:
                 self._session.rejected(stamp, e)
         except (exceptions.Unavailable, exceptions.Refused) as e:
             LOG.info(
-                'Host %s: the scheduler was not told to %s %s: %s',
+                'Host %s: the scheduler did not receive the call to %s %s: %s',
                 self._session.name,
                 word,
                 ', '.join(claim_ids),
                 e,
             )
 
-    def _words(self, stamp: Stamp, claim_ids: list[str], reason: str) -> ClaimWords:
-        return ClaimWords(
+    def _words(self, stamp: Stamp, claim_ids: list[str], reason: str) -> ClaimUpdate:
+        return ClaimUpdate(
             name=self._session.name,
             epoch=stamp.epoch,
             sequence=stamp.sequence,

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from gantt.compute.agent.journal import Journal
-from gantt.compute.agent.running_guests import Census
-from gantt.compute.ports import Facts
+from gantt.compute.agent.running_guests import GuestInventory
+from gantt.compute.ports import HostReadings
 
 LOG = logging.getLogger(__name__)
 DAY_SECONDS = 86_400.0
@@ -80,12 +80,12 @@ class Trust:
         if was_off:
             LOG.warning('Host %s: its own check of builds is on again: %s', self._host, reason)
 
-    def watch(self, seen: Census, facts: Facts) -> None:
+    def watch(self, seen: GuestInventory, facts: HostReadings) -> None:
         """Look for what a check would have refused, in what is reported anyway."""
         if not self.check_is_off:
             return
         foreign: Mapping[str, int] = facts.foreign if isinstance(facts.foreign, dict) else {}
-        for name, amount in Census(seen.running, None).used().items():
+        for name, amount in GuestInventory(seen.running, None).used().items():
             inventory = facts.inventories.get(name)
             cap = 0 if inventory is None else inventory.cap
             if amount + foreign.get(name, 0) > cap:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine as an agent beside nova-compute tells of it: cells, devices, metrics.
+"""This machine as an agent next to nova-compute tells of it: cells, devices, metrics.
 
 Whose use is in the figures is told with them.  Guests come from guest_list_command, which may
 know those that are shut off too, or else from the processes of QEMU.
@@ -20,16 +20,16 @@ from gantt.compute.drivers.machine import Machine
 from gantt.compute.drivers.qemu import Qemu
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.ports import Guest, GuestError
-from gantt.core.messages.report import DevicePool, Metric, NumaCell
-from gantt.core.topology.room import BASE_KB_MAX
+from gantt.compute.ports import GuestError, RunningGuest
+from gantt.core.messages.report import DevicePool, NumaCell, ReportedMetric
+from gantt.core.topology.free import BASE_KB_MAX
 
 LOG = logging.getLogger(__name__)
 
 POOLS_MAX = 1000
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SeenGuests(msgspec.Struct, frozen=True, kw_only=True):
     """What was read at one time.
 
     :ivar guests: whose use is in the figures; None: nobody can tell, and cells and devices
@@ -39,10 +39,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     guests: list[str] | None
     numa: list[NumaCell] | UnsetType
     devices: list[DevicePool] | UnsetType
-    metrics: dict[str, Metric]
+    metrics: dict[str, ReportedMetric]
 
 
-class BesideNova:
+class NovaCompanion:
     """Reads this machine; starts and stops nothing on it.
 
     :param conf: the options of [compute]
@@ -66,7 +66,7 @@ class BesideNova:
             )
         self._problem = ''
 
-    def look(self) -> Seen:
+    def look(self) -> SeenGuests:
         """What is there now."""
         metrics = self._driver.metrics()
         numa = self._driver.numa()
@@ -74,16 +74,16 @@ class BesideNova:
             guests = self._guests(numa)
         except GuestError as e:
             self._complain(str(e))
-            return Seen(guests=None, numa=UNSET, devices=UNSET, metrics=metrics)
+            return SeenGuests(guests=None, numa=UNSET, devices=UNSET, metrics=metrics)
         self._problem = ''
-        return Seen(
+        return SeenGuests(
             guests=sorted({guest.consumer for guest in guests}),
             numa=with_use(numa, guests),
             devices=self._pools([one for guest in guests for one in guest.devices]),
             metrics=metrics,
         )
 
-    def _guests(self, numa: Sequence[NumaCell]) -> list[Guest]:
+    def _guests(self, numa: Sequence[NumaCell]) -> list[RunningGuest]:
         if self._is_listed:
             return self._driver.guests() or []
         return self._qemu.guests(numa)
@@ -94,10 +94,10 @@ class BesideNova:
     def _complain(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            LOG.error('What guests have here cannot be told: %s', problem)
+            LOG.error('What guests use here cannot be reported: %s', problem)
 
 
-def with_use(numa: Iterable[NumaCell], guests: Sequence[Guest]) -> list[NumaCell]:
+def with_use(numa: Iterable[NumaCell], guests: Sequence[RunningGuest]) -> list[NumaCell]:
     """Cells with what guests have of them; memory in large pages is counted in pages only."""
     held: set[int] = set()
     shared: Counter[int] = Counter()

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from gantt.compute.farm.shapes import Shape
-from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.compute.ports import GuestError, HostReadings, RunningGuest
 from gantt.core.messages.build import Build
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 
 #: What a disagreeing host says.
 DISAGREES = 'this fake host was told to disagree'
@@ -44,17 +44,17 @@ class FakeDriver:
         self._rng = rng
         self._start_seconds = start_seconds
         self._failures = failures
-        self._guests: dict[tuple[str, str | None], Guest] = {}
+        self._guests: dict[tuple[str, str | None], RunningGuest] = {}
         self._lock = threading.Lock()
 
-    def facts(self, guests: Sequence[Guest]) -> Facts:
+    def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
         taken = sum(g.resources.get('VCPU', 0) + g.resources.get('PCPU', 0) for g in guests)
         inventory = self._facts.inventories.get('VCPU')
         load = taken / max(1, inventory.cap if inventory else 1)
-        measured = Metric(value=round(load * self._rng.uniform(0.6, 1.0), 3), source='fake')
+        measured = ReportedMetric(value=round(load * self._rng.uniform(0.6, 1.0), 3), source='fake')
         return msgspec.structs.replace(self._facts, metrics={'load': measured})
 
-    def guests(self) -> list[Guest] | None:
+    def guests(self) -> list[RunningGuest] | None:
         with self._lock:
             return list(self._guests.values())
 
@@ -68,16 +68,16 @@ class FakeDriver:
             raise GuestError(consumer=build.consumer, problem='a failure that was asked for')
         if self._start_seconds:
             time.sleep(self._start_seconds)
-        guest = Guest.of(build)
+        guest = RunningGuest.of(build)
         with self._lock:
             self._guests[build.consumer, build.claim_id] = guest
             self.started += 1
 
-    def stop(self, guest: Guest) -> None:
+    def stop(self, guest: RunningGuest) -> None:
         with self._lock:
             self._guests.pop((guest.consumer, guest.claim_id), None)
 
-    def settle(self, claim_id: str, seconds: float) -> bool:
+    def await_start(self, claim_id: str, seconds: float) -> bool:
         return True
 
     def lose_guests(self) -> int:
@@ -87,7 +87,7 @@ class FakeDriver:
             self._guests.clear()
         return lost
 
-    def put(self, guests: Sequence[Guest]) -> None:
+    def put(self, guests: Sequence[RunningGuest]) -> None:
         """Let guests run that nobody asked this process to build."""
         with self._lock:
             self._guests.update({(g.consumer, g.claim_id): g for g in guests})

@@ -84,12 +84,12 @@ def parse(texts: Iterable[str]) -> list[Spec]:
 def _spec(text: str, body: Any) -> Spec:
     if not isinstance(body, dict):
         raise _wrong(text, 'expected an object')
-    said = {str(key): _word(text, str(key), value) for key, value in body.items()}
-    if 'devname' in said:
+    fields = {str(key): _word(text, str(key), value) for key, value in body.items()}
+    if 'devname' in fields:
         raise _wrong(text, 'devices are known by their address here, not by devname')
-    address = said.pop('address', None) or '*'
-    vendor, product = (said.pop(name, None) or '*' for name in ('vendor_id', 'product_id'))
-    tags = {k: v for k, v in said.items() if v is not None and k not in _OF_PROVIDERS}
+    address = fields.pop('address', None) or '*'
+    vendor, product = (fields.pop(name, None) or '*' for name in ('vendor_id', 'product_id'))
+    tags = {k: v for k, v in fields.items() if v is not None and k not in _OF_PROVIDERS}
     return Spec(vendor.lower(), product.lower(), _parts(text, address), tuple(sorted(tags.items())))
 
 

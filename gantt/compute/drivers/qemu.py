@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from gantt.compute.drivers.machine import parse_cpus
-from gantt.compute.ports import Guest, GuestError
+from gantt.compute.ports import GuestError, RunningGuest
 from gantt.core.messages.base import UUID
 from gantt.core.messages.layout import CellLayout
 from gantt.core.messages.report import NumaCell
@@ -95,7 +95,7 @@ class Qemu:
         self._readlink = readlink
         self._strangers: set[tuple[int, ...]] = set()
 
-    def guests(self, numa: Sequence[NumaCell]) -> list[Guest]:
+    def guests(self, numa: Sequence[NumaCell]) -> list[RunningGuest]:
         """Every guest that has a process, with what it has of these cells.
 
         :raises GuestError: that cannot be seen from here, or not of all of them; names these
@@ -106,7 +106,7 @@ class Qemu:
                 problem='processes of others cannot be seen: /proc is mounted with hidepid, or '
                 'not that of the host',
             )
-        found: dict[str, Guest] = {}
+        found: dict[str, RunningGuest] = {}
         unread: list[str] = []
         huge = self._huge()
         for folder in self._processes():
@@ -201,28 +201,28 @@ class Qemu:
         words: list[str],
         numa: Sequence[NumaCell],
         huge: Mapping[str, int],
-    ) -> Guest | None:
-        said: dict[str, list[str]] = {name: [] for name in _OPTIONS}
+    ) -> RunningGuest | None:
+        plain: dict[str, list[str]] = {name: [] for name in _OPTIONS}
         for name, value in itertools.pairwise(words):
-            if name in said:
-                said[name].append(value)
-        consumer = said['-uuid'][-1].lower() if said['-uuid'] else ''
+            if name in plain:
+                plain[name].append(value)
+        consumer = plain['-uuid'][-1].lower() if plain['-uuid'] else ''
         threads = self._threads(folder)
         if not re.fullmatch(UUID, consumer) or not threads:
             return None  # somebody's without a uuid, or it has just ended
-        bound = self._bound(map(_fields, said['-object']), huge)
+        bound = self._bound(map(_fields, plain['-object']), huge)
         homes = [
             (bound[node['memdev']], parse_cpus(node.get('cpus', '')))
-            for node in map(_fields, said['-numa'])
+            for node in map(_fields, plain['-numa'])
             if node.get('') == 'node' and node.get('memdev') in bound
         ]
         dedicated = {cpu for cell in numa for cpu in cell.pinned_cpus}
         if not _is_placed(homes, threads, dedicated):
             return None
-        return Guest(
+        return RunningGuest(
             consumer=consumer,
             cells=_cells(numa, homes, threads),
-            devices=list(_devices(map(_fields, said['-device']))),
+            devices=list(_devices(map(_fields, plain['-device']))),
         )
 
     def _threads(self, folder: pathlib.Path) -> dict[int, set[int]]:
@@ -276,8 +276,8 @@ class Qemu:
         return found
 
     def _usual_page_kb(self) -> int:
-        said = re.search(r'^Hugepagesize:\s*(\d+) kB', _text(self._root / 'proc/meminfo'), re.M)
-        return int(said[1]) if said else 2048
+        plain = re.search(r'^Hugepagesize:\s*(\d+) kB', _text(self._root / 'proc/meminfo'), re.M)
+        return int(plain[1]) if plain else 2048
 
 
 def _is_placed(
@@ -360,19 +360,19 @@ def _fields(value: str) -> dict[str, str]:
             body = json.loads(value)
         except RecursionError:
             raise ValueError('JSON that is nested too deeply') from None
-        return {str(key): _plain(said) for key, said in body.items()}
+        return {str(key): _plain(plain) for key, plain in body.items()}
     found: dict[str, str] = {}
     for part in value.split(','):
-        key, equals, said = part.partition('=')
-        key, said = (key, said) if equals else ('', key)
-        found[key] = f'{found[key]},{said}' if key in found else said
+        key, equals, plain = part.partition('=')
+        key, plain = (key, plain) if equals else ('', key)
+        found[key] = f'{found[key]},{plain}' if key in found else plain
     return found
 
 
-def _plain(said: object) -> str:
-    if isinstance(said, list):
-        return ','.join(map(str, said))
-    return str(said).lower() if isinstance(said, bool) else str(said)
+def _plain(plain: object) -> str:
+    if isinstance(plain, list):
+        return ','.join(map(str, plain))
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)
 
 
 def _bytes(text: str) -> int:

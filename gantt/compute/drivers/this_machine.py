@@ -18,19 +18,19 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.compute.drivers.machine import TRAITS, Cell, Machine, parse_cpus
 from gantt.compute.drivers.start_locks import StartLocks
-from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.compute.ports import GuestError, HostReadings, RunningGuest
 from gantt.core.messages import base
 from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import CellLayout
-from gantt.core.messages.report import Hypervisor, Metric, NumaCell, NumaPages
+from gantt.core.messages.report import Hypervisor, NumaCell, NumaPages, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 
 LOG = logging.getLogger(__name__)
 
 #: Most of what a command writes that is kept.
 OUTPUT_BYTES_MAX = 64 << 20
-TOLD_BYTES = 500
+OUTPUT_BYTES = 500
 
 
 class Listed(Message, frozen=True, kw_only=True):
@@ -73,12 +73,12 @@ class ThisMachine:
             )
 
     # -- what the machine is ---------------------------------------------------------
-    def facts(self, guests: Sequence[Guest]) -> Facts:
+    def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
         conf = self._conf
         total, used = self._disk()
         claimed = sum(g.resources.get('DISK_GB', 0) for g in guests)
         foreign = max(0, min(used, total) - claimed)
-        return Facts(
+        return HostReadings(
             inventories=self._inventories(total),
             # What guests do not account for is somebody else's.
             foreign={'DISK_GB': foreign} if foreign else {},
@@ -160,23 +160,23 @@ class ThisMachine:
             traits.append('HW_CPU_HYPERTHREADING')
         return traits
 
-    def metrics(self) -> dict[str, Metric]:
+    def metrics(self) -> dict[str, ReportedMetric]:
         """What it measures about itself now."""
         total, used = self._disk()
         return self._metrics(total - used)
 
-    def _metrics(self, disk_free_gb: int) -> dict[str, Metric]:
+    def _metrics(self, disk_free_gb: int) -> dict[str, ReportedMetric]:
         one, five, fifteen = self._machine.load()
         available = self._machine.memory_kb('MemAvailable') >> 10
         measured = {
-            'load_1m': Metric(value=one, source='/proc/loadavg'),
-            'load_5m': Metric(value=five, source='/proc/loadavg'),
-            'load_15m': Metric(value=fifteen, source='/proc/loadavg'),
-            'memory_available_mb': Metric(value=available, source='/proc/meminfo'),
-            'disk_free_gb': Metric(value=disk_free_gb, source=self._conf.disk_path),
+            'load_1m': ReportedMetric(value=one, source='/proc/loadavg'),
+            'load_5m': ReportedMetric(value=five, source='/proc/loadavg'),
+            'load_15m': ReportedMetric(value=fifteen, source='/proc/loadavg'),
+            'memory_available_mb': ReportedMetric(value=available, source='/proc/meminfo'),
+            'disk_free_gb': ReportedMetric(value=disk_free_gb, source=self._conf.disk_path),
         }
         for name, limit in self._machine.limits().items():
-            measured[f'limit_{name}'] = Metric(value=limit, source='control group')
+            measured[f'limit_{name}'] = ReportedMetric(value=limit, source='control group')
         return measured
 
     def _disabled(self) -> str | None:
@@ -224,7 +224,7 @@ class ThisMachine:
         return named
 
     # -- its guests -------------------------------------------------------------------
-    def guests(self) -> list[Guest] | None:
+    def guests(self) -> list[RunningGuest] | None:
         if not self._list:
             return None
         output = self._run(self._list, 'listed', '-', {})
@@ -235,7 +235,7 @@ class ThisMachine:
             except exceptions.Refused as e:
                 raise GuestError(consumer='-', problem=str(e)) from None
             found.append(
-                Guest(
+                RunningGuest(
                     consumer=one.consumer,
                     claim_id=one.claim,
                     resources=one.resources,
@@ -251,14 +251,14 @@ class ThisMachine:
         return 'this host starts no guests: set [compute] guest_start_command'
 
     def start(self, build: Build) -> None:
-        environment = _environment(Guest.of(build)) | {
+        environment = _environment(RunningGuest.of(build)) | {
             'GANTT_LAYOUT': json.dumps(build.layout),
             'GANTT_GUEST': json.dumps(build.guest),
         }
         with self._locks.held(build.claim_id) as lock:
             self._run(self._start, 'started', build.consumer, environment, lock)
 
-    def stop(self, guest: Guest) -> None:
+    def stop(self, guest: RunningGuest) -> None:
         if not self._stop:
             raise GuestError(
                 consumer=guest.consumer,
@@ -266,7 +266,7 @@ class ThisMachine:
             )
         self._run(self._stop, 'stopped', guest.consumer, _environment(guest))
 
-    def settle(self, claim_id: str, seconds: float) -> bool:
+    def await_start(self, claim_id: str, seconds: float) -> bool:
         return self._locks.wait(claim_id, seconds, self._conf.guest_command_seconds)
 
     def _run(
@@ -319,11 +319,11 @@ class ThisMachine:
 
 def _tail(file: IO[bytes]) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - TOLD_BYTES))
+    file.seek(max(0, size - OUTPUT_BYTES))
     return file.read().decode(errors='replace').strip()
 
 
-def _environment(guest: Guest) -> dict[str, str]:
+def _environment(guest: RunningGuest) -> dict[str, str]:
     return {
         'GANTT_CLAIM': guest.claim_id or '',
         'GANTT_CONSUMER': guest.consumer,

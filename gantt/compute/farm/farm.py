@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.compute.agent.agent import Agent, Halted, Outcome
+from gantt.compute.agent.agent import Agent, BuildOutcome, Halted
 from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.session import Fenced
 from gantt.compute.drivers.fake import FakeDriver
-from gantt.compute.farm.faults import Order, choose
-from gantt.compute.farm.host_agent import Member, Settings, with_agent
-from gantt.compute.farm.runner import Runner, Turns
-from gantt.compute.farm.shapes import DEFAULT, Part, Shape, deal
+from gantt.compute.farm.faults import Fault, choose
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
+from gantt.compute.farm.runner import PeriodicTasks, Runner
+from gantt.compute.farm.shapes import DEFAULT, Shape, ShapePart, deal
 from gantt.compute.ports import SchedulerPort
 from gantt.core.messages import base
 from gantt.core.messages.build import Build, Delete
@@ -37,7 +37,7 @@ NAMES_MAX = 1000
 IDLE_SECONDS = 3600.0
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class FarmPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What farm to play.
 
     :ivar spread_seconds: first registrations are spread over so long
@@ -56,10 +56,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class FakeHost:
     """One host of a farm, across its deaths."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: FarmPlan, number: int) -> None:
         width = max(5, len(str(plan.count)))
         self.name = f'{plan.prefix}-{number:0{width}d}'
-        self.part: Part = deal(plan.shapes, plan.seed, number)
+        self.part: ShapePart = deal(plan.shapes, plan.seed, number)
         self.uuid = base.derived_id('fake host', plan.seed, self.name)
         self.driver = FakeDriver(
             self.name,
@@ -70,7 +70,7 @@ class FakeHost:
             plan.start_failures,
         )
         self.journal: Journal = Journal()
-        self.member: Member | None = None  # None: dead
+        self.member: HostAgent | None = None  # None: dead
 
     @property
     def zone(self) -> str | None:
@@ -81,7 +81,7 @@ class FakeHost:
         """Name of the shape it was dealt."""
         return self.part.shape.name
 
-    def boot(self, port: SchedulerPort, settings: Settings) -> Member:
+    def boot(self, port: SchedulerPort, settings: HostAgentSettings) -> HostAgent:
         """Come to life, with whatever journal and guests there are."""
         announcement = RegisterHost(
             name=self.name,
@@ -95,7 +95,7 @@ class FakeHost:
         )
         return self.member
 
-    def die(self) -> Member | None:
+    def die(self) -> HostAgent | None:
         """Nothing more happens through it, also not what is under way."""
         member, self.member = self.member, None
         if member is not None and member.agent is not None:
@@ -112,16 +112,16 @@ class Farm:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: FarmPlan,
         port: SchedulerPort,
-        settings: Settings | None = None,
-        events: Sequence[Order] = (),
+        settings: HostAgentSettings | None = None,
+        events: Sequence[Fault] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.plan = plan
         self.hosts = {host.name: host for host in (FakeHost(plan, i) for i in range(plan.count))}
         self._port = port
-        self._settings = settings or Settings()
+        self._settings = settings or HostAgentSettings()
         self._runner = Runner(plan.threads, clock)
         self._clock = clock
         self._events = list(events)
@@ -146,7 +146,7 @@ class Farm:
         self._runner.add(host.boot(self._port, self._settings), seconds)
 
     # -- what hosts are told -----------------------------------------------------
-    def build(self, build: Build) -> Outcome:
+    def build(self, build: Build) -> BuildOutcome:
         """A build for one of the hosts; as ``Agent.build``.
 
         :raises InvalidMessage: no host of this farm
@@ -154,7 +154,7 @@ class Farm:
         """
         return self._agent(build.host).build(build)
 
-    def delete(self, delete: Delete) -> Outcome:
+    def delete(self, delete: Delete) -> BuildOutcome:
         """A delete for one of the hosts; as ``Agent.delete`` and ``build``."""
         return self._agent(delete.host).delete(delete)
 
@@ -174,7 +174,7 @@ class Farm:
         return member.agent
 
     # -- the hand that disturbs them ------------------------------------------------
-    def command(self, order: Order) -> dict[str, object]:
+    def command(self, order: Fault) -> dict[str, object]:
         """Do it; says which hosts, and how the farm is afterwards."""
         with self._lock:
             self._given += 1
@@ -191,14 +191,14 @@ class Farm:
             'status': self.status(),
         }
 
-    def _able(self, order: Order) -> list[FakeHost]:
+    def _able(self, order: Fault) -> list[FakeHost]:
         """Only the dead are revived; only the living die."""
         if order.do in ('disagree', 'agree'):
             return list(self.hosts.values())
         dead = order.do == 'revive'
         return [h for h in self.hosts.values() if (h.member is None) is dead]
 
-    def _do(self, order: Order, host: FakeHost) -> None:
+    def _do(self, order: Fault, host: FakeHost) -> None:
         if order.do in ('disagree', 'agree'):
             host.driver.disagrees = order.do == 'disagree'
             return
@@ -231,10 +231,10 @@ class Farm:
         }
 
 
-class Script(Turns):
+class Script(PeriodicTasks):
     """The timed events, as one more thing that has due times."""
 
-    def __init__(self, events: list[Order], farm: Farm, clock: Callable[[], float]) -> None:
+    def __init__(self, events: list[Fault], farm: Farm, clock: Callable[[], float]) -> None:
         self.name = 'events'
         self._events = events
         self._farm = farm
@@ -256,7 +256,7 @@ class Script(Turns):
 LOOK_SECONDS, RETRY_SECONDS = 1.0, 5.0
 
 
-class Claimed(Turns):
+class Claimed(PeriodicTasks):
     """Looks again and again at what is reserved, and has each claim built once.
 
     :param reserved: the claims that are reserved now, each as its build; raises

@@ -45,7 +45,7 @@ class Selector(Message, frozen=True, kw_only=True):
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
-class Order(Message, frozen=True, kw_only=True):
+class Fault(Message, frozen=True, kw_only=True):
     """One thing to do.
 
     :ivar at: seconds after the start of the farm; only in a file of events
@@ -79,7 +79,7 @@ def choose(selector: Selector, hosts: Iterable[Any], rng: random.Random) -> list
     return [found[i] for i in chosen]
 
 
-def load_events(path: str) -> list[Order]:
+def load_events(path: str) -> list[Fault]:
     """Read a file of events; in order of time.
 
     :raises Misconfigured: it cannot be read
@@ -91,8 +91,8 @@ def load_events(path: str) -> list[Order]:
         raise exceptions.invalid(
             path, f'expected one key, events, with a list of at most {EVENTS_MAX}'
         )
-    orders = [
-        base.decode(event, Order, inside=f'{path}: events[{index}]')
+    faults_listed = [
+        base.decode(event, Fault, inside=f'{path}: events[{index}]')
         for index, event in enumerate(events)
     ]
-    return sorted(orders, key=lambda order: order.at)
+    return sorted(faults_listed, key=lambda order: order.at)

@@ -15,19 +15,19 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.compute.agent import layouts, running_guests
-from gantt.compute.agent.agent import Agent, Halted, Terms
+from gantt.compute.agent.agent import Agent, AgentSettings, Halted
 from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.reporter import Reporter, jittered
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Fenced, Session
-from gantt.compute.farm.runner import Turns
-from gantt.compute.ports import Facts, GuestDriver, SchedulerPort
+from gantt.compute.farm.runner import PeriodicTasks
+from gantt.compute.ports import GuestDriver, HostReadings, SchedulerPort
 from gantt.core.messages.report import (
     FAILED_BUILDS,
     IO_WORKLOAD,
     UNCHECKED_DAYS,
-    Metric,
     RegisterHost,
+    ReportedMetric,
 )
 
 LOG = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 RETRY_FIRST, RETRY_MOST = 1.0, 30.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class HostAgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a member behaves.
 
     :ivar report_seconds: 0: as the scheduler says
@@ -45,11 +45,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     report_seconds: float = 0.0
     full_every: int = 10
     change_seconds: float = 1.0
-    terms: Terms = Terms()
+    terms: AgentSettings = AgentSettings()
     level: int = logging.INFO
 
 
-class Member(Turns):
+class HostAgent(PeriodicTasks):
     """One host; ``turn`` is called by one thread at a time.
 
     :param look: who is on the host, and what it is
@@ -59,8 +59,8 @@ class Member(Turns):
         self,
         session: Session,
         port: SchedulerPort,
-        look: Callable[[], tuple[Census, Facts]],
-        settings: Settings,
+        look: Callable[[], tuple[GuestInventory, HostReadings]],
+        settings: HostAgentSettings,
         rng: random.Random,
     ) -> None:
         self.name = session.name
@@ -70,14 +70,14 @@ class Member(Turns):
         self.failures = 0
         self._settings = settings
         self._rng = rng
-        self._settled = False
+        self._is_finished = False
         self._wait = RETRY_FIRST
         self._reporter = Reporter(session, port, look, settings.full_every)
 
     def turn(self) -> float:
         """Do what is due; seconds until the next turn."""
         try:
-            soon = self._say()
+            soon = self._send_report()
         except Halted:
             return self._interval()
         except Fenced as e:
@@ -106,7 +106,7 @@ class Member(Turns):
     def changed(self, doubt: bool) -> None:
         """Something happened here: report soon; with ``doubt``, everything."""
         if doubt:
-            self._reporter.say_all()
+            self._reporter.report_all()
         self.hurry(self._settings.change_seconds)
 
     def status(self) -> dict[str, object]:
@@ -121,7 +121,7 @@ class Member(Turns):
             'check': 'off' if self.agent and self.agent.trust.check_is_off else 'on',
         }
 
-    def _say(self) -> bool:
+    def _send_report(self) -> bool:
         self.session.raise_if_fenced()
         first = not self.session.is_registered
         if first:
@@ -129,9 +129,9 @@ class Member(Turns):
             LOG.log(
                 self._settings.level, 'Host %s is registered: epoch %d', self.name, registered.epoch
             )
-        if self.agent is not None and not self._settled:
+        if self.agent is not None and not self._is_finished:
             self.agent.recover()
-        self._settled = True
+        self._is_finished = True
         soon = self._reporter.send()
         self.reports += 1
         if self.agent is not None and self.reports % self._settings.full_every == 1:
@@ -153,17 +153,17 @@ def with_agent(
     port: SchedulerPort,
     driver: GuestDriver,
     journal: Journal,
-    settings: Settings,
+    settings: HostAgentSettings,
     rng: random.Random,
     wall: Callable[[], float] = time.time,
-) -> Member:
+) -> HostAgent:
     """A host that builds: its member, with ``member.agent`` set.
 
     :param wall: the clock of its journal
     """
     session = Session(announcement, port, journal)
 
-    def look() -> tuple[Census, Facts]:
+    def look() -> tuple[GuestInventory, HostReadings]:
         seen = running_guests.take(driver, journal)
         failed = member.agent.failed_builds if member.agent else 0
         facts = layouts.outside(driver.facts(seen.guests), journal.live())
@@ -173,7 +173,7 @@ def with_agent(
             days = member.agent.trust.unchecked_days
         return seen, counted(facts, seen, failed, days)
 
-    member = Member(session, port, look, settings, rng)
+    member = HostAgent(session, port, look, settings, rng)
     member.agent = Agent(
         session,
         port,
@@ -186,14 +186,16 @@ def with_agent(
     return member
 
 
-def counted(facts: Facts, seen: Census, failed_builds: int, unchecked_days: float = 0.0) -> Facts:
+def counted(
+    facts: HostReadings, seen: GuestInventory, failed_builds: int, unchecked_days: float = 0.0
+) -> HostReadings:
     """The facts with what the agent itself counts, where that is not 0."""
     counts = {
         IO_WORKLOAD: len(seen.pending or ()),
         FAILED_BUILDS: failed_builds,
         UNCHECKED_DAYS: unchecked_days,
     }
-    own = {name: Metric(value=n, source='agent') for name, n in counts.items() if n}
+    own = {name: ReportedMetric(value=n, source='agent') for name, n in counts.items() if n}
     if not own:
         return facts
     metrics = {} if facts.metrics is UNSET else facts.metrics

@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 AFTER_A_DEFECT = 30.0
 
 
-class Turns(abc.ABC):
+class PeriodicTasks(abc.ABC):
     """What a runner runs."""
 
     name = ''
@@ -41,7 +41,7 @@ class Turns(abc.ABC):
             self.runner.add(_Once(self.name, job))
 
 
-class _Once(Turns):
+class _Once(PeriodicTasks):
     def __init__(self, name: str, job: Callable[[], object]) -> None:
         self.name = name
         self._job = job
@@ -64,15 +64,15 @@ class Runner:
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, Turns]] = []
-        self._due: dict[Turns, float] = {}
-        self._turning: set[Turns] = set()
-        self._early: dict[Turns, float] = {}
+        self._heap: list[tuple[float, int, PeriodicTasks]] = []
+        self._due: dict[PeriodicTasks, float] = {}
+        self._turning: set[PeriodicTasks] = set()
+        self._early: dict[PeriodicTasks, float] = {}
         self._serial = itertools.count()
         self._changed = threading.Condition()
         self._stopping = False
         # What is due waits in the heap, not here: the queue only hands over.
-        self._queue: queue.Queue[Turns | None] = queue.Queue(threads)
+        self._queue: queue.Queue[PeriodicTasks | None] = queue.Queue(threads)
         self._threads = [
             threading.Thread(target=self._work, name=f'turns-{i}', daemon=True)
             for i in range(threads)
@@ -80,13 +80,13 @@ class Runner:
         self._timer = threading.Thread(target=self._time, name='timer', daemon=True)
         self.lateness = 0.0  # of the last member handed over, seconds
 
-    def add(self, member: Turns, seconds: float = 0.0) -> None:
+    def add(self, member: PeriodicTasks, seconds: float = 0.0) -> None:
         """Give a member its first turn in ``seconds``."""
         member.runner = self
         with self._changed:
             self._schedule(member, self._clock() + seconds)
 
-    def remove(self, member: Turns) -> None:
+    def remove(self, member: PeriodicTasks) -> None:
         """No more turns for it; one that is being taken goes to its end."""
         member.runner = None
         with self._changed:
@@ -113,13 +113,13 @@ class Runner:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(t.is_alive() for t in threads)
 
-    def _schedule(self, member: Turns, due: float) -> None:
+    def _schedule(self, member: PeriodicTasks, due: float) -> None:
         self._due[member] = due
         heapq.heappush(self._heap, (due, next(self._serial), member))
         if self._heap[0][2] is member:
             self._changed.notify_all()
 
-    def hurry(self, member: Turns, within: float) -> None:
+    def hurry(self, member: PeriodicTasks, within: float) -> None:
         """Bring the next turn of a member forward."""
         due = self._clock() + within
         with self._changed:
@@ -128,7 +128,7 @@ class Runner:
             elif due < self._due.get(member, 0.0):
                 self._schedule(member, due)
 
-    def _next(self) -> Turns | None:
+    def _next(self) -> PeriodicTasks | None:
         """Wait for the next member that is due; None when stopping."""
         with self._changed:
             while not self._stopping:
@@ -168,7 +168,7 @@ class Runner:
                 seconds = AFTER_A_DEFECT
             self._done(member, seconds)
 
-    def _done(self, member: Turns, seconds: float) -> None:
+    def _done(self, member: PeriodicTasks, seconds: float) -> None:
         with self._changed:
             if member not in self._turning:
                 return  # removed meanwhile

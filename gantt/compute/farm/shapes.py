@@ -27,7 +27,7 @@ import yaml
 from msgspec import UNSET
 
 from gantt import exceptions
-from gantt.compute.ports import Facts
+from gantt.compute.ports import HostReadings
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages
@@ -106,9 +106,9 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
             for cell in range(self.numa_cells)
         ]
 
-    def facts(self, host: str, zone: str | None) -> Facts:
+    def facts(self, host: str, zone: str | None) -> HostReadings:
         """What a host of this shape is; what can be shared between hosts is."""
-        return Facts(
+        return HostReadings(
             inventories=self._inventories,
             foreign=self.foreign,
             node=host,
@@ -166,7 +166,7 @@ DEFAULT = [
 ]
 
 
-class Part(msgspec.Struct, frozen=True):
+class ShapePart(msgspec.Struct, frozen=True):
     """What one host was dealt."""
 
     shape: Shape
@@ -174,11 +174,11 @@ class Part(msgspec.Struct, frozen=True):
     rng: random.Random
 
 
-def deal(shapes: list[Shape], seed: int, number: int) -> Part:
+def deal(shapes: list[Shape], seed: int, number: int) -> ShapePart:
     """Shape, zone and source of randomness of host ``number``."""
     rng = random.Random(f'{seed}:{number}')
     (shape,) = rng.choices(shapes, [s.weight for s in shapes])
-    return Part(shape, rng.choice(shape.zones) if shape.zones else None, rng)
+    return ShapePart(shape, rng.choice(shape.zones) if shape.zones else None, rng)
 
 
 def load_shapes(path: str) -> list[Shape]:

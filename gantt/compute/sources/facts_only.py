@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of a host of Nova, beside nova-compute, what the source that speaks for it cannot.
+"""Tells of a host of Nova, beside nova-compute, what the source that reports for it cannot.
 
 It registers nothing, has no epoch and ends none: the host stays the source's.  Its words are
 put in order by their own sequence, which begins with the clock, so that those of the next start
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from gantt import exceptions
 from gantt.client import NovaClient
 from gantt.compute.agent.reporter import OVERTAKEN_MAX, jittered
-from gantt.compute.drivers.beside_nova import Seen
+from gantt.compute.drivers.beside_nova import SeenGuests
 from gantt.compute.farm.host_agent import RETRY_FIRST, RETRY_MOST
-from gantt.compute.farm.runner import Turns
-from gantt.core.claims.host_facts import FactsHeard, TellFacts
+from gantt.compute.farm.runner import PeriodicTasks
+from gantt.core.claims.host_facts import UpdateHostFacts, UpdateHostFactsResult
 
 LOG = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 FIRST_SECONDS = 60
 
 
-class FactsOnly(Turns):
+class FactsOnly(PeriodicTasks):
     """One host; ``turn`` is called by one thread at a time.
 
     :param look: reads the machine
@@ -36,20 +36,20 @@ class FactsOnly(Turns):
     def __init__(
         self,
         name: str,
-        look: Callable[[], Seen],
+        look: Callable[[], SeenGuests],
         port: NovaClient,
         report_seconds: float,
         rng: random.Random,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
-        self.told = 0
+        self.updates_sent = 0
         self.failures = 0
         self.problem = ''
         self._look = look
         self._port = port
         self._report_seconds = report_seconds
-        self._said_seconds = FIRST_SECONDS
+        self._report_seconds = FIRST_SECONDS
         self._rng = rng
         self._wall = wall
         self._sequence = 0
@@ -58,9 +58,9 @@ class FactsOnly(Turns):
 
     def turn(self) -> float:
         """Read and tell; seconds until the next turn."""
-        told = self.make()
+        update = self.make()
         try:
-            heard = self._port.tell_facts(told)
+            answer = self._port.tell_facts(update)
         except exceptions.NotFound:
             self._note(
                 logging.WARNING,
@@ -76,20 +76,20 @@ class FactsOnly(Turns):
             self._note(logging.WARNING, str(e))
             return self._later()
         self._wait = RETRY_FIRST
-        self._said_seconds = max(1, heard.report_seconds)
-        if heard.fate == 'stale':
-            return self._catch_up(heard)
+        self._report_seconds = max(1, answer.report_seconds)
+        if answer.outcome == 'stale':
+            return self._catch_up(answer)
         self._overtaken = 0
-        self.told += 1
+        self.updates_sent += 1
         self._note(logging.INFO, '')
         return self._interval()
 
-    def make(self) -> TellFacts:
+    def make(self) -> UpdateHostFacts:
         """What is to be told now."""
         # The clock may go back, between two starts too: an answer says how far we were.
         self._sequence = max(self._sequence + 1, int(self._wall() * 1_000_000))
         sequence, seen = self._sequence, self._look()
-        return TellFacts(
+        return UpdateHostFacts(
             host=self.name,
             sequence=sequence,
             guests=seen.guests,
@@ -102,13 +102,13 @@ class FactsOnly(Turns):
         """How things stand, for the log."""
         return {
             'host': self.name,
-            'told': self.told,
+            'told': self.updates_sent,
             'failures': self.failures,
             'problem': self.problem,
         }
 
-    def _catch_up(self, heard: FactsHeard) -> float:
-        self._sequence = max(self._sequence, heard.sequence)
+    def _catch_up(self, answer: UpdateHostFactsResult) -> float:
+        self._sequence = max(self._sequence, answer.sequence)
         self._overtaken += 1
         self._note(
             logging.WARNING,
@@ -124,7 +124,7 @@ class FactsOnly(Turns):
         self.problem = problem
 
     def _interval(self) -> float:
-        return jittered(self._report_seconds or self._said_seconds, self._rng)
+        return jittered(self._report_seconds or self._report_seconds, self._rng)
 
     def _later(self) -> float:
         wait, self._wait = self._wait, min(self._wait * 2, RETRY_MOST)

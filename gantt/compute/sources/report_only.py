@@ -27,12 +27,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
-from gantt.compute.farm.host_agent import Member, Settings
-from gantt.compute.farm.runner import Runner, Turns
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings
+from gantt.compute.farm.runner import PeriodicTasks, Runner
 from gantt.compute.farm.shapes import Shape, load_yaml
-from gantt.compute.ports import Facts, SchedulerPort
+from gantt.compute.ports import HostReadings, SchedulerPort
 from gantt.core.messages import base as message
 from gantt.core.messages import report as reports
 from gantt.core.messages import resource_classes
@@ -41,9 +41,9 @@ from gantt.core.messages.report import (
     DevicePool,
     HostReport,
     Hypervisor,
-    Metric,
     NumaCell,
     RegisterHost,
+    ReportedMetric,
     Running,
 )
 from gantt.core.messages.resource_classes import Inventory
@@ -56,7 +56,7 @@ HOSTS_MAX = 100_000
 _OVER = ('foreign', 'traits', 'aggregates', 'numa', 'devices', 'hypervisor')
 
 
-class Entry(Message, frozen=True, kw_only=True):
+class HostEntry(Message, frozen=True, kw_only=True):
     """One host of the file; what is left out is not said, or as its shape has it."""
 
     name: Name
@@ -74,20 +74,20 @@ class Entry(Message, frozen=True, kw_only=True):
     numa: list[NumaCell] | UnsetType = UNSET
     devices: list[DevicePool] | UnsetType = UNSET
     hypervisor: Hypervisor | UnsetType = UNSET
-    metrics: dict[Name, Metric] = {}
+    metrics: dict[Name, ReportedMetric] = {}
     disabled: Text | None = None
     running: list[Running] | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
+class HostDeclaration(msgspec.Struct, frozen=True):
     """What is said of one host."""
 
     announcement: RegisterHost
-    facts: Facts
+    facts: HostReadings
     running: list[Running] | None
 
 
-def load(path: str) -> dict[str, Said]:
+def load(path: str) -> dict[str, HostDeclaration]:
     """Read a file; host name -> what is said of it.
 
     :raises Misconfigured: it cannot be read, or is no YAML
@@ -101,14 +101,14 @@ def load(path: str) -> dict[str, Said]:
         for index, body in enumerate(_list(path, content, 'shapes'))
         for shape in [message.decode(body, Shape, inside=f'{path}: shapes[{index}]')]
     }
-    found: dict[str, Said] = {}
+    found: dict[str, HostDeclaration] = {}
     for index, body in enumerate(_list(path, content, 'hosts')):
         name = body.get('name') if isinstance(body, dict) else None
         inside = f'{path}: hosts[{index}]' + (f' ({name})' if isinstance(name, str) else '')
-        entry = message.decode(body, Entry, inside=inside)
+        entry = message.decode(body, HostEntry, inside=inside)
         if entry.name in found:
             raise exceptions.invalid(f'{inside}.name', f'{entry.name!r} is listed twice')
-        found[entry.name] = _said(entry, shapes, inside)
+        found[entry.name] = _declaration(entry, shapes, inside)
     if not found:
         raise exceptions.invalid(f'{path}: hosts', 'expected at least one')
     return found
@@ -121,7 +121,7 @@ def _list(path: str, content: dict[str, Any], key: str) -> list[Any]:
     return value
 
 
-def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
+def _declaration(entry: HostEntry, shapes: dict[str, Shape], inside: str) -> HostDeclaration:
     base = None
     if entry.shape is not None:
         if entry.shape not in shapes:
@@ -141,18 +141,18 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
         speaks_for=None if entry.running is None else 'host',
     )
     _check(entry, facts, inside)
-    return Said(announcement, facts, entry.running)
+    return HostDeclaration(announcement, facts, entry.running)
 
 
-def _facts(entry: Entry, shape: Facts | None, inside: str) -> Facts:
-    base = shape or Facts(inventories={})
+def _facts(entry: HostEntry, shape: HostReadings | None, inside: str) -> HostReadings:
+    base = shape or HostReadings(inventories={})
     inventories = base.inventories | {
-        name: said if isinstance(said, Inventory) else Inventory(total=said)
-        for name, said in entry.inventories.items()
+        name: declared if isinstance(declared, Inventory) else Inventory(total=declared)
+        for name, declared in entry.inventories.items()
     }
     if not inventories:
         raise exceptions.invalid(f'{inside}.inventories', 'expected at least one class, or a shape')
-    over = {field: said for field in _OVER if (said := getattr(entry, field)) is not UNSET}
+    over = {field: declared for field in _OVER if (declared := getattr(entry, field)) is not UNSET}
     if entry.used is not UNSET:
         over['foreign'] = UNSET
     return msgspec.structs.replace(
@@ -169,7 +169,7 @@ def _facts(entry: Entry, shape: Facts | None, inside: str) -> Facts:
     )
 
 
-def _check(entry: Entry, facts: Facts, inside: str) -> None:
+def _check(entry: HostEntry, facts: HostReadings, inside: str) -> None:
     """What types cannot say: by the very check that the scheduler makes."""
     if entry.used is not UNSET and entry.foreign is not UNSET:
         raise exceptions.invalid(f'{inside}.used', 'only one of foreign and used may be given')
@@ -199,32 +199,36 @@ def _check(entry: Entry, facts: Facts, inside: str) -> None:
         raise exceptions.invalid(f'{inside}{field}', str(e.kwargs['problem'])) from None
 
 
-class ReportOnly(Turns):
+class ReportOnly(PeriodicTasks):
     """Watches the file and has its hosts report; takes turns like a host.
 
     :raises Misconfigured, InvalidMessage: the file is wrong at the start
     """
 
     def __init__(
-        self, path: str, port: SchedulerPort, runner: Runner, settings: Settings | None = None
+        self,
+        path: str,
+        port: SchedulerPort,
+        runner: Runner,
+        settings: HostAgentSettings | None = None,
     ) -> None:
         self.name = f'--report-only {path}'
         self._path = path
         self._port = port
         self._runner = runner
-        self._settings = settings or Settings()
+        self._settings = settings or HostAgentSettings()
         self._seen = self._mark()
-        self._said = load(path)
-        self._members: dict[str, Member] = {}
+        self._declaration = load(path)
+        self._members: dict[str, HostAgent] = {}
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, HostAgent]:
         """Host name -> its member."""
         return self._members
 
     def start(self) -> None:
         """Let every host of the file report, now and whenever the file changes."""
-        self._bring_in(self._said)
+        self._bring_in(self._declaration)
         self._runner.add(self, LOOK_SECONDS)
 
     def turn(self) -> float:
@@ -233,19 +237,19 @@ class ReportOnly(Turns):
         if mark != self._seen:
             self._seen = mark
             try:
-                said = load(self._path)
+                declared = load(self._path)
             except (exceptions.Misconfigured, exceptions.Refused) as e:
                 LOG.error('The file of hosts is not taken over: %s', e)
             else:
-                self._bring_in(said)
+                self._bring_in(declared)
         return LOOK_SECONDS
 
-    def _bring_in(self, said: dict[str, Said]) -> None:
-        before, self._said = self._said, said
-        for name in self._members.keys() - said.keys():
-            LOG.warning('Host %s is not in the file any more; nothing is said of it', name)
+    def _bring_in(self, declared: dict[str, HostDeclaration]) -> None:
+        before, self._declaration = self._declaration, declared
+        for name in self._members.keys() - declared.keys():
+            LOG.warning('Host %s is not in the file any more; nothing is reported of it', name)
             self._runner.remove(self._members.pop(name))
-        for name, now in said.items():
+        for name, now in declared.items():
             was = before.get(name)
             if name in self._members and was is not None:
                 if was.announcement == now.announcement:
@@ -255,15 +259,15 @@ class ReportOnly(Turns):
                 self._runner.remove(self._members.pop(name))
             self._add(name, now)
 
-    def _add(self, name: str, said: Said) -> None:
-        def look() -> tuple[Census, Facts]:
-            now = self._said.get(name, said)
+    def _add(self, name: str, declared: HostDeclaration) -> None:
+        def look() -> tuple[GuestInventory, HostReadings]:
+            now = self._declaration.get(name, declared)
             pending: list[Running] | None = None if now.running is None else []
-            return Census(now.running, pending), now.facts
+            return GuestInventory(now.running, pending), now.facts
 
-        session = Session(said.announcement, self._port)
+        session = Session(declared.announcement, self._port)
         rng = random.Random(name)
-        member = Member(session, self._port, look, self._settings, rng)
+        member = HostAgent(session, self._port, look, self._settings, rng)
         self._members[name] = member
         self._runner.add(member)
 

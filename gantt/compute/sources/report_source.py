@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What speaks for hosts that have no agent of ours: a plugin of ``gantt-report-source``.
+"""What reports for hosts that have no agent of ours: a plugin of ``gantt-report-source``.
 
 A report source is a class in the entry-point group ``gantt.report_sources``.  It runs in
 a process of its own, never in a scheduler: it may wait for others, and holds credentials.
 What it has for its work is what an agent has: :class:`~gantt.compute.over_rpc.OverRpc`,
-:class:`~gantt.compute.farm.host_agent.Member`, :class:`~gantt.compute.farm.runner.Runner`.
+:class:`~gantt.compute.farm.host_agent.HostAgent`, :class:`~gantt.compute.farm.runner.Runner`.
 """
 
 import abc

@@ -22,7 +22,7 @@ from gantt.core.resources.host import HostRow
 GUESTS_MAX = 5000
 
 
-class Guest(Message, frozen=True, kw_only=True):
+class GuestToAdopt(Message, frozen=True, kw_only=True):
     """One guest and where it runs: a line of the file.
 
     :ivar resources: what it takes, by class
@@ -39,7 +39,7 @@ class Guest(Message, frozen=True, kw_only=True):
     consumer_type: Name = 'INSTANCE'
 
 
-class Told(enum.StrEnum):
+class AdoptionStatus(enum.StrEnum):
     """What becomes of one guest."""
 
     ADOPTED = 'adopted'
@@ -49,12 +49,12 @@ class Told(enum.StrEnum):
     UNKNOWN_HOST = 'unknown_host'  # nothing is done
 
 
-class GuestFate(msgspec.Struct, frozen=True, kw_only=True):
+class GuestOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """One guest's fate; ``note`` says what there is to know beside it."""
 
     host: str
     consumer: str
-    fate: Told
+    outcome: AdoptionStatus
     claim_id: str = ''
     note: str = ''
 
@@ -78,18 +78,23 @@ class Adoption:
         for claim in live:
             self._live.setdefault(claim.consumer, []).append(claim)
 
-    def judge(self, guest: Guest) -> GuestFate:
+    def judge(self, guest: GuestToAdopt) -> GuestOutcome:
         """One guest; the next one finds what this one takes."""
         row = self._rows.get(guest.host)
         if row is None:
-            return _fate(guest, Told.UNKNOWN_HOST, note='it must register before its guests come')
+            return _outcome(
+                guest, AdoptionStatus.UNKNOWN_HOST, note='it must register before its guests come'
+            )
         mine = self._live.get(guest.consumer, [])
         here = next((claim for claim in mine if claim.provider_id == row.id), None)
         if here is not None:
-            return _fate(guest, Told.KNOWN, here.id)
+            return _outcome(guest, AdoptionStatus.KNOWN, here.id)
         if mine:
-            return _fate(
-                guest, Told.ELSEWHERE, mine[0].id, f'it has a live claim on {mine[0].host}'
+            return _outcome(
+                guest,
+                AdoptionStatus.ELSEWHERE,
+                mine[0].id,
+                f'it has a live claim on {mine[0].host}',
             )
         claim = self._claim(row, guest)
         self.made.append(claim)
@@ -100,10 +105,10 @@ class Adoption:
         full = msgspec.structs.replace(row, used=used)
         self._rows[guest.host] = full
         if is_over_committed(full):
-            return _fate(guest, Told.OVER_FULL, claim.id, _over(full))
-        return _fate(guest, Told.ADOPTED, claim.id)
+            return _outcome(guest, AdoptionStatus.OVER_FULL, claim.id, _over(full))
+        return _outcome(guest, AdoptionStatus.ADOPTED, claim.id)
 
-    def _claim(self, row: HostRow, guest: Guest) -> Claim:
+    def _claim(self, row: HostRow, guest: GuestToAdopt) -> Claim:
         # The generation has grown since any claim was made there: told again after its
         # end, a guest gets another claim.
         return Claim(
@@ -127,15 +132,17 @@ class Adoption:
         )
 
 
-def unknown_class(guest: Guest, declared: frozenset[str]) -> str | None:
+def unknown_class(guest: GuestToAdopt, declared: frozenset[str]) -> str | None:
     """A resource class of a guest that is neither standard nor declared."""
     known = resources.STANDARD
     return next((n for n in sorted(guest.resources) if n not in known and n not in declared), None)
 
 
-def _fate(guest: Guest, fate: Told, claim_id: str = '', note: str = '') -> GuestFate:
-    return GuestFate(
-        host=guest.host, consumer=guest.consumer, fate=fate, claim_id=claim_id, note=note
+def _outcome(
+    guest: GuestToAdopt, outcome: AdoptionStatus, claim_id: str = '', note: str = ''
+) -> GuestOutcome:
+    return GuestOutcome(
+        host=guest.host, consumer=guest.consumer, outcome=outcome, claim_id=claim_id, note=note
     )
 
 

@@ -63,7 +63,7 @@ HOST_MAY_END = (Lifecycle.HOST,)
 EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
 NOT_TO_CONFIRM = (Lifecycle.PLAN,)
-#: Ways of being reserved: the word of the host that confirmed ends these from then on.
+#: Ways of being reserved: the message of the host that confirmed ends these from then on.
 UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
 #: Why the claim of a plan is not confirmed.
 PLANNED = 'it is a place of a plan that no create has taken over'

@@ -15,7 +15,7 @@ from gantt.core.claims.claim import Claim, gives_way, is_rival
 from gantt.core.messages.layout import readable
 from gantt.core.resources.group_rule import GroupRule, agree
 from gantt.core.resources.host import HostRow
-from gantt.core.topology.room import Room
+from gantt.core.topology.free import FreeTopology
 
 _RUNS = ' runs on '
 
@@ -125,7 +125,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     consumers: list[str] = []
 
 
-class Fate(enum.StrEnum):
+class CommitStatus(enum.StrEnum):
     """What became of a request of the batch."""
 
     PLACED = 'placed'  # all its claims are made and its answer stored
@@ -142,11 +142,11 @@ class Fate(enum.StrEnum):
     LOCKED = 'locked'  # nothing made; another transaction keeps rows locked that it needs
 
 
-class RequestFate(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Fate of one request; ``accepted`` are indices into its ``claims``."""
 
     id: str
-    fate: Fate
+    outcome: CommitStatus
     accepted: list[int] = []
     answer: bytes = b''
     attempt: int = 1
@@ -161,7 +161,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
 
-    fates: list[RequestFate]
+    outcomes: list[RequestOutcome]
     hosts: list[HostRow] = []
     freed: list[int] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
@@ -171,7 +171,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge_rivals(
     live: Iterable[Claim], requests: Iterable[RequestDraft]
-) -> tuple[dict[str, list[Claim]], dict[str, RequestFate]]:
+) -> tuple[dict[str, list[Claim]], dict[str, RequestOutcome]]:
     """One live claim per (consumer, purpose): which claims give way, which requests end.
 
     What an older request has reserved for a consumer gives way to the claim
@@ -188,7 +188,7 @@ def judge_rivals(
     for claim in live:
         of_consumer.setdefault(claim.consumer, []).append(claim)
     ways: dict[str, list[Claim]] = {}
-    fates: dict[str, RequestFate] = {}
+    outcomes: dict[str, RequestOutcome] = {}
     seen: set[tuple[str, str]] = set()
     left: set[str | None] = set()
     for request in requests:
@@ -203,18 +203,18 @@ def judge_rivals(
             if rivals:
                 found[made.id] = rivals
         if why:
-            fates[request.id] = _end(request, Fate.BARRED, why)
+            outcomes[request.id] = _end(request, CommitStatus.BARRED, why)
         elif keys & seen:
-            fates[request.id] = _end(request, Fate.DROPPED)
+            outcomes[request.id] = _end(request, CommitStatus.DROPPED)
             if request.group is not None:
                 left.add(request.group.uuid)  # what follows was planned beside it
         elif request.group is not None and request.group.is_guarded and request.group.uuid in left:
-            fates[request.id] = _end(request, Fate.GROUP_CHANGED)
+            outcomes[request.id] = _end(request, CommitStatus.GROUP_CHANGED)
         else:
             seen |= keys
             ways.update(found)
             left.update(claim.group for rivals in found.values() for claim in rivals)
-    return ways, fates
+    return ways, outcomes
 
 
 def behind_others(
@@ -237,10 +237,10 @@ def behind_others(
         group = request.group
         if group is None:
             continue
-        beside = group.is_guarded and group.uuid in left
+        shares_group = group.is_guarded and group.uuid in left
         if request.id in ended:
             left.add(group.uuid)
-        elif beside or is_behind(group, rules.get(group.uuid)):
+        elif shares_group or is_behind(group, rules.get(group.uuid)):
             left.add(group.uuid)
             changed.add(request.id)
     return changed
@@ -266,8 +266,8 @@ def without_place(reason: str) -> str:
     return f'{who} has a place already' if runs else reason
 
 
-def _end(request: RequestDraft, fate: Fate, reason: str = '') -> RequestFate:
-    return RequestFate(id=request.id, fate=fate, attempt=request.attempt, reason=reason)
+def _end(request: RequestDraft, result: CommitStatus, reason: str = '') -> RequestOutcome:
+    return RequestOutcome(id=request.id, outcome=result, attempt=request.attempt, reason=reason)
 
 
 def accept(
@@ -275,7 +275,7 @@ def accept(
     generations: Mapping[int, int],
     closed: Iterable[int],
     requests: Iterable[RequestDraft],
-    insides: Mapping[int, Room] | None = None,
+    insides: Mapping[int, FreeTopology] | None = None,
 ) -> dict[str, list[int]]:
     """Which claims of each request may be written, in arrival order.
 
@@ -317,7 +317,7 @@ class _Stock:
         rooms: Mapping[int, Mapping[str, int]],
         generations: Mapping[int, int],
         closed: Iterable[int],
-        insides: Mapping[int, Room],
+        insides: Mapping[int, FreeTopology],
     ) -> None:
         self._left = {provider: dict(room) for provider, room in rooms.items()}
         self._generations = generations

@@ -13,9 +13,9 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts, HostRow
 
 #: Lines that are kept of a host, about: the newest.
-KEPT_EACH = 200
+STORED_EACH = 200
 #: A line is kept for so long.
-KEPT_SECONDS = 30 * 86_400.0
+STORED_SECONDS = 30 * 86_400.0
 #: Characters of a line, and names that one has.
 WHAT_MAX = 1000
 _NAMED = 8
@@ -45,7 +45,7 @@ def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
     """
     found: list[HostEvent] = []
     if after.boot_nonce != before.boot_nonce and after.boot_nonce:
-        again = 'again: its agent was started anew, or another one speaks for it'
+        again = 'again: its agent was started anew, or another one reports for it'
         what = again if before.boot_nonce else 'for the first time'
         found.append(HostEvent(kind='registered', what=what))
     if after.disabled != before.disabled:
@@ -55,8 +55,12 @@ def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
             who = after.disabled_by or ''
             found.append(HostEvent(kind='disabled', what=after.disabled, by=who))
     if after.service_disabled != before.service_disabled:
-        said = after.service_disabled
-        what = 'the service takes guests again' if said is None else f'takes no guests: {said}'
+        disabled_after = after.service_disabled
+        what = (
+            'the service takes guests again'
+            if disabled_after is None
+            else f'takes no guests: {disabled_after}'
+        )
         found.append(HostEvent(kind='service', what=what))
     if after.key is not before.key and after.key != before.key:
         found += _key(before, after)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent beside nova-compute tells of its host: messages, and pure folds of them.
+"""What an agent next to nova-compute tells of its host: messages, and pure folds of them.
 
 For a host of an unmodified Nova a report source speaks: who is on it, how much there is of
 each class, whether it is up.  Cells, devices and metrics Nova's APIs do not carry; an agent
@@ -25,9 +25,9 @@ from gantt.core.claims.claim import Claim, meant
 from gantt.core.messages import report as reports
 from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.layout import Layout, readable
-from gantt.core.messages.report import Cells, HostReport, Metric, Metrics, NumaCell, Pools
+from gantt.core.messages.report import Cells, HostReport, Metrics, NumaCell, Pools, ReportedMetric
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import Beside, HostFacts, HostRow
+from gantt.core.resources.host import AgentFacts, HostFacts, HostRow
 from gantt.core.resources.host_keys import HostKey, Mode, Proof
 
 APPLIED, STALE, UNKNOWN, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
@@ -35,7 +35,7 @@ GUESTS_MAX = 10_000
 _replace = msgspec.structs.replace
 
 
-class TellFacts(Message, frozen=True, kw_only=True):
+class UpdateHostFacts(Message, frozen=True, kw_only=True):
     """What an agent has read on its host; UNSET: as it told last.
 
     :ivar sequence: grows with every word, over restarts too: it begins with a clock
@@ -53,8 +53,8 @@ class TellFacts(Message, frozen=True, kw_only=True):
     proof: Text | None = None
 
 
-class IntroducedFacts(TellFacts, frozen=True, kw_only=True):
-    """The same, whose sender was looked at; never sent.
+class IntroducedFacts(UpdateHostFacts, frozen=True, kw_only=True):
+    """Facts of a host whose sender was checked; never sent.
 
     :ivar proven: None: it proves nothing
     """
@@ -63,20 +63,20 @@ class IntroducedFacts(TellFacts, frozen=True, kw_only=True):
     proven: Proof | None = None
 
 
-class FactsHeard(Message, frozen=True, kw_only=True):
-    """The answer to :class:`TellFacts`.
+class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
+    """The answer to :class:`UpdateHostFacts`.
 
     :ivar fate: applied | stale
     :ivar sequence: the last one that is known of the host
     :ivar report_seconds: how often to tell
     """
 
-    fate: str
+    outcome: str
     sequence: int
     report_seconds: int = 60
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
+class FactsEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What to write.
 
     :ivar fate: applied | stale | unknown_host | refused; all but the first change nothing
@@ -84,79 +84,79 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     :ivar claims: those whose layouts are settled now, or not any more
     """
 
-    fate: str
+    outcome: str
     row: HostRow
     claims: list[Claim] = []
 
 
-def check(told: TellFacts) -> None:
+def check(update: UpdateHostFacts) -> None:
     """What types cannot say.
 
     :raises InvalidMessage: names the field and what was expected
     """
-    if told.guests is None and (told.numa is not UNSET or told.devices is not UNSET):
+    if update.guests is None and (update.numa is not UNSET or update.devices is not UNSET):
         _refuse('guests', 'expected whose use is in numa and devices; [] where nobody is there')
-    reports.check_inside(told.numa, told.devices, 'told')
-    reports.check_metrics(told.metrics, 'told')
-    for name, metric in ({} if told.metrics is UNSET else told.metrics).items():
+    reports.check_inside(update.numa, update.devices, 'told')
+    reports.check_metrics(update.metrics, 'told')
+    for name, metric in ({} if update.metrics is UNSET else update.metrics).items():
         if not math.isfinite(metric.value):
             _refuse(f'metrics.{name}.value', f'expected a finite number, got {metric.value}')
         if not 0 <= metric.age_seconds < math.inf:
             _refuse(f'metrics.{name}.age_seconds', f'expected 0 or more, got {metric.age_seconds}')
 
 
-def judge(row: HostRow, told: TellFacts) -> str:
-    """Whether the word may be applied to ``row``; see ``Effect.fate``.
+def judge(row: HostRow, update: UpdateHostFacts) -> str:
+    """Whether the word may be applied to ``row``; see ``Effect.outcome``.
 
     :raises NotProven: its sender is not the agent that is known of the host
     """
     if row.speaks_for != 'nova':
         # A host that has registered and said nothing yet may become either.
         return NOT_OURS if row.reported_at else UNKNOWN
-    _admitted(row, told)  # before its number: a forged one is an alarm, however old it looks
+    _admitted(row, update)  # before its number: a forged one is an alarm, however old it looks
     known = row.facts.beside
-    return STALE if known is not None and told.sequence <= known.sequence else APPLIED
+    return STALE if known is not None and update.sequence <= known.sequence else APPLIED
 
 
-def _admitted(row: HostRow, told: TellFacts) -> HostKey | None:
+def _admitted(row: HostRow, update: UpdateHostFacts) -> HostKey | None:
     """The keys of the host after this word.  :raises NotProven:"""
-    if not isinstance(told, IntroducedFacts):
+    if not isinstance(update, IntroducedFacts):
         return row.key
-    return host_keys.admitted_beside(row.key, told.host, told.mode, told.proven)
+    return host_keys.admitted_agent(row.key, update.host, update.mode, update.proven)
 
 
-def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> Effect:
+def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: float) -> FactsEffect:
     """Fold one word into its host.
 
     The generation grows where cells, devices or a layout changed.  That the host was heard
-    of stays the business of who speaks for it.
+    of stays the business of who reports for it.
 
     :param live: the live claims on this host
     :param now: the database's clock
     :raises NotProven: its sender is not the agent that is known of the host
     """
-    fate = judge(row, told)
-    if fate != APPLIED:
-        return Effect(fate=fate, row=row)
-    claims = [] if told.guests is None else _settle(live, told.guests)
-    facts = _told(row, told, now)
-    if told.numa is not UNSET:
+    outcome = judge(row, update)
+    if outcome != APPLIED:
+        return FactsEffect(outcome=outcome, row=row)
+    claims = [] if update.guests is None else _with_layouts(live, update.guests)
+    facts = _applied(row, update, now)
+    if update.numa is not UNSET:
         changed = {claim.id: claim for claim in claims}
         layouts = (readable(changed.get(claim.id, claim).layout) for claim in live)
-        numa = _with_blocked(told.numa, [one for one in layouts if one and one.settled])
+        numa = _with_blocked(update.numa, [one for one in layouts if one and one.settled])
         facts = _replace(facts, numa=numa)
     grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
     row = _replace(
         row,
-        key=_admitted(row, told),
+        key=_admitted(row, update),
         facts=facts,
         version=row.version + 1,
         generation=row.generation + int(grown),
     )
-    return Effect(fate=fate, row=row, claims=claims)
+    return FactsEffect(outcome=outcome, row=row, claims=claims)
 
 
-def kept(known: HostFacts, said: HostFacts, report: HostReport, now: float) -> HostFacts:
+def merged(known: HostFacts, reported: HostFacts, report: HostReport, now: float) -> HostFacts:
     """What a report says of the host, with what an agent told beside it.
 
     A reporter that speaks of cells or devices itself has no agent beside it.
@@ -165,43 +165,43 @@ def kept(known: HostFacts, said: HostFacts, report: HostReport, now: float) -> H
     :param said: as the report alone has them
     :param now: when it is folded, by the database's clock
     """
-    told = known.beside
-    if told is None:
-        return said
+    update = known.beside
+    if update is None:
+        return reported
     if report.numa is not UNSET or report.devices is not UNSET:
-        return _replace(said, beside=None)
-    metrics = {**said.metrics, **_aged(told, now)}
-    return _replace(said, numa=known.numa, devices=known.devices, metrics=metrics)
+        return _replace(reported, beside=None)
+    metrics = {**reported.metrics, **_aged(update, now)}
+    return _replace(reported, numa=known.numa, devices=known.devices, metrics=metrics)
 
 
-def _told(row: HostRow, told: TellFacts, now: float) -> HostFacts:
+def _applied(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
     facts, before = row.facts, row.facts.beside
-    mine: Mapping[str, Metric] = {} if before is None else before.metrics
+    mine: Mapping[str, ReportedMetric] = {} if before is None else before.metrics
     others = {name: metric for name, metric in facts.metrics.items() if name not in mine}
-    if told.metrics is not UNSET:
-        metrics = dict(told.metrics)
+    if update.metrics is not UNSET:
+        metrics = dict(update.metrics)
     else:
         metrics = {} if before is None else _aged(before, now)
-    beside = Beside(sequence=told.sequence, told_at=now, metrics=metrics)
+    agent_facts = AgentFacts(sequence=update.sequence, reported_at=now, metrics=metrics)
     return _replace(
         facts,
-        devices=facts.devices if told.devices is UNSET else told.devices,
+        devices=facts.devices if update.devices is UNSET else update.devices,
         # Ages of metrics count from the host's last report.
-        metrics={**others, **_aged(beside, row.reported_at)},
-        beside=beside,
+        metrics={**others, **_aged(agent_facts, row.reported_at)},
+        beside=agent_facts,
     )
 
 
-def _aged(told: Beside, at: float) -> dict[str, Metric]:
+def _aged(update: AgentFacts, at: float) -> dict[str, ReportedMetric]:
     """The metrics with their ages at another time; no age is below 0."""
-    since = at - told.told_at
+    since = at - update.reported_at
     return {
         name: _replace(metric, age_seconds=max(0.0, round(metric.age_seconds + since, 3)))
-        for name, metric in told.metrics.items()
+        for name, metric in update.metrics.items()
     }
 
 
-def _settle(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
+def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
     """Claims whose layout the figures contain now and did not, or the other way round."""
     here: dict[str, list[Claim]] = {}
     for claim in live:

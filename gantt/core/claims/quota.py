@@ -270,13 +270,13 @@ def _of_consumers(claims: Iterable[Claim]) -> dict[str, dict[str, int]]:
     return found
 
 
-def excess(limits: Mapping[str, int], used: Usage, asked: Usage) -> Excess | None:
+def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess | None:
     """The first limit, by name, that what is asked for would pass; None: it may be had.
 
     Who asks for nothing of a kind is not refused for it, however much is used.
     """
     for name in sorted(limits):
-        more, has, limit = asked.of(name), used.of(name), limits[name]
+        more, has, limit = requested.of(name), used.of(name), limits[name]
         if more > 0 and limit != UNLIMITED and has + more > limit:
             return Excess(name=name, limit=limit, used=has, asked=more)
     return None

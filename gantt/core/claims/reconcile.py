@@ -19,10 +19,16 @@ from gantt.core.claims import host_facts
 from gantt.core.claims.claim import Claim, Event, State, after, meant, stepped
 from gantt.core.messages import base
 from gantt.core.messages.layout import unsettled
-from gantt.core.messages.report import DICTIONARY_NONCE, ClaimWords, HostReport, Registered, Running
+from gantt.core.messages.report import (
+    DICTIONARY_NONCE,
+    ClaimUpdate,
+    HostReport,
+    Registered,
+    Running,
+)
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
 from gantt.core.resources.host import HostChange, HostFacts, HostRow
-from gantt.core.topology.room import room_of
+from gantt.core.topology.free import room_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
 AHEAD = 'ahead'
@@ -34,10 +40,10 @@ _replace = msgspec.structs.replace
 
 #: What a host that registers is told, and the host as it became.
 Registration = tuple[Registered, HostChange]
-RegistrationFate = Registration | exceptions.GanttError
+RegistrationOutcome = Registration | exceptions.GanttError
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
+class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, and what to say.
 
     :ivar fate: applied | stale | gone | needs_full; all but the first change nothing
@@ -48,7 +54,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     :ivar changed: the generation grew
     """
 
-    fate: str
+    outcome: str
     row: HostRow
     claims: list[Claim] = []
     confirmed: list[str] = []
@@ -64,7 +70,7 @@ def apply_report(
     known: Mapping[str, Claim],
     report: HostReport,
     now: float,
-) -> Effect:
+) -> ReportEffect:
     """Fold one report into its host.
 
     :param live: the live claims on this host
@@ -72,10 +78,10 @@ def apply_report(
         (final ones, or of another host), by id
     :param now: the database's clock
     """
-    fate = judge(row, report)
-    if fate != APPLIED:
-        return Effect(fate=fate, row=row)
-    seen = _Seen(live, report)
+    outcome = judge(row, report)
+    if outcome != APPLIED:
+        return ReportEffect(outcome=outcome, row=row)
+    seen = _SeenClaims(live, report)
     claims: list[Claim] = []
     for entry in seen.strangers:
         claims.append(_adopt(row, entry, known, report, now, [*live, *claims]))
@@ -88,15 +94,15 @@ def apply_report(
             continue
         claims.append(stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now))
         (confirmed if state is State.CONFIRMED else released).append(claim.id)
-    claims = _settled(claims, seen.contained(live), report)
+    claims = _finished(claims, seen.contained(live), report)
     used = usage(row.used, row.id, live, claims)
     contained = usage({}, row.id, (), seen.contained(live))
     folded = fold_facts(row, report, now, contained, used)
     changed = bool(claims) or folded.generation != row.generation
     if claims and folded.generation == row.generation:
         folded = _replace(folded, generation=row.generation + 1)
-    return Effect(
-        fate=APPLIED,
+    return ReportEffect(
+        outcome=APPLIED,
         row=folded,
         claims=claims,
         confirmed=confirmed,
@@ -108,7 +114,7 @@ def apply_report(
 
 
 def judge(row: HostRow, report: HostReport) -> str:
-    """Whether a report may be applied to ``row``; see ``Effect.fate``.
+    """Whether a report may be applied to ``row``; see ``Effect.outcome``.
 
     An epoch that is not the current one is gone, be it older or one that was
     never handed out.  A delta that rests on another full report than the last
@@ -136,18 +142,18 @@ def is_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
     return sequence > last + AHEAD_MOST and boot_nonce != DICTIONARY_NONCE
 
 
-def check_number(words: ClaimWords, last: int, boot_nonce: str) -> None:
+def check_number(update: ClaimUpdate, last: int, boot_nonce: str) -> None:
     """The number of words about claims is no leap.
 
     :raises StaleEpoch: it is; the host must register again
     """
-    if is_ahead(last, boot_nonce, words.sequence):
+    if is_ahead(last, boot_nonce, update.sequence):
         raise exceptions.StaleEpoch(
-            f'host {words.name!r}: sequence {words.sequence} is too far beyond the last one that '
+            f'host {update.name!r}: sequence {update.sequence} is too far beyond the last one that '
             f'was heard ({last}); the host must register again',
-            host=words.name,
-            epoch=words.epoch,
-            current=words.epoch,
+            host=update.name,
+            epoch=update.epoch,
+            current=update.epoch,
         )
 
 
@@ -222,7 +228,7 @@ def usage(
 
 
 # -- what a report says of claims -----------------------------------------------------
-class _Seen:
+class _SeenClaims:
     """Which live claims a report lists, and what it lists beside them.
 
     An entry with the id of a live claim is that claim; any other entry is the
@@ -324,7 +330,7 @@ def _adopt(
 
 
 # -- what a report does to layouts ------------------------------------------------------
-def _settled(claims: list[Claim], contained: Iterable[Claim], report: HostReport) -> list[Claim]:
+def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostReport) -> list[Claim]:
     """The claims that change, with those whose layouts the host's own figures contain now.
 
     Of a reporter that cannot tell our guests apart, what it says of its cells and
@@ -356,23 +362,23 @@ _FACTS = ('inventories', 'traits', 'location', 'numa', 'devices', 'hypervisor', 
 _NO_FACTS = HostFacts()
 
 
-def _stated(report: HostReport, field: str, known: object, unsaid: object) -> object:
+def _stated(report: HostReport, field: str, known: object, default: object) -> object:
     """A field as it becomes: what a full report leaves out is not there."""
-    said = getattr(report, field)
-    if said is not UNSET:
-        return said
-    return unsaid if report.full else known
+    reported = getattr(report, field)
+    if reported is not UNSET:
+        return reported
+    return default if report.full else known
 
 
 def _facts(known: HostFacts, report: HostReport, now: float) -> HostFacts:
     changed = {}
     for field in _FACTS:
         before = getattr(known, field)
-        said = _stated(report, field, before, getattr(_NO_FACTS, field))
-        if said != before:
-            changed[field] = said
-    said = _replace(known, **changed) if changed else known
-    return host_facts.kept(known, said, report, now)
+        reported = _stated(report, field, before, getattr(_NO_FACTS, field))
+        if reported != before:
+            changed[field] = reported
+    reported = _replace(known, **changed) if changed else known
+    return host_facts.merged(known, reported, report, now)
 
 
 def _foreign(row: HostRow, report: HostReport, contained: Mapping[str, int]) -> dict[str, int]:

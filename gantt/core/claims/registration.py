@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a registration, or another name, makes of a host: its epoch, and who speaks for it.
+"""What a registration, or another name, makes of a host: its epoch, and who reports for it.
 
 Whoever registers says whose words count there from then on, those of an agent
 on the host or those of Nova.  An agent that reports is not put aside by what
@@ -20,7 +20,7 @@ from gantt.core.resources.host_keys import HostKey
 HELD_REPORTS = 4
 #: ``speaks_for`` where nobody has said it: as an agent's, until a source that does not say
 #: it either lists the guests.
-UNSAID = 'unsaid'
+UNDECLARED = 'unsaid'
 #: How far an agent may move the epoch of its host on: epochs are numbers up to 2**53, and
 #: one who lies must not be able to use them up.
 AFTER_MOST = 1_000_000
@@ -29,7 +29,7 @@ _replace = msgspec.structs.replace
 
 def register(
     row: HostRow | None,
-    said: RegisterHost,
+    message: RegisterHost,
     *,
     provider_id: int,
     last_epoch: int = 0,
@@ -56,31 +56,36 @@ def register(
     :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
     :raises NotProven: it is not signed with the host's key
     """
-    key = check_key(row, said, now)
-    if row is not None and said.speaks_for == 'nova':
+    key = check_key(row, message, now)
+    if row is not None and message.speaks_for == 'nova':
         _check_free(row, now, HELD_REPORTS * report_seconds)
     if row is None:
-        uuid = said.uuid or base.derived_id('host', said.name, provider_id)
-        row = HostRow(id=provider_id, uuid=uuid, name=said.name, epoch=last_epoch)
-    is_repeat = row.boot_nonce == said.boot_nonce
-    is_ours = said.journal is not None and said.journal == row.journal
-    if is_ours and not is_repeat and said.journal_count < row.journal_count:
+        uuid = message.uuid or base.derived_id('host', message.name, provider_id)
+        row = HostRow(id=provider_id, uuid=uuid, name=message.name, epoch=last_epoch)
+    is_repeat = row.boot_nonce == message.boot_nonce
+    is_ours = message.journal is not None and message.journal == row.journal
+    if is_ours and not is_repeat and message.journal_count < row.journal_count:
         raise exceptions.StaleRegistration(
-            host=said.name, count=said.journal_count, current=row.journal_count
+            host=message.name, count=message.journal_count, current=row.journal_count
         )
-    is_moved = said.uuid is not None and said.uuid != row.uuid
-    speaks_for = said.speaks_for or ('host' if said.journal is not None else row.speaks_for)
-    if said.speaks_for is None and speaks_for != 'nova' and said.journal is None and not is_repeat:
-        speaks_for = UNSAID
+    is_moved = message.uuid is not None and message.uuid != row.uuid
+    speaks_for = message.speaks_for or ('host' if message.journal is not None else row.speaks_for)
+    if (
+        message.speaks_for is None
+        and speaks_for != 'nova'
+        and message.journal is None
+        and not is_repeat
+    ):
+        speaks_for = UNDECLARED
     row = _replace(
         row,
-        uuid=said.uuid or row.uuid,
+        uuid=message.uuid or row.uuid,
         speaks_for=speaks_for,
-        node=said.node or said.name,
-        cell=said.cell,
-        zone=row.zone if said.zone is None else said.zone,
+        node=message.node or message.name,
+        cell=message.cell,
+        zone=row.zone if message.zone is None else message.zone,
         # Not what is said: whoever may register would choose where guests are built.
-        build_topic=topic_of(said.name),
+        build_topic=topic_of(message.name),
         version=row.version + 1,
         key=key,
     )
@@ -89,26 +94,26 @@ def register(
     # A layout chosen on what the host said before it started anew is void.
     return _replace(
         row,
-        boot_nonce=said.boot_nonce,
-        journal=row.journal if said.journal is None else said.journal,
-        journal_count=row.journal_count if said.journal is None else said.journal_count,
-        epoch=max(row.epoch, min(said.after, row.epoch + AFTER_MOST)) + 1,
+        boot_nonce=message.boot_nonce,
+        journal=row.journal if message.journal is None else message.journal,
+        journal_count=row.journal_count if message.journal is None else message.journal_count,
+        epoch=max(row.epoch, min(message.after, row.epoch + AFTER_MOST)) + 1,
         sequence=0,
         full_sequence=0,
         generation=row.generation + 1,
     )
 
 
-def check_key(row: HostRow | None, said: RegisterHost, now: float = 0.0) -> HostKey | None:
+def check_key(row: HostRow | None, message: RegisterHost, now: float = 0.0) -> HostKey | None:
     """The key that the host has after a registration.
 
     :raises NotProven: it is not signed with the host's key
     """
-    kept, nonce = (None, None) if row is None else (row.key, row.boot_nonce)
-    return host_keys.admitted(kept, said, is_repeat=nonce == said.boot_nonce, now=now)
+    known_key, nonce = (None, None) if row is None else (row.key, row.boot_nonce)
+    return host_keys.admitted(known_key, message, is_repeat=nonce == message.boot_nonce, now=now)
 
 
-def is_elsewhere(row: HostRow | None, said: RegisterHost, now: float, held: float) -> bool:
+def is_elsewhere(row: HostRow | None, message: RegisterHost, now: float, held: float) -> bool:
     """Whether the host is registered from another journal while an agent of the last one reports.
 
     Two agents have one name, a disk was replaced within a few periods of reports, or somebody
@@ -116,8 +121,8 @@ def is_elsewhere(row: HostRow | None, said: RegisterHost, now: float, held: floa
     """
     return (
         row is not None
-        and None not in (row.journal, said.journal)
-        and row.journal != said.journal
+        and None not in (row.journal, message.journal)
+        and row.journal != message.journal
         and bool(row.reported_at)
         and now - row.reported_at < held
     )

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gantt.core.claims.commit import Fate, RequestDraft, RequestFate
+from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 
 #: Seconds to wait after the second lost race, and at most; in between they double.
 BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
@@ -28,7 +28,7 @@ BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
 _NAMED_MAX = 5
 
 
-class State(enum.StrEnum):
+class RequestState(enum.StrEnum):
     """The states of a request, as the scheduler that has it knows them; the last one is final."""
 
     WAITING = 'waiting'  # nothing of it is claimed by this scheduler
@@ -37,7 +37,7 @@ class State(enum.StrEnum):
     ANSWERED = 'answered'  # all who wait are answered
 
 
-class Event(enum.StrEnum):
+class RequestEvent(enum.StrEnum):
     """What may happen to a request; the first are the fates of its commit."""
 
     PLACED = 'placed'  # all its claims are made, and its answer is stored
@@ -75,8 +75,8 @@ class Effect(enum.StrEnum):
     WAIT = 'plan again in a moment'
 
 
-Step = tuple[State, tuple[Effect, ...]]
-_OPEN = (State.WAITING, State.TAKING_OVER, State.PARTLY_PLACED)
+Step = tuple[RequestState, tuple[Effect, ...]]
+_OPEN = (RequestState.WAITING, RequestState.TAKING_OVER, RequestState.PARTLY_PLACED)
 
 
 def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[Step, ...]:
@@ -85,7 +85,7 @@ def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[
     :param claimed: instead, where some members are claimed
     """
     return tuple(
-        (state, effects if claimed is None or state is not State.PARTLY_PLACED else claimed)
+        (state, effects if claimed is None or state is not RequestState.PARTLY_PLACED else claimed)
         for state in _OPEN
     )
 
@@ -95,44 +95,46 @@ def _ends(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
 
     :param releases: what is claimed of it by then is not to stay
     """
-    ends = (State.ANSWERED, (*effects, Effect.ANSWER))
-    last = (State.ANSWERED, (Effect.RELEASE, *effects, Effect.ANSWER)) if releases else ends
+    ends = (RequestState.ANSWERED, (*effects, Effect.ANSWER))
+    last = (RequestState.ANSWERED, (Effect.RELEASE, *effects, Effect.ANSWER)) if releases else ends
     return ends, ends, last
 
 
 #: Event -> what follows from it when waiting, when taking over, and when partly placed.
-_TABLE: dict[Event, tuple[Step, ...]] = {
-    Event.PLACED: _ends(),
-    Event.PARTIAL: 3 * ((State.PARTLY_PLACED, (Effect.PLAN_AGAIN,)),),
+_TABLE: dict[RequestEvent, tuple[Step, ...]] = {
+    RequestEvent.PLACED: _ends(),
+    RequestEvent.PARTIAL: 3 * ((RequestState.PARTLY_PLACED, (Effect.PLAN_AGAIN,)),),
     # What holds claims already does not pause: others would wait for them in vain.
-    Event.DROPPED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
-    Event.GROUP_CHANGED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
-    Event.BARRED: _ends(releases=True),
-    Event.REPEAT: _ends(),
-    Event.OPEN: (*_each(Effect.WAIT)[:2], (State.WAITING, (Effect.WAIT,))),
-    Event.OVERDUE: 3 * ((State.TAKING_OVER, (Effect.PLAN_AGAIN,)),),
-    Event.CANCELLED: _ends(),
-    Event.REUSED: _ends(),
-    Event.LOST: (*_each(Effect.WAIT)[:2], (State.WAITING, (Effect.WAIT,))),
-    Event.LOCKED: _each(Effect.WAIT),
-    Event.NO_ROOM: _ends(Effect.RECORD, releases=True),
-    Event.OVER_QUOTA: _ends(Effect.RECORD, releases=True),
-    Event.REFUSED: _ends(releases=True),
-    Event.FAILED: _ends(releases=True),
-    Event.OUT_OF_TIME: _ends(releases=True),
-    Event.OUT_OF_TRIES: _ends(releases=True),
-    Event.DECIDED: _ends(Effect.RECORD),
-    Event.SUSPECT: _each(Effect.WAIT),
-    Event.BATCH_FAILED: _each(Effect.PLAN_AGAIN),
-    Event.UNCERTAIN: _ends(),
+    RequestEvent.DROPPED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
+    RequestEvent.GROUP_CHANGED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
+    RequestEvent.BARRED: _ends(releases=True),
+    RequestEvent.REPEAT: _ends(),
+    RequestEvent.OPEN: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
+    RequestEvent.OVERDUE: 3 * ((RequestState.TAKING_OVER, (Effect.PLAN_AGAIN,)),),
+    RequestEvent.CANCELLED: _ends(),
+    RequestEvent.REUSED: _ends(),
+    RequestEvent.LOST: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
+    RequestEvent.LOCKED: _each(Effect.WAIT),
+    RequestEvent.NO_ROOM: _ends(Effect.RECORD, releases=True),
+    RequestEvent.OVER_QUOTA: _ends(Effect.RECORD, releases=True),
+    RequestEvent.REFUSED: _ends(releases=True),
+    RequestEvent.FAILED: _ends(releases=True),
+    RequestEvent.OUT_OF_TIME: _ends(releases=True),
+    RequestEvent.OUT_OF_TRIES: _ends(releases=True),
+    RequestEvent.DECIDED: _ends(Effect.RECORD),
+    RequestEvent.SUSPECT: _each(Effect.WAIT),
+    RequestEvent.BATCH_FAILED: _each(Effect.PLAN_AGAIN),
+    RequestEvent.UNCERTAIN: _ends(),
 }
 #: (state, event) -> the state after it, and the effects.  An answered request has no more events.
-TRANSITIONS: dict[tuple[State, Event], Step] = {
+TRANSITIONS: dict[tuple[RequestState, RequestEvent], Step] = {
     (state, event): step
     for event, steps in _TABLE.items()
-    for state, step in zip((*_OPEN, State.ANSWERED), (*steps, (State.ANSWERED, ())), strict=True)
+    for state, step in zip(
+        (*_OPEN, RequestState.ANSWERED), (*steps, (RequestState.ANSWERED, ())), strict=True
+    )
 }
-_RACES = frozenset({Event.PARTIAL, Event.DROPPED, Event.GROUP_CHANGED})
+_RACES = frozenset({RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GROUP_CHANGED})
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +150,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     number: int
-    state: State = State.WAITING
+    state: RequestState = RequestState.WAITING
     takes_over: int | None = None
     todo: Sequence[int]
     done: Mapping[int, Any] = {}
@@ -164,17 +166,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def continues(self) -> bool:
         """Whether its row is open and ours from an earlier commit."""
-        return self.state is State.PARTLY_PLACED
+        return self.state is RequestState.PARTLY_PLACED
 
     @property
     def may_hold_claims(self) -> bool:
         """Whether it has claimed something, or nobody knows that it has not."""
-        return self.state is not State.WAITING or self.alone
+        return self.state is not RequestState.WAITING or self.alone
 
 
 def transition(
     attempt: Attempt,
-    event: Event,
+    event: RequestEvent,
     *,
     made: Mapping[int, Any] | None = None,
     lost: Sequence[str] = (),
@@ -189,9 +191,12 @@ def transition(
     :param reason: why it is locked
     """
     before, (state, effects) = attempt.state, TRANSITIONS[attempt.state, event]
-    if state is State.ANSWERED:
+    if state is RequestState.ANSWERED:
         return msgspec.structs.replace(attempt, state=state), effects
-    changes: dict[str, Any] = {'state': state, 'locked': reason if event is Event.LOCKED else ''}
+    changes: dict[str, Any] = {
+        'state': state,
+        'locked': reason if event is RequestEvent.LOCKED else '',
+    }
     if event in _RACES:
         # A large request goes in several commits: where all of this one were claimed, none lost.
         if lost:
@@ -200,13 +205,13 @@ def transition(
         if made:
             changes['done'] = {**attempt.done, **made}
             changes['todo'] = [member for member in attempt.todo if member not in made]
-    elif event is Event.OVERDUE:
+    elif event is RequestEvent.OVERDUE:
         changes |= {'takes_over': number, 'number': number + 1}
-    elif event is Event.BATCH_FAILED:
+    elif event is RequestEvent.BATCH_FAILED:
         changes['alone'] = True
-    if state is State.PARTLY_PLACED:
+    if state is RequestState.PARTLY_PLACED:
         changes['takes_over'] = None
-    elif before is State.PARTLY_PLACED:
+    elif before is RequestState.PARTLY_PLACED:
         changes |= {'done': {}, 'todo': range(len(attempt.done) + len(attempt.todo))}
     return msgspec.structs.replace(attempt, **changes), effects
 
@@ -230,7 +235,7 @@ def seed_of(request_id: str, tries: int) -> int:
     return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')
 
 
-class Row(Protocol):
+class RequestTransition(Protocol):
     """The row of a request, whatever store it is read from."""
 
     @property
@@ -252,40 +257,46 @@ class Row(Protocol):
     def answer(self) -> bytes | None: ...
 
 
-def judge_request(row: Row | None, draft: RequestDraft, now: float) -> RequestFate | None:
+def judge_request(
+    row: RequestTransition | None, draft: RequestDraft, now: float
+) -> RequestOutcome | None:
     """Why a request may not go on whose row the commit did not insert; None: it may.
 
     :param row: as read under its lock; None: it is gone
     :param now: of the clock that deadlines are of
     """
     if row is None:
-        return RequestFate(id=draft.id, fate=Fate.LOST, attempt=draft.attempt)
+        return RequestOutcome(id=draft.id, outcome=CommitStatus.LOST, attempt=draft.attempt)
     wait = row.deadline - now
     is_ours = row.owner == draft.owner
     if row.state == 'cancelled':
-        found = Fate.CANCELLED  # it may have come before the request did
+        found = CommitStatus.CANCELLED  # it may have come before the request did
     elif row.fingerprint != draft.fingerprint:
-        found = Fate.REUSED
+        found = CommitStatus.REUSED
     elif row.state == 'placed':
         answer = bytes(row.answer or b'')
-        return RequestFate(id=draft.id, fate=Fate.REPEAT, attempt=row.attempt, answer=answer)
+        return RequestOutcome(
+            id=draft.id, outcome=CommitStatus.REPEAT, attempt=row.attempt, answer=answer
+        )
     elif draft.continues:
         if is_ours and row.attempt == draft.attempt:
             return None
-        found = Fate.LOST
+        found = CommitStatus.LOST
     elif draft.takes_over is not None and is_ours and row.attempt == draft.takes_over + 1:
         return None  # taken over by an earlier batch that placed nothing
     # One of ours that we do not continue is of a commit that was taken for lost: nobody
     # works on it, and nobody knows of its claims.
     elif wait > 0 and not is_ours:
-        return RequestFate(id=draft.id, fate=Fate.OPEN, attempt=row.attempt, wait_seconds=wait)
+        return RequestOutcome(
+            id=draft.id, outcome=CommitStatus.OPEN, attempt=row.attempt, wait_seconds=wait
+        )
     elif takes_over(row, draft):
         return None
     else:
-        found = Fate.OVERDUE
-    return RequestFate(id=draft.id, fate=found, attempt=row.attempt)
+        found = CommitStatus.OVERDUE
+    return RequestOutcome(id=draft.id, outcome=found, attempt=row.attempt)
 
 
-def takes_over(row: Row | None, draft: RequestDraft) -> bool:
+def takes_over(row: RequestTransition | None, draft: RequestDraft) -> bool:
     """Whether a request that may go on replaces an attempt, whose claims are to be released."""
     return row is not None and not draft.continues and row.attempt == draft.takes_over

@@ -38,7 +38,7 @@ class AggregateInstanceExtraSpecsFilter(ConditionsFilter):
     remedy_text = 'fits on {where} in an aggregate with: {what}'
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
-        for key, wanted in asked(spec):
+        for key, wanted in requested_specs(spec):
             yield (key, wanted), self._meets(hosts, spec, key, wanted)
 
     def _meets(self, hosts: HostTable, spec: RequestSpec, key: str, wanted: str) -> BoolArray:
@@ -55,7 +55,7 @@ class AggregateInstanceExtraSpecsFilter(ConditionsFilter):
         yield f'in aggregates whose {key} does not fit {wanted!r}', count
 
 
-def asked(spec: RequestSpec) -> list[tuple[str, str]]:
+def requested_specs(spec: RequestSpec) -> list[tuple[str, str]]:
     """Extra specs that concern aggregates, keys without the scope."""
     return [
         (key.removeprefix(SCOPE), wanted)

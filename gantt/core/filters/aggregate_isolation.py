@@ -109,19 +109,21 @@ class AggregateImagePropertiesIsolation(ConditionsFilter):
     shown = 'kept for images with another {0} than {1}'
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
-        for key, value in self._asked(spec).items():
+        for key, value in self._requested(spec).items():
             admits = self._admitted(hosts, key, value)
             if admits is not None:
                 yield (key, value), admits
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        kept = self._asked(spec)
+        properties_requested = self._requested(spec)
         names = _names_at(
-            hosts, those(hosts, lambda metadata: not kept.keys().isdisjoint(metadata)), rows
+            hosts,
+            those(hosts, lambda metadata: not properties_requested.keys().isdisjoint(metadata)),
+            rows,
         )
         return f'fits on {one_or_all(hosts, rows)} with an image that {names} admits'
 
-    def _asked(self, spec: RequestSpec) -> dict[str, str]:
+    def _requested(self, spec: RequestSpec) -> dict[str, str]:
         """Properties of the image that count."""
         space = self.aggregate_image_properties_isolation_namespace
         prefix = space + self.aggregate_image_properties_isolation_separator if space else ''

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gantt.core.filters.base import Filter, Unknown, has_any, names_of
+from gantt.core.filters.base import Filter, UnknownFacts, has_any, names_of
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
@@ -34,22 +34,22 @@ class AggregatesFilter(Filter):
         conditions = [(OUTSIDE, names, True) for names in spec.member_of]
         conditions += [(FORBIDDEN, [name], False) for name in spec.forbidden_aggregates]
         parts: dict[str, int] = {}
-        told: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for text, names, wanted in conditions:
             wrong = has_any(bits, hosts.aggregate_bits(names)) != wanted
             count = int(np.count_nonzero(wrong))
             if count:
                 shown = f'{text}: {names_of(_names(hosts, names)) or "there is none"}'
                 parts[shown] = parts.get(shown, 0) + count
-                told[shown] = text
+                reasons[shown] = text
                 bits = bits[:, ~wrong]
-        return {'parts': parts, 'told': told}
+        return {'parts': parts, 'told': reasons}
 
-    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         return unknown_aggregates(hosts, spec.member_of)
 
 
-def unknown_aggregates(hosts: HostTable, member_of: list[list[str]]) -> Iterable[Unknown]:
+def unknown_aggregates(hosts: HostTable, member_of: list[list[str]]) -> Iterable[UnknownFacts]:
     """Aggregates that nobody knows and no host reports, of lists in which there is no other."""
     known = hosts.known_aggregates
     names = {aggregate.name for aggregate in known.values()}
@@ -59,7 +59,7 @@ def unknown_aggregates(hosts: HostTable, member_of: list[list[str]]) -> Iterable
             and names.isdisjoint(wanted)
             and not has_any(hosts.aggregates, hosts.aggregate_bits(wanted)).any()
         ):
-            yield from (Unknown('aggregate', name, sorted(names)) for name in wanted)
+            yield from (UnknownFacts('aggregate', name, sorted(names)) for name in wanted)
 
 
 def _names(hosts: HostTable, wanted: list[str]) -> list[str]:

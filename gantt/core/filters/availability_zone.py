@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gantt.core.filters.base import Filter, Unknown, names_of, only
+from gantt.core.filters.base import Filter, UnknownFacts, names_of, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
@@ -40,10 +40,10 @@ class AvailabilityZoneFilter(Filter):
             mask |= hosts.zone == 0
         return mask
 
-    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         wanted, zones = spec.availability_zone, _zones(hosts)
         if wanted is not None and wanted not in zones:
-            yield Unknown('availability zone', wanted, sorted(zones))
+            yield UnknownFacts('availability zone', wanted, sorted(zones))
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         zones = sorted({hosts.zone_name(int(row)) for row in np.unique(rows)[:1000]})

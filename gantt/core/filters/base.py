@@ -25,7 +25,7 @@ EVERY_PURPOSE = frozenset(Purpose)
 _KINDS_MAX = 3
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class UnknownFacts(msgspec.Struct, frozen=True):
     """Something that a request names and no host has, as a mistyped word would be.
 
     :ivar kind: what it would be, e.g. ``trait``
@@ -95,7 +95,7 @@ class Filter(Plugin):
         """What of one host it looks at, in words; None: what stands in its columns."""
         return None
 
-    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         """Names in the request that no host has, each of which alone lets no host pass.
 
         Asked only where no host was found, and of no more names than are told.
@@ -179,7 +179,7 @@ class ConditionsFilter(Filter):
             (self.shown.format(*condition), ~meets.take(rows))
             for condition, meets in self.conditions(hosts, spec)
         ]
-        return told_apart(hosts, rows, wrong, self.remedy_text)
+        return grouped_by_problem(hosts, rows, wrong, self.remedy_text)
 
 
 class PairwiseFilter(Filter):
@@ -270,9 +270,9 @@ def why_one(
     """
     detail = rule.detail(hosts, spec, np.array([row]))
     parts = detail.get('parts')
-    told = detail.get('told', {}) if for_asker else {}
-    said = ' and '.join(told.get(part, part) for part in parts) if parts else ''
-    return (said or rule.reason_for(spec, detail)).replace('best has', 'has')  # the best of one
+    texts_by_part = detail.get('told', {}) if for_asker else {}
+    sentence = ' and '.join(texts_by_part.get(part, part) for part in parts) if parts else ''
+    return (sentence or rule.reason_for(spec, detail)).replace('best has', 'has')  # the best of one
 
 
 def only(hosts: HostTable, rows: list[int]) -> BoolArray:
@@ -320,8 +320,8 @@ def one_or_all(hosts: HostTable, rows: IntArray) -> str:
     return hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
 
 
-def told_apart(
-    hosts: HostTable, rows: IntArray, wrong: Sequence[tuple[str, BoolArray]], says: str
+def grouped_by_problem(
+    hosts: HostTable, rows: IntArray, wrong: Sequence[tuple[str, BoolArray]], template: str
 ) -> str:
     """A sentence for each kind of hosts: what is wrong with one is not said of another.
 
@@ -334,10 +334,10 @@ def told_apart(
     _, first, counts = np.unique(packed, axis=1, return_index=True, return_counts=True)
     kinds = broken.take(first, axis=1)
     order = sorted(range(len(first)), key=lambda k: (int(kinds[:, k].sum()), -int(counts[k])))
-    said = []
+    sentence = []
     for kind in order[:_KINDS_MAX]:
         name, count = hosts.names[int(rows[first[kind]])], int(counts[kind])
         what = [text for (text, _), yes in zip(wrong, kinds[:, kind], strict=True) if yes]
         where = name if count == 1 else f'{name} and {count - 1} more'
-        said.append(says.format(where=where, what=names_of(what)))
-    return '; '.join(said)
+        sentence.append(template.format(where=where, what=names_of(what)))
+    return '; '.join(sentence)

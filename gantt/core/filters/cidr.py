@@ -25,7 +25,7 @@ class SimpleCIDRAffinityFilter(Filter):
     fields = ('hints',)
 
     def check_request(self, spec: RequestSpec) -> None:
-        if _is_asked(spec):
+        if _is_requested(spec):
             network = network_of(spec)
             if isinstance(network, str):
                 raise exceptions.InvalidMessage(
@@ -33,7 +33,7 @@ class SimpleCIDRAffinityFilter(Filter):
                 )
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        if not _is_asked(spec):
+        if not _is_requested(spec):
             return None
         network = network_of(spec)
         if isinstance(network, str):
@@ -71,7 +71,7 @@ class SimpleCIDRAffinityFilter(Filter):
         )
 
 
-def _is_asked(spec: RequestSpec) -> bool:
+def _is_requested(spec: RequestSpec) -> bool:
     return spec.hints.get('build_near_host_ip', []) not in ([], [''])
 
 

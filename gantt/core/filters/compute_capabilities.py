@@ -13,7 +13,7 @@ from gantt.core.table.host_table import HostTable
 
 SCOPE = 'capabilities'
 #: Extra specs of a request that name facts of hosts: each is asked of all of them.
-ASKED_MAX = 64
+REQUESTED_MAX = 64
 ADDRESS_BITS = 'hw:maxphysaddr_bits'
 _ADDRESS_PATH = ['cpu_info', 'maxphysaddr', 'bits']
 
@@ -34,13 +34,13 @@ class ComputeCapabilitiesFilter(ConditionsFilter):
     extra_specs_as_nova: bool
 
     def check_request(self, spec: RequestSpec) -> None:
-        if len(spec.flavor.extra_specs) <= ASKED_MAX:
+        if len(spec.flavor.extra_specs) <= REQUESTED_MAX:
             return
-        count = len(asked(spec))
-        if count > ASKED_MAX:
+        count = len(requested_specs(spec))
+        if count > REQUESTED_MAX:
             raise exceptions.InvalidMessage(
                 field='request.spec.flavor.extra_specs',
-                problem=f'expected at most {ASKED_MAX} that name facts of hosts, got {count}',
+                problem=f'expected at most {REQUESTED_MAX} that name facts of hosts, got {count}',
             )
 
     def concerns(self, spec: RequestSpec) -> bool:
@@ -48,7 +48,7 @@ class ComputeCapabilitiesFilter(ConditionsFilter):
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
         family = 'capabilities_printed' if self.extra_specs_as_nova else 'capabilities'
-        for key, path, wanted in asked(spec):
+        for key, path, wanted in requested_specs(spec):
             # A way that leads nowhere has no name: the stat without one is the same.
             fact = f'{family}.{":".join(path) or "stats:"}'
             scoped = key.startswith(SCOPE + ':') or key == ADDRESS_BITS
@@ -72,7 +72,7 @@ class ComputeCapabilitiesFilter(ConditionsFilter):
         return f'hosts have {names_of(list(seen))}'
 
 
-def asked(spec: RequestSpec) -> list[tuple[str, list[str], str]]:
+def requested_specs(spec: RequestSpec) -> list[tuple[str, list[str], str]]:
     """(key, path of the fact, requirement) of the extra specs that concern capabilities."""
     specs = spec.flavor.extra_specs
     bits = specs.get(ADDRESS_BITS)

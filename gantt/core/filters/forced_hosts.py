@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, names_of, one_or_all, only
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, UnknownFacts, names_of, one_or_all, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
@@ -29,11 +29,11 @@ class ForcedHostsFilter(Filter):
             nodes &= only(hosts, hosts.rows_of_names(spec.force_hosts))
         return nodes
 
-    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         if not hosts.rows_of_names(spec.force_hosts):
-            yield from (Unknown('host', name, hosts.names) for name in spec.force_hosts)
+            yield from (UnknownFacts('host', name, hosts.names) for name in spec.force_hosts)
         if not hosts.rows_of_nodes(spec.force_nodes):
-            yield from (Unknown('node', name) for name in spec.force_nodes)
+            yield from (UnknownFacts('node', name) for name in spec.force_nodes)
 
     def relaxed(self, spec: RequestSpec) -> RequestSpec | None:
         """Filters that are left out for forced hosts run again."""

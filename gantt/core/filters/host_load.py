@@ -89,7 +89,7 @@ class _ByAggregate(_Counted):
 
     def limits(self, hosts: HostTable) -> tuple[IntArray | int, list[str]]:
         otherwise = int(getattr(self, self.key))
-        return hosts.kept.get(
+        return hosts.array_cache.get(
             ('limits', self.key, otherwise),
             ('aggregates',),
             lambda: least(hosts, self.key, otherwise, _limit_of),

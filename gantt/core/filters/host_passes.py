@@ -167,8 +167,8 @@ def _metrics(host: HostState) -> list[SimpleNamespace]:
 
 
 def _cpu_info(host: HostState) -> str:
-    said = host.hypervisor.cpu_info
-    return said if isinstance(said, str) else json.dumps(said)
+    cpu_info = host.hypervisor.cpu_info
+    return cpu_info if isinstance(cpu_info, str) else json.dumps(cpu_info)
 
 
 def _updated(host: HostState) -> datetime.datetime | None:

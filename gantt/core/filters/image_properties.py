@@ -88,7 +88,7 @@ Version = tuple[int, ...]
 Conditions = list[tuple[str, Version]]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ImageRequirements(msgspec.Struct, frozen=True):
     """What an image asks of a hypervisor.
 
     :ivar triple: architecture, type and mode; '' where none is asked
@@ -153,8 +153,8 @@ class ImagePropertiesFilter(Filter):
         if wanted.conditions is None:
             return only(hosts, [])
         platforms = hosts.platforms.values
-        said = (not self.problem(platform, wanted) for platform in platforms)
-        return np.fromiter(said, np.bool_, len(platforms)).take(hosts.platform)
+        supported = (not self.problem(platform, wanted) for platform in platforms)
+        return np.fromiter(supported, np.bool_, len(platforms)).take(hosts.platform)
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         wanted, parts = self.wanted(spec), dict[str, int]()
@@ -170,19 +170,23 @@ class ImagePropertiesFilter(Filter):
         more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
         return f'fits on {hosts.names[row]}{more} with another image: {text}'
 
-    def wanted(self, spec: RequestSpec) -> Wanted:
+    def wanted(self, spec: RequestSpec) -> ImageRequirements:
         """What the image of a request asks for."""
         properties = spec.image.properties
         default = (self.image_properties_default_architecture, '', '')
-        asked = (properties.get(name, d) for name, d in zip(PROPERTIES, default, strict=True))
-        triple = tuple(canonical(i, text) for i, text in enumerate(asked))
+        wanted_values = (
+            properties.get(name, d) for name, d in zip(PROPERTIES, default, strict=True)
+        )
+        triple = tuple(canonical(i, text) for i, text in enumerate(wanted_values))
         version = properties.get('img_hv_requested_version', '')
         bits = properties.get('hw_maxphysaddr_bits', '')
         if self.image_properties_as_nova and not any(triple):
             version = bits = ''
-        return Wanted(triple, version, conditions_of(version), '' if bits == '0' else bits)
+        return ImageRequirements(
+            triple, version, conditions_of(version), '' if bits == '0' else bits
+        )
 
-    def problem(self, host: Hypervisor, wanted: Wanted) -> str:
+    def problem(self, host: Hypervisor, wanted: ImageRequirements) -> str:
         """What keeps a hypervisor from running the image, '' where nothing does."""
         return (
             self._triple_problem(host, wanted.triple)
@@ -198,9 +202,11 @@ class ImagePropertiesFilter(Filter):
         kinds = [[canonical(i, text) for i, text in enumerate(kind[:3])] for kind in host.supported]
         if any(self._matches(triple, kind) for kind in kinds):
             return ''
-        asked = ' '.join(f'{word} {text}' for word, text in zip(WORDS, triple, strict=True) if text)
+        wanted_values = ' '.join(
+            f'{word} {text}' for word, text in zip(WORDS, triple, strict=True) if text
+        )
         runs = names_of(sorted({' '.join(kind) for kind in kinds}))
-        return f'does not run {asked} (runs {runs})'
+        return f'does not run {wanted_values} (runs {runs})'
 
     def _matches(self, triple: tuple[str, ...], kind: list[str]) -> bool:
         if self.image_properties_as_nova:
@@ -243,7 +249,7 @@ def _trimmed(parts: Any) -> Version:
     return tuple(found)
 
 
-def _version_problem(number: int, wanted: Wanted) -> str:
+def _version_problem(number: int, wanted: ImageRequirements) -> str:
     if not wanted.version:
         return ''
     if wanted.conditions is None:
@@ -260,8 +266,8 @@ def _bits_problem(host: Hypervisor, text: str) -> str:
     wanted = extra_specs.number_of(text)
     if wanted is None:
         return f'hw_maxphysaddr_bits {text!r} is not understood (expected a number)'
-    said = step_into(host.cpu_info, ['maxphysaddr', 'bits'])
-    has = extra_specs.number_of(said) if isinstance(said, str) else said
+    supported = step_into(host.cpu_info, ['maxphysaddr', 'bits'])
+    has = extra_specs.number_of(supported) if isinstance(supported, str) else supported
     if not isinstance(has, int | float) or not has or has >= wanted:
         return ''
     return f'has {text_of(has)} address bits, {text} are asked for'

@@ -40,13 +40,13 @@ class LocationFilter(Filter):
     location_order: str
 
     def check_request(self, spec: RequestSpec) -> None:
-        asked = spec.hints.get(HINT, [])
-        if len(asked) > LIST_MAX:
+        requested = spec.hints.get(HINT, [])
+        if len(requested) > LIST_MAX:
             raise InvalidMessage(
                 field=f'request.spec.hints.{HINT}',
-                problem=f'expected at most {LIST_MAX} places, got {len(asked)}',
+                problem=f'expected at most {LIST_MAX} places, got {len(requested)}',
             )
-        for number, place in enumerate(asked):
+        for number, place in enumerate(requested):
             if len(place) > LITERAL_MAX or not all(place.split('.')):
                 raise InvalidMessage(
                     field=f'request.spec.hints.{HINT}[{number}]',
@@ -55,12 +55,12 @@ class LocationFilter(Filter):
                 )
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        asked = spec.hints.get(HINT)
-        if not asked:
+        requested = spec.hints.get(HINT)
+        if not requested:
             return None
         places = places_of(hosts.locations)
         mask = np.zeros(len(hosts), np.bool_)
-        for place in asked:
+        for place in requested:
             mask |= self._below(places, place, hosts)
         return mask
 

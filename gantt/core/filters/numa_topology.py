@@ -13,18 +13,18 @@ from gantt.core.table import topology
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.devices import Known
+from gantt.core.topology.free import FreeTopology
 from gantt.core.topology.read import read
-from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.violations import Obstacle
+from gantt.core.topology.violations import Violation
 
 #: Hosts whose obstacles are looked at one by one; the others are told together.
-ASKED_MAX = 300
+REQUESTED_MAX = 300
 
 
-def _asked_most(wish: Wish) -> int:
+def _requested_most(wish: Wish) -> int:
     """How many hosts are asked what is in the way: the fewer, the more is looked for in each."""
-    return max(10, ASKED_MAX * 4 // max(4, len(wish.devices) + len(wish.cells)))
+    return max(10, REQUESTED_MAX * 4 // max(4, len(wish.devices) + len(wish.cells)))
 
 
 class InsideFilter(Filter):
@@ -70,23 +70,23 @@ class InsideFilter(Filter):
         wish = self.wish(spec)
         if wish is None:
             return {}
-        worst: dict[str, list[Obstacle]] = {}
-        asked, known = rows[: _asked_most(wish)].tolist(), Known()
-        for row in asked:
+        worst: dict[str, list[Violation]] = {}
+        requested, known = rows[: _requested_most(wish)].tolist(), Known()
+        for row in requested:
             first = self.in_the_way(wish, hosts.room(row), known)[0]
             worst.setdefault(first.what, []).append(first)
         parts: dict[str, int] = {}
         for obstacles in worst.values():
             best = max(obstacles, key=lambda one: (one.have, one.text))
             parts[best.text] = parts.get(best.text, 0) + len(obstacles)
-        if len(rows) > len(asked):
-            parts[self.reason] = len(rows) - len(asked)
+        if len(rows) > len(requested):
+            parts[self.reason] = len(rows) - len(requested)
         return {'parts': parts}
 
-    def in_the_way(self, wish: Wish, room: Room, known: Known) -> list[Obstacle]:
+    def in_the_way(self, wish: Wish, room: FreeTopology, known: Known) -> list[Violation]:
         """What keeps the wish out of a room; at least one thing."""
         return lay_out(wish, room, known=known).obstacles or [
-            Obstacle('together', 0, 0, 'its cells and its devices do not come together')
+            Violation('together', 0, 0, 'its cells and its devices do not come together')
         ]
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
@@ -94,7 +94,7 @@ class InsideFilter(Filter):
         wish = self.wish(spec)
         assert wish is not None, 'a request that asks nothing removes nobody'
         found, known = [], Known()
-        for row in rows[: _asked_most(wish)].tolist():
+        for row in rows[: _requested_most(wish)].tolist():
             obstacles = self.in_the_way(wish, hosts.room(row), known)
             short = sum(one.lack / max(1, one.need) for one in obstacles)
             found.append((len(obstacles), short, row, obstacles))

@@ -75,9 +75,9 @@ class _ByRatio(_Physical):
         promised = np.floor(total * self.ratios(hosts)[0]).astype(np.int64)
         return facts.promised_amount(hosts, self.resource) - promised
 
-    def _kept(self, hosts: HostTable) -> tuple[IntArray, int]:
+    def _cached(self, hosts: HostTable) -> tuple[IntArray, int]:
         """That amount, and the least total of all hosts."""
-        return hosts.kept.get(
+        return hosts.array_cache.get(
             self,
             _RATIOS_READ,
             lambda: (
@@ -87,7 +87,7 @@ class _ByRatio(_Physical):
         )
 
     def fits(self, hosts: HostTable, amount: int) -> BoolArray:
-        (beyond, least_total), code = self._kept(hosts), hosts.class_code(self.resource)
+        (beyond, least_total), code = self._cached(hosts), hosts.class_code(self.resource)
         free = 0 if code is None else hosts.free[code]
         mask: BoolArray = np.subtract(free, beyond) >= amount
         if least_total < amount:
@@ -98,7 +98,7 @@ class _ByRatio(_Physical):
         code = hosts.class_code(self.resource)
         if code is None:
             return amount <= 0
-        room = hosts.free.item(code, row) - self._kept(hosts)[0].item(row)
+        room = hosts.free.item(code, row) - self._cached(hosts)[0].item(row)
         return bool(min(room, hosts.total.item(code, row)) >= amount)
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
@@ -117,8 +117,8 @@ class _ByRatio(_Physical):
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         usable = self.usable(hosts).take(rows)
         best = int(usable.argmax())
-        said = format_amount(self.resource, max(0, int(usable[best])))
-        return f'fits on {hosts.names[int(rows[best])]} if {self.resource} <= {said}'
+        amount_text = format_amount(self.resource, max(0, int(usable[best])))
+        return f'fits on {hosts.names[int(rows[best])]} if {self.resource} <= {amount_text}'
 
 
 class _ByAggregateRatio(_ByRatio):
@@ -149,7 +149,7 @@ class _Exact(_Physical):
 
     def _wanted(self, hosts: HostTable, amount: int) -> IntArray | int:
         """What has to be free by the ratio, that the amount is free without."""
-        promised = hosts.kept.get(
+        promised = hosts.array_cache.get(
             (self.resource, 'promised beyond'),
             ('total', 'reserved', 'cap'),
             lambda: (
@@ -173,8 +173,8 @@ class _Exact(_Physical):
         amount = spec.resources.get(self.resource, 0)
         free = facts.free_amount(hosts, self.resource).take(rows)
         near = int(abs(free - amount).argmin())
-        said = format_amount(self.resource, int(free[near]))
-        return f'fits on {hosts.names[int(rows[near])]} with exactly {said}'
+        amount_text = format_amount(self.resource, int(free[near]))
+        return f'fits on {hosts.names[int(rows[near])]} with exactly {amount_text}'
 
 
 class RamFilter(_ByRatio):

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 
 from gantt.core.filters.aggregates import aggregate_mask, unknown_aggregates
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, all_of, one_or_all, only
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, UnknownFacts, all_of, one_or_all, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
@@ -36,16 +36,16 @@ class RequestedDestinationFilter(Filter):
             masks.append(inside)
         return all_of(masks)
 
-    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         wanted = spec.destination
         if wanted is None:
             return
         if wanted.host is not None and not hosts.rows_of_host(wanted.host):
-            yield Unknown('host', wanted.host, hosts.names)
+            yield UnknownFacts('host', wanted.host, hosts.names)
         if wanted.node is not None and not hosts.rows_of_nodes([wanted.node]):
-            yield Unknown('node', wanted.node)
+            yield UnknownFacts('node', wanted.node)
         if wanted.cell is not None and hosts.cells.get(wanted.cell) is None:
-            yield Unknown('cell', wanted.cell)
+            yield UnknownFacts('cell', wanted.cell)
         yield from unknown_aggregates(hosts, wanted.aggregates)
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:

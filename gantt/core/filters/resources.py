@@ -105,8 +105,8 @@ class ResourcesFilter(Filter):
 
 def _bound(name: str, amount: int) -> str:
     """``RAM <= 6.2 GiB``, ``VCPU <= 8``."""
-    said = format_amount(name, amount)
-    return f'{_NAMES[name]} <= {said}' if name in _NAMES else f'{name} <= {amount}'
+    amount_text = format_amount(name, amount)
+    return f'{_NAMES[name]} <= {amount_text}' if name in _NAMES else f'{name} <= {amount}'
 
 
 def _one_piece(hosts: HostTable, code: int, amount: int, mask: BoolArray) -> None:

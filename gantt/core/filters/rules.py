@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.filters.base import ClosingFilter, told_apart
+from gantt.core.filters.base import ClosingFilter, grouped_by_problem
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.records.decision import Contradiction
-from gantt.core.records.rules_in_words import is_users, told
+from gantt.core.records.rule_texts import is_users, plain_text
 from gantt.core.rules import ladder, layers
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.ladder import Scope
@@ -70,7 +70,9 @@ class RulesFilter(ClosingFilter):
         if not texts:
             return
         for number, rule in enumerate(layers.user_rules(tuple(texts))):
-            hidden = [fact.name for fact in rule.condition.facts if not self._may_ask(fact.name)]
+            hidden = [
+                fact.name for fact in rule.condition.facts if not self._may_evaluate(fact.name)
+            ]
             if hidden:
                 raise exceptions.InvalidRule(
                     field=f'request.spec.hints.{layers.HINT}[{number}]',
@@ -79,7 +81,7 @@ class RulesFilter(ClosingFilter):
                     at=0,
                 )
 
-    def _may_ask(self, fact: str) -> bool:
+    def _may_evaluate(self, fact: str) -> bool:
         return not self._users or fact in self._users or fact.startswith('request.')
 
     def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:
@@ -128,7 +130,7 @@ class RulesFilter(ClosingFilter):
                 text = f'against the rule {rule}'
                 parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
                 if not is_users(str(rule)):
-                    words[text] = f'against {told(str(rule))}'
+                    words[text] = f'against {plain_text(str(rule))}'
                 left = left[met]
         if len(left):
             parts[FEWER] = len(left)
@@ -151,7 +153,7 @@ class RulesFilter(ClosingFilter):
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         wrong = [(str(r), ~r.mask(hosts, spec, rows)) for r in self._hard(hosts, spec)]
-        return told_apart(hosts, rows, wrong, 'fits on {where} but for: {what}')
+        return grouped_by_problem(hosts, rows, wrong, 'fits on {where} but for: {what}')
 
     def contradiction(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
@@ -162,12 +164,12 @@ class RulesFilter(ClosingFilter):
         if scope is Scope.FITTING:
             count = int(np.count_nonzero(alive))
             fit = 'the one host that fits' if count == 1 else f'the {count} hosts that fit'
-            says = f'of {fit} otherwise none meets'
+            sentence = f'of {fit} otherwise none meets'
         elif scope is Scope.EVER:
-            says = 'no host could ever meet'
+            sentence = 'no host could ever meet'
         elif any(rule.volatile for rule in rules):
-            says = 'no host now meets'
+            sentence = 'no host now meets'
         else:
-            says = 'no host, however empty, meets'
+            sentence = 'no host, however empty, meets'
         what = 'this rule' if len(rules) == 1 else 'all of these rules'
-        return Contradiction(says=f'{says} {what}', rules=[str(rule) for rule in rules])
+        return Contradiction(says=f'{sentence} {what}', rules=[str(rule) for rule in rules])

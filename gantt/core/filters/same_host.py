@@ -49,5 +49,5 @@ def _rows(hosts: HostTable, consumers: list[str]) -> list[int]:
         near
         for consumer in consumers
         for row in hosts.rows_of_consumer(consumer)
-        for near in hosts.rows_beside(row)
+        for near in hosts.rows_of_same_host(row)
     ]

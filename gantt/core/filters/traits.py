@@ -9,7 +9,7 @@ from gantt.core.filters.base import (
     EVERY_PURPOSE,
     Conditions,
     ConditionsFilter,
-    Unknown,
+    UnknownFacts,
     has_any,
     names_of,
     only,
@@ -56,14 +56,14 @@ class TraitsFilter(ConditionsFilter):
         ):
             yield (text,), has_any(hosts.traits, _known(hosts, names)) == wanted
 
-    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         # A trait that was taken from the last host that had it is still a word of the table.
         words = np.bitwise_or.reduce(hosts.traits, axis=1).tolist()
         codes = enumerate(hosts.trait_codes.names)
         had = {name: None for code, name in codes if words[code >> 6] >> (code & 63) & 1}
         for names in (*([name] for name in spec.required_traits), *spec.any_traits):
             if had.keys().isdisjoint(names):
-                yield from (Unknown('trait', name, list(had)) for name in names)
+                yield from (UnknownFacts('trait', name, list(had)) for name in names)
 
 
 def _known(hosts: HostTable, names: list[str]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from gantt.core.table.host_table import HostTable
 _ONE_BY_ONE = 32
 
 
-class _Kept:
+class _TypesCache:
     """The mask for one flavor, after so many comings and goings."""
 
     def __init__(self, at: int, mask: BoolArray) -> None:
@@ -47,19 +47,19 @@ class TypeAffinityFilter(Filter):
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         # All that may have changed since the last request of the flavor is asked one by one.
         mine = name_of(spec.flavor)
-        kept = hosts.kept.get((self, mine), (), lambda: self._all(hosts, mine))
-        now, moved = hosts.placed.flavors_moved(kept.at)
+        types_of_others = hosts.array_cache.get((self, mine), (), lambda: self._all(hosts, mine))
+        now, moved = hosts.placed.flavors_moved(types_of_others.at)
         if moved is None or len(moved) > max(_ONE_BY_ONE, len(hosts) >> 6):
             fresh = self._all(hosts, mine)
-            kept.mask, now = fresh.mask, fresh.at
+            types_of_others.mask, now = fresh.mask, fresh.at
             moved = ()
         for provider_id in moved:
             row = hosts.row_by_id[provider_id]
-            kept.mask[row] = self.passes(hosts, spec, row)
-        kept.at = now
-        return None if kept.mask.all() else kept.mask.copy()
+            types_of_others.mask[row] = self.passes(hosts, spec, row)
+        types_of_others.at = now
+        return None if types_of_others.mask.all() else types_of_others.mask.copy()
 
-    def _all(self, hosts: HostTable, mine: str | None) -> '_Kept':
+    def _all(self, hosts: HostTable, mine: str | None) -> '_TypesCache':
         """The mask by who is where now."""
         rows = hosts.row_by_id
         others = [
@@ -69,7 +69,7 @@ class TypeAffinityFilter(Filter):
         ]
         mask = np.ones(len(hosts), np.bool_)
         mask[[rows[host] for by_host in others for host in by_host]] = False
-        return _Kept(hosts.placed.flavors_moved(0)[0], mask)
+        return _TypesCache(hosts.placed.flavors_moved(0)[0], mask)
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         mine = name_of(spec.flavor)

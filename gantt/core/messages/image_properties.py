@@ -12,20 +12,20 @@ import msgspec
 from gantt.core.messages.request import Image
 
 #: Bytes of properties kept with a claim; what is beyond them, by name, is not.
-KEPT_MAX = 2048
+STORED_MAX = 2048
 
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def kept(image: Image) -> dict[str, str]:
+def stored(image: Image) -> dict[str, str]:
     """The properties that are kept, by name; not to be edited."""
-    return _kept(tuple(image.properties.items()))[0]
+    return _stored(tuple(image.properties.items()))[0]
 
 
 @functools.lru_cache(maxsize=1024)
-def _kept(properties: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
+def _stored(properties: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
     """Those that are kept, by name and as text."""
-    found, left = {}, KEPT_MAX - 2
+    found, left = {}, STORED_MAX - 2
     for name, value in sorted(properties):
         # Halves of characters have no bytes.
         as_bytes = [text.encode('utf-8', 'replace') for text in (name, value)]
@@ -38,7 +38,7 @@ def _kept(properties: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]
 
 def text_of(image: Image) -> str | None:
     """The properties as one text; None: there are none."""
-    return _kept(tuple(image.properties.items()))[1] or None if image.properties else None
+    return _stored(tuple(image.properties.items()))[1] or None if image.properties else None
 
 
 @functools.lru_cache(maxsize=1024)

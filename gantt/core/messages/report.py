@@ -87,7 +87,7 @@ class DevicePool(Message, frozen=True, kw_only=True):
     tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=64)] = {}
 
 
-class Metric(Message, frozen=True, kw_only=True):
+class ReportedMetric(Message, frozen=True, kw_only=True):
     """A number that the host measured about itself."""
 
     value: float
@@ -97,7 +97,7 @@ class Metric(Message, frozen=True, kw_only=True):
 
 Cells = Annotated[list[NumaCell], msgspec.Meta(max_length=256)]
 Pools = Annotated[list[DevicePool], msgspec.Meta(max_length=1000)]
-Metrics = Annotated[dict[Name, Metric], msgspec.Meta(max_length=256)]
+Metrics = Annotated[dict[Name, ReportedMetric], msgspec.Meta(max_length=256)]
 #: What libvirt says of a processor; the bytes of all are checked with the report.
 CpuInfo = Annotated[
     dict[Name, Annotated[Any, msgspec.Meta(extra={message.OPAQUE: CPU_INFO_BYTES_MAX})]],
@@ -222,7 +222,7 @@ class HostReport(Message, frozen=True, kw_only=True):
 HostReport.FACTS = tuple(f.name for f in msgspec.structs.fields(HostReport) if f.default is UNSET)
 
 
-class ClaimWords(Message, frozen=True, kw_only=True):
+class ClaimUpdate(Message, frozen=True, kw_only=True):
     """``confirm_claims``, ``refuse_claims`` and ``release_claims``."""
 
     name: Name
@@ -329,7 +329,7 @@ def _check_numa(cells: list[NumaCell], inside: str) -> None:
                 _refuse(f'{where}.pages[{number}].size_kb', 'expected at least 1, got 0', inside)
 
 
-def check_metrics(metrics: dict[str, Metric] | UnsetType, inside: str) -> None:
+def check_metrics(metrics: dict[str, ReportedMetric] | UnsetType, inside: str) -> None:
     """Values are of a size that can be weighed.
 
     Not a number is let through: a driver may say that it could not measure.

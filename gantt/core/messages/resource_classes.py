@@ -11,10 +11,10 @@ import re
 import msgspec
 
 #: Classes whose usage stands in columns of the provider's own row.
-HOT = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
+CORE_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 
 #: The standard classes of the placement vocabulary; others start with CUSTOM_.
-STANDARD = frozenset(HOT) | {
+STANDARD = frozenset(CORE_CLASSES) | {
     'PCI_DEVICE',
     'SRIOV_NET_VF',
     'NUMA_SOCKET',

@@ -14,7 +14,7 @@ import msgspec
 from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
 
 
-class Guest(Message, frozen=True, kw_only=True):
+class NovaGuest(Message, frozen=True, kw_only=True):
     """One instance as its compute, or Nova's API, describes it.
 
     :ivar node: hypervisor host name, '' where it was not said
@@ -39,7 +39,7 @@ class GuestsUpdated(Message, frozen=True, kw_only=True):
     """``update_instance_info``: these guests are on the host (others may be too)."""
 
     host: Name
-    guests: Annotated[list[Guest], msgspec.Meta(max_length=10_000)]
+    guests: Annotated[list[NovaGuest], msgspec.Meta(max_length=10_000)]
 
 
 class GuestDeleted(Message, frozen=True, kw_only=True):
@@ -57,10 +57,10 @@ class GuestsListed(Message, frozen=True, kw_only=True):
 
     host: Name
     consumers: Annotated[list[Uuid], msgspec.Meta(max_length=100_000)]
-    told: Annotated[list[Guest], msgspec.Meta(max_length=10_000)] = []
+    told: Annotated[list[NovaGuest], msgspec.Meta(max_length=10_000)] = []
 
 
-class GuestSettled(Message, frozen=True, kw_only=True):
+class GuestLocation(Message, frozen=True, kw_only=True):
     """Where a guest is, from somebody who knows: no broadcast, but what a report source was
     told by Nova's API, or what a request for its next move says.
 
@@ -99,11 +99,11 @@ class AggregateDeleted(Message, frozen=True, kw_only=True):
 
 
 #: What a host says of its guests.
-GuestWord = GuestsUpdated | GuestDeleted | GuestsListed
-AggregateWord = AggregatesUpdated | AggregateDeleted
+GuestEvent = GuestsUpdated | GuestDeleted | GuestsListed
+AggregateEvent = AggregatesUpdated | AggregateDeleted
 
 
-class Cast(msgspec.Struct, frozen=True, kw_only=True):
+class NovaCast(msgspec.Struct, frozen=True, kw_only=True):
     """A broadcast with what its envelope says.
 
     :ivar id: of the message: every scheduler hears each one, and one of them acts; '': it
@@ -121,4 +121,4 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
     skew: float = 0.0
     begun: float | None = None
     by_source: bool = False
-    word: GuestWord | AggregateWord
+    word: GuestEvent | AggregateEvent

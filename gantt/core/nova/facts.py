@@ -24,7 +24,7 @@ STEPS_MAX = 16
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Fact:
+class NovaFact:
     """One fact of every host; None, or not a number, where a host lacks it.
 
     :ivar values: by row, or by code where there are codes
@@ -48,12 +48,12 @@ class Fact:
     def where(self, decide: Callable[[Any], bool]) -> BoolArray:
         """Which hosts have it, and such that ``decide`` says yes; asked once per value."""
         if self.codes is not None:
-            return self._said(self.values, decide).take(self.codes)
+            return self._evaluated(self.values, decide).take(self.codes)
         if isinstance(self.values, np.ndarray):
             distinct, inverse = np.unique(self.values, return_inverse=True)
-            return self._said(distinct.tolist(), decide).take(inverse)
+            return self._evaluated(distinct.tolist(), decide).take(inverse)
         if not all(isinstance(value, str) for value in self.values):
-            return self._said(self.values, decide)
+            return self._evaluated(self.values, decide)
         known = {value: decide(value) for value in set(self.values)}
         return np.fromiter(map(known.__getitem__, self.values), np.bool_, len(self.values))
 
@@ -63,28 +63,28 @@ class Fact:
             return np.asarray(self.values == self.values)
         return self.where(lambda value: True)
 
-    def inside(self, path: Sequence[str]) -> 'Fact':
+    def inside(self, path: Sequence[str]) -> 'NovaFact':
         """The fact at a path inside this one; text is read as JSON at every step."""
         if not path:
             return self
         if isinstance(self.values, np.ndarray):  # numbers have no inside
-            return Fact([None], np.zeros(len(self.values), np.int32))
-        return Fact([step_into(value, path) for value in self.values], self.codes)
+            return NovaFact([None], np.zeros(len(self.values), np.int32))
+        return NovaFact([step_into(value, path) for value in self.values], self.codes)
 
-    def of_rows(self, rows: IntArray) -> 'Fact':
+    def of_rows(self, rows: IntArray) -> 'NovaFact':
         """The fact of some hosts, in their order."""
         if self.codes is not None:
-            return Fact(self.values, self.codes.take(rows), self.counts)
+            return NovaFact(self.values, self.codes.take(rows), self.counts)
         if isinstance(self.values, np.ndarray):
-            return Fact(self.values.take(rows), counts=self.counts)
-        return Fact([self.values[row] for row in rows.tolist()])
+            return NovaFact(self.values.take(rows), counts=self.counts)
+        return NovaFact([self.values[row] for row in rows.tolist()])
 
-    def _said(
+    def _evaluated(
         self, values: 'Sequence[Any] | np.ndarray', decide: Callable[[Any], bool]
     ) -> BoolArray:
         plain = map(self._plain, values)
-        said = (value is not None and decide(value) for value in plain)
-        return np.fromiter(said, np.bool_, len(values))
+        guest_counts = (value is not None and decide(value) for value in plain)
+        return np.fromiter(guest_counts, np.bool_, len(values))
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -122,13 +122,13 @@ def text_of(value: Any) -> str | None:
 
 
 # -- what there is --------------------------------------------------------------------
-def fact(hosts: 'HostTable', name: str) -> Fact | None:
+def fact(hosts: 'HostTable', name: str) -> NovaFact | None:
     """A fact by its name in Nova's HostState; None: there is none of that name."""
     known = _FACTS.get(name)
     return None if known is None else known[1](hosts)
 
 
-def stats(hosts: 'HostTable', name: str) -> list[Fact]:
+def stats(hosts: 'HostTable', name: str) -> list[NovaFact]:
     """What hosts report under a name of ``stats``: as text, and as numbers.
 
     A host has it in at most one of them.
@@ -137,10 +137,10 @@ def stats(hosts: 'HostTable', name: str) -> list[Fact]:
     platforms = hosts.platforms.values
     texts = [platform.stats.get(name) for platform in platforms]
     if any(text is not None for text in texts):
-        found.append(Fact(texts, hosts.platform))
+        found.append(NovaFact(texts, hosts.platform))
     numbers = hosts.metrics.get(f'stats.{name}')
     if numbers is not None:
-        found.append(Fact(numbers, counts=True))
+        found.append(NovaFact(numbers, counts=True))
     return found
 
 
@@ -152,21 +152,21 @@ def instance_counts(hosts: 'HostTable') -> IntArray:
     counted = hosts.metrics.get('stats.num_instances')
     if counted is None:
         return hosts.instances
-    said = hosts.kept.get('counted guests', ('metrics',), lambda: _counts(counted))
-    found = np.maximum(hosts.instances, said)
+    guest_counts = hosts.array_cache.get('counted guests', ('metrics',), lambda: _counts(counted))
+    found = np.maximum(hosts.instances, guest_counts)
     for row, picks in hosts.picks().items():
-        found[row] = max(hosts.instances.item(row), said.item(row) + picks)
+        found[row] = max(hosts.instances.item(row), guest_counts.item(row) + picks)
     return found
 
 
 def instance_count(hosts: 'HostTable', row: int) -> int:
-    """The same of one host."""
+    """The value of one host."""
     counted = hosts.metrics.get('stats.num_instances')
     if counted is None:
         return int(hosts.instances.item(row))
-    said = int(_counts(counted[row : row + 1])[0])
+    guest_counts = int(_counts(counted[row : row + 1])[0])
     picks = len(hosts.pending_of(hosts.hosts[row].id))
-    return max(hosts.instances.item(row), said + picks)
+    return max(hosts.instances.item(row), guest_counts + picks)
 
 
 def failed_builds(hosts: 'HostTable') -> IntArray:
@@ -184,7 +184,7 @@ def free_amount(hosts: 'HostTable', name: str) -> IntArray:
 
 
 def promised_amount(hosts: 'HostTable', name: str) -> IntArray:
-    """Of a class what is reserved, and what may be promised of the rest."""
+    """What of a class is reserved, and what may be promised of the rest."""
     code = hosts.class_code(name)
     return (
         np.zeros(len(hosts), np.int64) if code is None else hosts.reserved[code] + hosts.cap[code]
@@ -208,10 +208,10 @@ def _counts(numbers: FloatArray) -> IntArray:
     return np.clip(np.nan_to_num(numbers), -(2**52), 2**52).astype(np.int64)
 
 
-def _platform(field: str) -> Callable[['HostTable'], Fact]:
-    def make(hosts: 'HostTable') -> Fact:
+def _platform(field: str) -> Callable[['HostTable'], NovaFact]:
+    def make(hosts: 'HostTable') -> NovaFact:
         values = [getattr(platform, field) for platform in hosts.platforms.values]
-        return Fact([None if value == '' else value for value in values], hosts.platform)
+        return NovaFact([None if value == '' else value for value in values], hosts.platform)
 
     return make
 
@@ -222,43 +222,43 @@ def _used(hosts: 'HostTable', name: str) -> IntArray:
 
 #: Name -> the column that only news of a host changes, from which it follows, or '' where it
 #: follows from more or from any; and how it is made.
-_FACTS: dict[str, tuple[str, Callable[['HostTable'], Fact]]] = {
-    'host': ('names', lambda hosts: Fact(hosts.services)),
-    'nodename': ('nodes', lambda hosts: Fact(hosts.nodes)),
-    'hypervisor_hostname': ('nodes', lambda hosts: Fact(hosts.nodes)),
-    'uuid': ('', lambda hosts: Fact([row.uuid for row in hosts.hosts])),
+_FACTS: dict[str, tuple[str, Callable[['HostTable'], NovaFact]]] = {
+    'host': ('names', lambda hosts: NovaFact(hosts.services)),
+    'nodename': ('nodes', lambda hosts: NovaFact(hosts.nodes)),
+    'hypervisor_hostname': ('nodes', lambda hosts: NovaFact(hosts.nodes)),
+    'uuid': ('', lambda hosts: NovaFact([row.uuid for row in hosts.hosts])),
     'cell_uuid': (
         'cell',
-        lambda hosts: Fact([name or None for name in hosts.cells.names], hosts.cell),
+        lambda hosts: NovaFact([name or None for name in hosts.cells.names], hosts.cell),
     ),
     'host_ip': (
         'hypervisor',
-        lambda hosts: Fact([row.facts.hypervisor.host_ip or None for row in hosts.hosts]),
+        lambda hosts: NovaFact([row.facts.hypervisor.host_ip or None for row in hosts.hosts]),
     ),
     'hypervisor_type': ('platform', _platform('type')),
-    'hypervisor_version': ('hypervisor_version', lambda hosts: Fact(hosts.hypervisor_version)),
+    'hypervisor_version': ('hypervisor_version', lambda hosts: NovaFact(hosts.hypervisor_version)),
     'cpu_info': ('platform', _platform('cpu_info')),
     'supported_instances': ('platform', _platform('supported')),
     'stats': ('platform', _platform('stats')),
     'service': (
         'enabled',
-        lambda hosts: Fact(
+        lambda hosts: NovaFact(
             [{'disabled': True}, {'disabled': False}], hosts.enabled.astype(np.int32)
         ),
     ),
-    'num_instances': ('', lambda hosts: Fact(instance_counts(hosts))),
-    'num_io_ops': ('', lambda hosts: Fact(hosts.io_ops)),
-    'failed_builds': ('metrics', lambda hosts: Fact(failed_builds(hosts))),
-    'vcpus_total': ('total', lambda hosts: Fact(total_amount(hosts, 'VCPU'))),
-    'vcpus_used': ('', lambda hosts: Fact(_used(hosts, 'VCPU'))),
-    'total_usable_ram_mb': ('total', lambda hosts: Fact(total_amount(hosts, 'MEMORY_MB'))),
-    'free_ram_mb': ('', lambda hosts: Fact(free_amount(hosts, 'MEMORY_MB'))),
-    'total_usable_disk_gb': ('total', lambda hosts: Fact(total_amount(hosts, 'DISK_GB'))),
-    'free_disk_mb': ('', lambda hosts: Fact(free_amount(hosts, 'DISK_GB') * 1024)),
-    'disk_mb_used': ('', lambda hosts: Fact(_used(hosts, 'DISK_GB') * 1024)),
-    'cpu_allocation_ratio': ('ratio', lambda hosts: Fact(ratio_of(hosts, 'VCPU'))),
-    'ram_allocation_ratio': ('ratio', lambda hosts: Fact(ratio_of(hosts, 'MEMORY_MB'))),
-    'disk_allocation_ratio': ('ratio', lambda hosts: Fact(ratio_of(hosts, 'DISK_GB'))),
+    'num_instances': ('', lambda hosts: NovaFact(instance_counts(hosts))),
+    'num_io_ops': ('', lambda hosts: NovaFact(hosts.io_ops)),
+    'failed_builds': ('metrics', lambda hosts: NovaFact(failed_builds(hosts))),
+    'vcpus_total': ('total', lambda hosts: NovaFact(total_amount(hosts, 'VCPU'))),
+    'vcpus_used': ('', lambda hosts: NovaFact(_used(hosts, 'VCPU'))),
+    'total_usable_ram_mb': ('total', lambda hosts: NovaFact(total_amount(hosts, 'MEMORY_MB'))),
+    'free_ram_mb': ('', lambda hosts: NovaFact(free_amount(hosts, 'MEMORY_MB'))),
+    'total_usable_disk_gb': ('total', lambda hosts: NovaFact(total_amount(hosts, 'DISK_GB'))),
+    'free_disk_mb': ('', lambda hosts: NovaFact(free_amount(hosts, 'DISK_GB') * 1024)),
+    'disk_mb_used': ('', lambda hosts: NovaFact(_used(hosts, 'DISK_GB') * 1024)),
+    'cpu_allocation_ratio': ('ratio', lambda hosts: NovaFact(ratio_of(hosts, 'VCPU'))),
+    'ram_allocation_ratio': ('ratio', lambda hosts: NovaFact(ratio_of(hosts, 'MEMORY_MB'))),
+    'disk_allocation_ratio': ('ratio', lambda hosts: NovaFact(ratio_of(hosts, 'DISK_GB'))),
 }
 
 #: The columns that a name of ``stats`` follows from.

@@ -25,7 +25,7 @@ import msgspec
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
 from gantt.core.messages import base
 from gantt.core.messages.request import Flavor, Lifecycle, Purpose, name_of
-from gantt.core.nova.events import Guest, GuestSettled
+from gantt.core.nova.events import GuestLocation, NovaGuest
 from gantt.core.resources.host import HostRow
 
 #: Syncs in a row that must list a consumer before its claim is confirmed.
@@ -43,7 +43,7 @@ SILENT = (Purpose.LIVE_MIGRATE, Purpose.EVACUATE)
 _replace = msgspec.structs.replace
 
 
-class Move(msgspec.Struct, frozen=True):
+class NovaMove(msgspec.Struct, frozen=True):
     """A consumer between two claims: both are kept until it is known where it stays."""
 
     source: Claim
@@ -70,7 +70,7 @@ def sync(
     present: Collection[str],
     now: float,
     unclaimed: Collection[str] = (),
-    told: Iterable[Guest] = (),
+    described: Iterable[NovaGuest] = (),
     begun: float = math.inf,
 ) -> NovaEffect:
     """All guests of the host, whole.
@@ -86,7 +86,7 @@ def sync(
         confirms no claim that became what it is later, and adopts no guest of which it was
         learned later, by a claim on any host, that it has left or moved
     """
-    said = {guest.consumer: guest for guest in told}
+    described_guests = {guest.consumer: guest for guest in described}
     listed = set(present)
     by_consumer = _by_consumer(claims)
     changed: list[Claim] = []
@@ -98,24 +98,27 @@ def sync(
         synced = [
             _synced(claim, move, consumer in listed, now)
             if claim.updated_at <= begun
-            else (kept(claim, now) if consumer in listed else claim)
+            else (renewed(claim, now) if consumer in listed else claim)
             for claim in here
         ]
         if move is None:
-            synced = [_as_told(host, one, said.get(consumer)) for one in _newest(synced, now)]
+            synced = [
+                _as_described(host, one, described_guests.get(consumer))
+                for one in _newest(synced, now)
+            ]
         changed += synced
         if here or consumer not in listed:
             continue
         if _has_news(mine, begun):
             continue
-        if consumer in unclaimed or consumer in said:
-            changed.append(_adopted(host, consumer, mine, said.get(consumer), now))
+        if consumer in unclaimed or consumer in described_guests:
+            changed.append(_adopted(host, consumer, mine, described_guests.get(consumer), now))
         else:
             waiting.append(consumer)
     return _effect(by_consumer, changed, now, waiting)
 
 
-def kept(claim: Claim, now: float) -> Claim:
+def renewed(claim: Claim, now: float) -> Claim:
     """A live claim after a list with its guest that may be of an earlier stay."""
     if claim.absences == DOUBTED:
         return claim
@@ -126,7 +129,7 @@ def kept(claim: Claim, now: float) -> Claim:
 
 
 def update(
-    host: HostRow, claims: Sequence[Claim], guest: Guest, now: float, begun: float = math.inf
+    host: HostRow, claims: Sequence[Claim], guest: NovaGuest, now: float, begun: float = math.inf
 ) -> NovaEffect:
     """A guest that the host speaks of.
 
@@ -173,7 +176,7 @@ def delete(
     claims: Sequence[Claim],
     consumer: str,
     now: float,
-    asked_at: float | None = None,
+    listed_at: float | None = None,
     skew: float = 0.0,
 ) -> NovaEffect:
     """The host no longer has this guest.
@@ -201,14 +204,14 @@ def delete(
         since = claim.created_at
         if move is not None and claim.id == move.source.id:
             since = max(since, move.target.created_at)
-        if asked_at is None or asked_at - skew >= since:
+        if listed_at is None or listed_at - skew >= since:
             changed.append(stepped(claim, state, 'deleted', now))
-        elif asked_at + skew >= since:
+        elif listed_at + skew >= since:
             changed.append(_replace(claim, absences=DOUBTED))
     return _effect({consumer: claims}, changed, now)
 
 
-def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffect:
+def located(claims: Sequence[Claim], described_guests: GuestLocation, now: float) -> NovaEffect:
     """Nova knows: the guest is on this host, or nowhere, and no move of it is open.
 
     Claims elsewhere end.  Of several on its host the one stays that takes what
@@ -216,20 +219,24 @@ def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffec
 
     :param claims: of this consumer
     """
-    live = _by_age(c for c in claims if c.is_live and c.created_at < said.before)
-    here = [c for c in live if said.host is not None and c.host == said.host]
-    as_said = [c for c in here if c.allocations.get(c.provider_id) == said.resources]
-    stays = (as_said or here)[-1] if here else None
+    live = _by_age(c for c in claims if c.is_live and c.created_at < described_guests.before)
+    here = [
+        c for c in live if described_guests.host is not None and c.host == described_guests.host
+    ]
+    with_same_amounts = [
+        c for c in here if c.allocations.get(c.provider_id) == described_guests.resources
+    ]
+    stays = (with_same_amounts or here)[-1] if here else None
     changed = [
         _after(claim, Event.SEEN_RUNNING, now)
         if claim is stays
         else _after(claim, Event.RELEASE, now, 'settled')
         for claim in live
     ]
-    return _effect({said.consumer: claims}, changed, now)
+    return _effect({described_guests.consumer: claims}, changed, now)
 
 
-def open_move(claims: Iterable[Claim]) -> Move | None:
+def open_move(claims: Iterable[Claim]) -> NovaMove | None:
     """The move that a consumer is in, None where it has less than two live claims.
 
     What was adopted after the guest had arrived is no source: it is what a late
@@ -246,7 +253,7 @@ def open_move(claims: Iterable[Claim]) -> Move | None:
     sources = live[:at]
     if target.state is State.RESERVED:
         sources += [claim for claim in live[at + 1 :] if claim.adopted]
-    return Move(source=sources[-1], target=target) if sources else None
+    return NovaMove(source=sources[-1], target=target) if sources else None
 
 
 def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
@@ -258,7 +265,9 @@ def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
     return move is None or claim.id not in (move.source.id, move.target.id)
 
 
-def kept_by_moves(due: Iterable[Claim], claims: Iterable[Claim], now: float) -> dict[str, Claim]:
+def protected_by_moves(
+    due: Iterable[Claim], claims: Iterable[Claim], now: float
+) -> dict[str, Claim]:
     """Of claims whose lease ran out those that an open move keeps, with a new lease, by id.
 
     :param claims: the live ones of those consumers whose hosts Nova runs
@@ -271,7 +280,7 @@ def kept_by_moves(due: Iterable[Claim], claims: Iterable[Claim], now: float) -> 
     }
 
 
-def overdue_moves(claims: Iterable[Claim], now: float, seconds: float) -> list[Move]:
+def overdue_moves(claims: Iterable[Claim], now: float, seconds: float) -> list[NovaMove]:
     """Moves that have been open for longer than ``seconds``: ask Nova, or raise an alarm."""
     moves = (open_move(mine) for mine in _by_consumer(claims).values())
     return [move for move in moves if move and move.target.created_at + seconds < now]
@@ -296,7 +305,7 @@ def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
 
 
 def _adopted(
-    host: HostRow, consumer: str, known: Iterable[Claim], guest: Guest | None, now: float
+    host: HostRow, consumer: str, known: Iterable[Claim], guest: NovaGuest | None, now: float
 ) -> Claim:
     """A claim for a guest that none is known for here.
 
@@ -306,7 +315,7 @@ def _adopted(
     history = _by_age(known)
     last = history[-1] if history else None
     lives = sum(claim.adopted and claim.provider_id == host.id for claim in history)
-    guest = guest or Guest(consumer=consumer)
+    guest = guest or NovaGuest(consumer=consumer)
     amounts = dict(guest.resources)
     if not amounts and last:
         amounts = dict(last.allocations.get(last.provider_id, {}))
@@ -331,7 +340,7 @@ def _adopted(
     )
 
 
-def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Claim:
+def _synced(claim: Claim, move: NovaMove | None, is_listed: bool, now: float) -> Claim:
     """A live claim here after a sync."""
     if is_listed:
         # Bounded, so that a host where nothing happens is not written to.
@@ -351,7 +360,7 @@ def _after(claim: Claim, event: Event, now: float, reason: str = '') -> Claim:
     return claim if state is claim.state else stepped(claim, state, reason, now)
 
 
-def _as_told(host: HostRow, claim: Claim, guest: Guest | None) -> Claim:
+def _as_described(host: HostRow, claim: Claim, guest: NovaGuest | None) -> Claim:
     """What an adopted claim takes is what Nova says, which may change behind our back."""
     if guest is None or not guest.resources or not (claim.adopted and claim.is_live):
         return claim
@@ -372,14 +381,14 @@ def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
     return [ends.get(claim.id, claim) for claim in here]
 
 
-def _proves(claim: Claim, move: Move | None) -> bool:
+def _proves(claim: Claim, move: NovaMove | None) -> bool:
     """Whether presence on its host says that a claim is in use."""
     if move is None or claim.id != move.target.id:
         return True
     return move.source.provider_id != claim.provider_id
 
 
-def _may_go(claim: Claim, move: Move | None, *, doubted: bool) -> bool:
+def _may_go(claim: Claim, move: NovaMove | None, *, doubted: bool) -> bool:
     """Whether absence from its host may end a claim.
 
     :param doubted: its host said that the guest left

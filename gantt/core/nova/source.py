@@ -11,7 +11,7 @@ import msgspec
 
 from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.request import Policy
-from gantt.core.nova.events import Guest, GuestSettled, NovaAggregate
+from gantt.core.nova.events import GuestLocation, NovaAggregate, NovaGuest
 
 #: Moves that are told of at once, and guests that are settled at once.
 MOVES_MOST = 1000
@@ -31,11 +31,11 @@ class GuestList(Message, frozen=True, kw_only=True):
     host: Name
     asked_at: float
     begun: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    guests: Annotated[list[Guest], msgspec.Meta(max_length=GUESTS_MOST)]
+    guests: Annotated[list[NovaGuest], msgspec.Meta(max_length=GUESTS_MOST)]
     signature: Text | None = None
 
 
-class GuestsHeard(Message, frozen=True, kw_only=True):
+class GuestListResult(Message, frozen=True, kw_only=True):
     """How many claims a list of guests has changed."""
 
     confirmed: int = 0
@@ -43,7 +43,7 @@ class GuestsHeard(Message, frozen=True, kw_only=True):
     adopted: int = 0
 
 
-class AggregatesTold(Message, frozen=True, kw_only=True):
+class AggregateUpdate(Message, frozen=True, kw_only=True):
     """Aggregates that are now so, and those that are no more."""
 
     aggregates: Annotated[list[NovaAggregate], msgspec.Meta(max_length=1000)] = []
@@ -60,13 +60,13 @@ class ServerGroup(Message, frozen=True, kw_only=True):
     project_id: Text | None = None
 
 
-class GroupsTold(Message, frozen=True, kw_only=True):
+class GroupUpdate(Message, frozen=True, kw_only=True):
     """Server groups that Nova knows."""
 
     groups: Annotated[list[ServerGroup], msgspec.Meta(max_length=1000)]
 
 
-class AskMoves(Message, frozen=True, kw_only=True):
+class ListMoves(Message, frozen=True, kw_only=True):
     """Which moves are still open?
 
     :ivar seconds: only those that have been open for longer
@@ -78,7 +78,7 @@ class AskMoves(Message, frozen=True, kw_only=True):
     reserved: bool = False
 
 
-class MoveAsked(Message, frozen=True, kw_only=True):
+class PendingMove(Message, frozen=True, kw_only=True):
     """A guest between two hosts; where both are one host, it has been awaited there."""
 
     consumer: Uuid
@@ -88,16 +88,16 @@ class MoveAsked(Message, frozen=True, kw_only=True):
 
 
 class Moves(Message, frozen=True, kw_only=True):
-    """The answer to :class:`AskMoves`, oldest first.
+    """The answer to :class:`ListMoves`, oldest first.
 
     :ivar before: claims made later are none of these; seconds of the database's clock
     """
 
-    moves: list[MoveAsked]
+    moves: list[PendingMove]
     before: float
 
 
-class GuestsSettled(Message, frozen=True, kw_only=True):
+class GuestLocations(Message, frozen=True, kw_only=True):
     """Where guests are of which Nova says that no migration is open."""
 
-    guests: Annotated[list[GuestSettled], msgspec.Meta(max_length=MOVES_MOST)]
+    guests: Annotated[list[GuestLocation], msgspec.Meta(max_length=MOVES_MOST)]

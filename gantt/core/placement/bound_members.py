@@ -14,7 +14,7 @@ import numpy as np
 from gantt.core.filters.server_group import ServerGroupAffinityFilter
 from gantt.core.messages.request import Policy
 from gantt.core.placement import capacity
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.run import Run
 from gantt.core.records.decision import PASSED
 from gantt.core.table.columns import BoolArray
@@ -54,7 +54,7 @@ def placed_anew(
             if not takers.any():
                 return None
             again = run.another()
-            again.survey.keep_to(ServerGroupAffinityFilter, takers)
+            again.filter_run.keep_to(ServerGroupAffinityFilter, takers)
             try:
                 placed = place(again, wanted)
                 if placed == len(wanted):
@@ -73,10 +73,10 @@ def placed_anew(
 def _takers(run: Run, wanted: Sequence[int]) -> BoolArray:
     """Hosts with room for all members, of those that have a place for one."""
     table, spec, pipeline = run.table, run.request.spec, run.pipeline
-    survey = Survey(table, spec, pipeline)
-    survey.look(run.request.consumers[wanted[0]])
+    filter_run = FilterRun(table, spec, pipeline)
+    filter_run.look(run.request.consumers[wanted[0]])
     # Whoever gave way to hosts that meet more of the request may be the one.
-    rows = np.flatnonzero(survey.verdict >= min(pipeline.closing, default=PASSED))
+    rows = np.flatnonzero(filter_run.verdict >= min(pipeline.closing, default=PASSED))
     many = len(wanted)
     counts = capacity.on_each(table, spec, rows, many, pipeline.inside, LAYOUTS_MOST)
     takers = np.zeros(len(table), np.bool_)

@@ -21,7 +21,7 @@ from gantt.core.topology.read import Inside
 GROUP_RULE = 'the rule of the server group'
 
 
-class Room(msgspec.Struct, frozen=True):
+class FreeCapacity(msgspec.Struct, frozen=True):
     """Room by host.
 
     :ivar rows: of the table
@@ -58,7 +58,7 @@ def room(
     rows: IntArray,
     inside: Inside | None = None,
     layouts_max: int = topology_counting.LAYOUTS_MAX,
-) -> Room:
+) -> FreeCapacity:
     """Count the room for ``spec``.
 
     :param rows: eligible hosts: those that every filter lets pass for one member
@@ -81,7 +81,7 @@ def room(
     total = int(counts.sum())
     if first_decides(table, spec):
         total = int(counts.max(initial=0))
-    return Room(rows, counts, bounds, names, total, uncounted)
+    return FreeCapacity(rows, counts, bounds, names, total, uncounted)
 
 
 def on_each(
@@ -114,14 +114,16 @@ def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
     return fits
 
 
-def _note_layouts(laid: topology_counting.Counted, bounds: IntArray, names: list[str]) -> None:
+def _note_layouts(
+    laid: topology_counting.TopologyCount, bounds: IntArray, names: list[str]
+) -> None:
     """Where a layout was what did not fit, that is what runs out first."""
     for at, what in enumerate(laid.bounds):
         if what is not None:
-            word = topology_counting.WORDS[what]
-            if word not in names:
-                names.append(word)
-            bounds[at] = names.index(word)
+            reason_text = topology_counting.WORDS[what]
+            if reason_text not in names:
+                names.append(reason_text)
+            bounds[at] = names.index(reason_text)
 
 
 def first_decides(table: HostTable, spec: RequestSpec) -> bool:
@@ -153,9 +155,9 @@ def _within_services(
         return counts
     place_of, counts = {row: at for at, row in enumerate(rows.tolist())}, counts.copy()
     members = members_by_row(table, group)
-    for beside in services:
-        left = max(group.max_per_host - members.get(beside[0], 0), 0)
-        for at in (place_of[row] for row in beside if row in place_of):
+    for service in services:
+        left = max(group.max_per_host - members.get(service[0], 0), 0)
+        for at in (place_of[row] for row in service if row in place_of):
             counts[at] = min(counts[at], left)
             left -= int(counts[at])
     return counts

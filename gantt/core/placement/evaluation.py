@@ -21,7 +21,7 @@ from gantt.core.filters.base import (
     Filter,
     PairwiseFilter,
     PerHostFilter,
-    Unknown,
+    UnknownFacts,
     why_one,
 )
 from gantt.core.messages.request import Purpose, RequestSpec
@@ -35,7 +35,7 @@ from gantt.core.table.host_table import HostTable
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Survey:
+class FilterRun:
     """See the module docstring.
 
     :ivar alive: after :meth:`look`, who survived
@@ -64,13 +64,13 @@ class Survey:
         self._level = 0  # verdict of those still alive
         self.left = count
         self._masks: dict[int, BoolArray | None] = {}
-        self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
+        self._masks_per_host: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
         #: Of the last look, with those barred since.
         self.counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
-        self._kept: tuple[int, BoolArray] | None = None
+        self._prefix_mask: tuple[int, BoolArray] | None = None
         #: Whether all that a pick may change is known to follow from the picked row.
         self._is_local = not (
             pipeline.detailed
@@ -81,7 +81,7 @@ class Survey:
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
         #: Those that a pick may change, of those that have a say.
-        self._again = [k for k in pipeline.asked_again if self._applies[k]]
+        self._again = [k for k in pipeline.claim_dependent if self._applies[k]]
 
     def bar(self, k: int, rows: list[int]) -> None:
         """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
@@ -99,15 +99,15 @@ class Survey:
         """Let the filter of a kind remove all hosts but these, before the first look."""
         for k, rule in enumerate(self.pipeline.filters):
             if isinstance(rule, kind):
-                self._kept = (k, mask)
+                self._prefix_mask = (k, mask)
 
-    def anew(self, spec: RequestSpec) -> 'Survey':
+    def anew(self, spec: RequestSpec) -> 'FilterRun':
         """The same, of which nothing was looked at.
 
         :param spec: as it was asked
         """
-        fresh = Survey(self.table, spec, self.pipeline)
-        fresh._kept = self._kept
+        fresh = FilterRun(self.table, spec, self.pipeline)
+        fresh._prefix_mask = self._prefix_mask
         return fresh
 
     def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
@@ -118,22 +118,22 @@ class Survey:
         """
         pipeline, start, counts = self.pipeline, 0, []
         if self._prefix is not None:
-            start, alive, verdict, self._level, self.left, kept = self._prefix
+            start, alive, verdict, self._level, self.left, prefix_mask = self._prefix
             np.copyto(self.alive, alive)
             np.copyto(self.verdict, verdict)
-            counts = list(kept)
-        volatile, applies, unmoved = pipeline.volatile, self._applies, pipeline.unmoved
+            counts = list(prefix_mask)
+        volatile, applies, zero_counts = pipeline.volatile, self._applies, pipeline.zero_counts
         local = pipeline.local
         alive, masks = self.alive, self._masks
         for k in range(start, len(applies)):
             if not last and self._prefix is None and volatile[k]:
-                self._keep_prefix(k, counts)
+                self._store_prefix(k, counts)
             if not self.left or not applies[k]:
-                counts.append(unmoved[k])
+                counts.append(zero_counts[k])
                 continue
-            mask = masks[k] if k in masks else self._ask(k, consumer)
+            mask = masks[k] if k in masks else self._evaluate_for(k, consumer)
             if mask is None:
-                counts.append(unmoved[k])
+                counts.append(zero_counts[k])
                 continue
             if volatile[k] and not local[k]:
                 self._is_local = False
@@ -141,9 +141,9 @@ class Survey:
             np.logical_and(alive, mask, out=alive)
             left = int(np.count_nonzero(alive))
             removed, self.left = self.left - left, left
-            counts.append(self._removed(k, removed) if removed else unmoved[k])
+            counts.append(self._removed(k, removed) if removed else zero_counts[k])
         if not last and self._prefix is None:
-            self._keep_prefix(len(applies), counts)
+            self._store_prefix(len(applies), counts)
         self._raise_to(PASSED)
         if pipeline.detailed or not self.left:
             counts = [self._explain(k, count) for k, count in enumerate(counts)]
@@ -163,7 +163,7 @@ class Survey:
             if pipeline.local[k]:
                 if not pipeline.filters[k].passes(self.table, self.spec, row):
                     return None
-            elif self._ask(k, consumer) is not None:
+            elif self._evaluate_for(k, consumer) is not None:
                 self._is_local = False
                 return None
         self.verdict[row] = PASSED
@@ -249,9 +249,9 @@ class Survey:
                 return found
         return None
 
-    def unknown(self, most: int) -> list[Unknown]:
+    def unknown(self, most: int) -> list[UnknownFacts]:
         """Names in the request that no host has, at most so many."""
-        found: list[Unknown] = []
+        found: list[UnknownFacts] = []
         for k, rule in enumerate(self.pipeline.filters):
             if not self._applies[k]:
                 continue
@@ -268,8 +268,10 @@ class Survey:
             return ''
         rule = self.pipeline.filters[k]
         try:
-            said = rule.of_host(self.table, self.spec, row)
-            return f' {said}' if said else f': {why_one(rule, self.table, self.spec, row, True)}'
+            problem = rule.of_host(self.table, self.spec, row)
+            return (
+                f' {problem}' if problem else f': {why_one(rule, self.table, self.spec, row, True)}'
+            )
         except Exception as e:
             self._failed(rule.name, e)
             return ''
@@ -279,13 +281,13 @@ class Survey:
     def _concerned(self, applies: list[bool]) -> list[bool]:
         """Per filter whether it has a say."""
         filters, concerned = self.pipeline.filters, list(applies)
-        for k in self.pipeline.choosy:
+        for k in self.pipeline.conditional:
             # One that cannot tell says what is wrong when it is asked.
             with contextlib.suppress(Exception):
                 concerned[k] = applies[k] and filters[k].concerns(self.spec)
         return concerned
 
-    def _keep_prefix(self, k: int, counts: list[FilterCount]) -> None:
+    def _store_prefix(self, k: int, counts: list[FilterCount]) -> None:
         self._prefix = (
             k,
             self.alive.copy(),
@@ -328,7 +330,7 @@ class Survey:
             self._failed(rule.name, e)
             return count
 
-    def _ask(self, k: int, consumer: str) -> BoolArray | None:
+    def _evaluate_for(self, k: int, consumer: str) -> BoolArray | None:
         rule = self.pipeline.filters[k]
         try:
             walked = self.pipeline.walking.get(k)
@@ -339,7 +341,7 @@ class Survey:
             elif isinstance(rule, PairwiseFilter):
                 mask = rule.mask_for(self.table, self.spec, consumer)
             elif self.pipeline.keeps[k]:
-                mask = self._kept_mask(rule)
+                mask = self._cached_mask(rule)
             else:
                 mask = rule.mask(self.table, self.spec)
             if mask is not None:
@@ -351,51 +353,53 @@ class Survey:
         if mask is not None and k == self._barred[0]:
             mask = mask.copy()
             mask[self._barred[1]] = False
-        if self._kept is not None and k == self._kept[0]:
-            mask = self._kept[1] if mask is None else mask & self._kept[1]
+        if self._prefix_mask is not None and k == self._prefix_mask[0]:
+            mask = self._prefix_mask[1] if mask is None else mask & self._prefix_mask[1]
         if not self.pipeline.volatile[k]:
             self._masks[k] = mask
         return mask
 
-    def _kept_mask(self, rule: Filter) -> BoolArray | None:
+    def _cached_mask(self, rule: Filter) -> BoolArray | None:
         """The mask of an earlier request with the same signature, else a new one."""
         table, spec = self.table, self.spec
-        asked = [getattr(spec, field) for field in rule.fields or ()]
-        if not any(asked):
+        request_fields = [getattr(spec, field) for field in rule.fields or ()]
+        if not any(request_fields):
             return rule.mask(table, spec)  # it is not concerned: nothing to look for
-        signature = _encode(asked)
+        signature = _encode(request_fields)
         stamp = (table.default_zone, table.versions.at(rule.columns))
         try:
-            return table.kept_masks.get(rule, signature, stamp)
+            return table.mask_cache.get(rule, signature, stamp)
         except KeyError:
             mask = rule.mask(table, spec)
-            table.kept_masks.put(rule, signature, stamp, mask, len(table))
+            table.mask_cache.put(rule, signature, stamp, mask, len(table))
             return mask
 
     def _mask_per_host(self, k: int, rule: PerHostFilter) -> BoolArray | None:
         if not rule.concerns(self.spec):
             return None
-        if k not in self._asked:
+        if k not in self._masks_per_host:
             blank = np.zeros(len(self.alive), np.bool_)
-            self._asked[k] = (blank, blank.copy())
-        asked, said = self._asked[k]
+            self._masks_per_host[k] = (blank, blank.copy())
+        request_fields, problem = self._masks_per_host[k]
         if not rule.once:
-            asked[self._changed] = False
-        rows = np.flatnonzero(self.alive & ~asked)
+            request_fields[self._changed] = False
+        rows = np.flatnonzero(self.alive & ~request_fields)
         if len(rows):
             answers = rule.mask_rows(self.table, self.spec, rows)
             _check_mask(answers, rows.shape)
-            said[rows] = answers
-            asked[rows] = True
-        return said
+            problem[rows] = answers
+            request_fields[rows] = True
+        return problem
 
     def _failed(self, name: str, error: Exception) -> None:
-        said = f'{type(error).__name__}: {error}'
+        problem = f'{type(error).__name__}: {error}'
         if not self.pipeline.skip_failing:
             raise exceptions.PluginError(
-                plugin=name, problem=f'failed on this request with {said}', fix='Disable or mend it'
+                plugin=name,
+                problem=f'failed on this request with {problem}',
+                fix='Disable or mend it',
             ) from error
-        line = f'skipped {name}, which failed with {said}'
+        line = f'skipped {name}, which failed with {problem}'
         if line not in self.skipped:
             self.skipped.append(line)
 

@@ -10,7 +10,7 @@ request is then placed nowhere, rather than where its feature is missing.
 from collections.abc import Iterator
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.topology.settings import Settings
+from gantt.core.topology.settings import TopologySettings
 
 Traits = Iterator[tuple[str, str]]
 _MAXPHYSADDR = {'emulate': 'EMULATED'}
@@ -20,7 +20,7 @@ _MEM_TRAITS = {'intel-tdx': 'HW_CPU_X86_INTEL_TDX'}
 
 def built_in(spec: RequestSpec) -> Traits:
     """(trait, why) of what the guest's own hardware is made of."""
-    settings = Settings(spec.flavor.extra_specs, spec.image.properties)
+    settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     yield from _memory_encryption(settings)
     yield from _tpm(settings)
     if _either(settings, 'pci_numa_affinity_policy') == 'socket':
@@ -32,19 +32,19 @@ def built_in(spec: RequestSpec) -> Traits:
     if mode:
         trait = f'COMPUTE_ADDRESS_SPACE_{_MAXPHYSADDR.get(mode, _word(mode))}'
         yield trait, f'physical addresses are to be had by {mode}'
-    image = Settings({}, settings.image)
+    image = TopologySettings({}, settings.image)
     if image.of_image('firmware_type') == 'uefi' and image.is_on('firmware_stateless'):
         yield 'COMPUTE_SECURITY_STATELESS_FIRMWARE', 'the firmware is to be stateless'
 
 
-def _memory_encryption(settings: Settings) -> Traits:
+def _memory_encryption(settings: TopologySettings) -> Traits:
     if settings.is_on('mem_encryption'):
         model = _either(settings, 'mem_encryption_model') or _MEM_MODEL
         trait = _MEM_TRAITS.get(model, f'HW_CPU_X86_{_word(model)}')
         yield trait, f'memory is to be encrypted by {model}'
 
 
-def _tpm(settings: Settings) -> Traits:
+def _tpm(settings: TopologySettings) -> Traits:
     version = _either(settings, 'tpm_version')
     if version:
         model = _either(settings, 'tpm_model') or _TPM_MODEL
@@ -52,9 +52,9 @@ def _tpm(settings: Settings) -> Traits:
         yield f'COMPUTE_SECURITY_TPM_{_word(version)}', f'a TPM {version} is asked for'
 
 
-def beside(spec: RequestSpec) -> Traits:
+def extra_traits(spec: RequestSpec) -> Traits:
     """(trait, why) of what else it makes use of."""
-    settings = Settings(spec.flavor.extra_specs, spec.image.properties)
+    settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     if settings.flavor.get('accel:device_profile'):
         yield 'COMPUTE_ACCELERATORS', 'the flavor has a device profile'
     if settings.is_on('virtio_packed_ring'):
@@ -73,7 +73,7 @@ def beside(spec: RequestSpec) -> Traits:
         yield trait, f'the secret of the TPM is for the {security}'
 
 
-def _either(settings: Settings, name: str) -> str:
+def _either(settings: TopologySettings, name: str) -> str:
     """What the flavor says, or else the image; '': neither does."""
     return settings.of_flavor(name) or settings.of_image(name) or ''
 

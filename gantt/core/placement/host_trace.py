@@ -14,7 +14,7 @@ import numpy as np
 from gantt.core.filters.base import names_of, why_one
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import format_amount
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.table.host_state import HostState
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def steps_of(
 
     :raises PluginError: a filter that raises, unless the pipeline skips those
     """
-    survey = Survey(table, spec, pipeline)
-    return [_step(survey, k, consumer, row) for k in range(len(pipeline.filters))]
+    filter_run = FilterRun(table, spec, pipeline)
+    return [_step(filter_run, k, consumer, row) for k in range(len(pipeline.filters))]
 
 
-def _step(survey: Survey, k: int, consumer: str, row: int) -> HostStep:
-    table, spec, rule = survey.table, survey.spec, survey.pipeline.filters[k]
-    mask = survey.mask_of(k, consumer, np.array([row]))
+def _step(filter_run: FilterRun, k: int, consumer: str, row: int) -> HostStep:
+    table, spec, rule = filter_run.table, filter_run.spec, filter_run.pipeline.filters[k]
+    mask = filter_run.mask_of(k, consumer, np.array([row]))
     if mask is None:
         return HostStep(filter=rule.name, passes=None, why='', facts=[])
     passes = bool(mask[row] if len(mask) == len(table) else mask[0])
@@ -66,8 +66,8 @@ def _step(survey: Survey, k: int, consumer: str, row: int) -> HostStep:
 
 def facts_of(host: HostState, spec: RequestSpec, columns: tuple[str, ...]) -> list[str]:
     """What stands in the columns of a host, in words; what needs many is left out."""
-    said = (_FACTS[column](host, spec) for column in columns if column in _FACTS)
-    return [fact for fact in said if fact]
+    fact_texts = (_FACTS[column](host, spec) for column in columns if column in _FACTS)
+    return [fact for fact in fact_texts if fact]
 
 
 def _age(host: HostState, spec: RequestSpec) -> str:
@@ -80,10 +80,10 @@ def _enabled(host: HostState, spec: RequestSpec) -> str:
 
 
 def _free(host: HostState, spec: RequestSpec) -> str:
-    said = ((name, format_amount(name, host.free(name))) for name in spec.resources)
+    fact_texts = ((name, format_amount(name, host.free(name))) for name in spec.resources)
     return ', '.join(
         f'{amount} {name} free' if name in ('MEMORY_MB', 'DISK_GB') else f'{amount} free'
-        for name, amount in said
+        for name, amount in fact_texts
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.topology_request import Wish
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.ranking import Ranking
 from gantt.core.topology.devices import Known
 from gantt.core.topology.read import Inside
@@ -33,16 +33,18 @@ class Fitting:
     :ivar unfit: rows that have no layout
     """
 
-    def __init__(self, table: 'HostTable', wish: Wish, inside: Inside, survey: Survey) -> None:
+    def __init__(
+        self, table: 'HostTable', wish: Wish, inside: Inside, filter_run: FilterRun
+    ) -> None:
         self._table, self._wish, self._inside = table, wish, inside
-        self._survey = survey
+        self._filter_run = filter_run
         self.unfit: set[int] = set()
         self._found: dict[int, Layout] = {}
         self._known: Known = {}
 
-    def on(self, survey: Survey) -> 'Fitting':
+    def on(self, filter_run: FilterRun) -> 'Fitting':
         """The same for hosts that are looked at anew."""
-        return Fitting(self._table, self._wish, self._inside, survey)
+        return Fitting(self._table, self._wish, self._inside, filter_run)
 
     def choose(
         self, ranking: Ranking, pick_one: Callable[[], tuple[list[int], int]]
@@ -105,4 +107,4 @@ class Fitting:
 
     def _bar(self, failed: list[int]) -> None:
         if failed:
-            self._survey.bar(self._inside.stands_for(self._wish), failed)
+            self._filter_run.bar(self._inside.stands_for(self._wish), failed)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 #: Methods of filters that say who passes.
-_ASKED = frozenset({'mask', 'mask_among', 'mask_for', 'mask_rows', 'host_passes', 'passes'})
+_METHODS_CALLED = frozenset(
+    {'mask', 'mask_among', 'mask_for', 'mask_rows', 'host_passes', 'passes'}
+)
 
 
 class Weighing:
@@ -71,8 +73,8 @@ class Weighings:
         found = self._known.get(woken)
         if found is None:
             silent = set(self._silent) - set(woken)
-            asked = [w for w in self._all if w.multiplier_option not in silent or w.multiplier]
-            found = self._known[woken] = Weighing(asked, self._normalization)
+            requested = [w for w in self._all if w.multiplier_option not in silent or w.multiplier]
+            found = self._known[woken] = Weighing(requested, self._normalization)
         return found
 
 
@@ -123,7 +125,7 @@ class Pipeline:
         self.normalization = normalization
         self.prefilters = Prefilters(**(prefilters or {}))
         self._index_filters()
-        self._asked = (list(filters), list(weighers))
+        self._given = (list(filters), list(weighers))
         self.digest = self._digest()
 
     def _index_filters(self) -> None:
@@ -137,12 +139,12 @@ class Pipeline:
         self.checking = [
             f for f in self.filters if type(f).check_request is not Filter.check_request
         ]
-        self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
+        self.claim_dependent = [k for k, changes in enumerate(self.volatile) if changes]
         #: Those that may have no say in a request.
-        self.choosy = [k for k, f in enumerate(self.filters) if _is_choosy(type(f))]
+        self.conditional = [k for k, f in enumerate(self.filters) if _is_conditional(type(f))]
         self.explains = [type(f).detail is not Filter.detail for f in self.filters]
         self.general = [_general(f) for f in self.filters]
-        self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]
+        self.zero_counts = [FilterCount(f.name, 0, '') for f in self.filters]
         self.inside = inside_of(self.filters)
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
 
@@ -182,7 +184,7 @@ class Pipeline:
 
     def described(self) -> dict[str, Any]:
         """Everything that decides an outcome besides table and request."""
-        filters, weighers = self._asked
+        filters, weighers = self._given
         return {
             'filters': {f.name: f.settings() for f in filters},
             'weighers': {w.name: w.settings() for w in weighers},
@@ -202,18 +204,20 @@ class Pipeline:
         return hashlib.blake2b(repr(body).encode(), digest_size=8).hexdigest()
 
 
-def _is_choosy(kind: type[Filter]) -> bool:
+def _is_conditional(kind: type[Filter]) -> bool:
     """Whether what ``concerns`` says is about the rule as it is.
 
     A plugin may be made from a filter of ours and ask for more than that one did.
     """
     here = kind.__mro__
-    says = next(at for at, one in enumerate(here) if 'concerns' in vars(one))
-    asks = next(at for at, one in enumerate(here) if not _ASKED.isdisjoint(vars(one)))
-    return kind.concerns is not Filter.concerns and says <= asks
+    declared_at = next(at for at, one in enumerate(here) if 'concerns' in vars(one))
+    evaluated_at = next(
+        at for at, one in enumerate(here) if not _METHODS_CALLED.isdisjoint(vars(one))
+    )
+    return kind.concerns is not Filter.concerns and declared_at <= evaluated_at
 
 
 def _general(rule: Filter) -> str:
     """The reason of a filter without the numbers that only its ``detail`` knows."""
-    said = re.sub(r'\s*\([^()]*{[^()]*\)', '', rule.reason)
-    return rule.name if '{' in said else said
+    reason = re.sub(r'\s*\([^()]*{[^()]*\)', '', rule.reason)
+    return rule.name if '{' in reason else reason

@@ -59,7 +59,7 @@ def place(
     table.default_zone = pipeline.default_zone or table.default_zone
     run = Run(table, request, pipeline, seed, attempt, spread)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
-    seq, hosts = table.seq, len(run.survey.verdict)
+    seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
     nearest: list[str] = []
     silent: list[str] = []
@@ -93,14 +93,14 @@ def place(
         outcome=outcome,
         hosts=hosts,
         members=run.decisions,
-        weighers=run.survey.weighing.names,
+        weighers=run.filter_run.weighing.names,
         seed=seed,
         spread=spread,
         table_seq=seq,
         age_seconds=run.age_seconds,
         config_digest=pipeline.digest,
-        relaxed=[*_given_up(run.decisions), *run.survey.skipped],
-        added=run.survey.added,
+        relaxed=[*_given_up(run.decisions), *run.filter_run.skipped],
+        added=run.filter_run.added,
         reason=reason,
         cause=cause,
         nearest=nearest,
@@ -123,8 +123,8 @@ def _why_not(
     The verdict comes with what decided it.
     """
     reason, cause = run.failure(len(wanted))
-    lines, silent = verdict.nearest(run.survey, run.request.consumers[wanted[position]])
-    contradiction = run.survey.contradiction()
+    lines, silent = verdict.nearest(run.filter_run, run.request.consumers[wanted[position]])
+    contradiction = run.filter_run.contradiction()
     if contradiction is not None:
         reason = f'{reason}; {contradiction.line}'
     nearest = [*verdict.fewer(len(wanted), position), *lines]

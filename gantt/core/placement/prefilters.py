@@ -153,7 +153,7 @@ class _Draft:
         self.member_of = list(spec.member_of)
         self.outside = dict.fromkeys(spec.forbidden_aggregates)
         self.added: list[str] = []
-        self.asked = frozenset(spec.required_traits)
+        self.requested = frozenset(spec.required_traits)
 
     def require(self, trait: str, why: str) -> None:
         """One more trait, unless the request has it already."""
@@ -178,15 +178,15 @@ def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewr
         return Rewritten(spec)
     asks = spec.flavor.extra_specs or spec.image.properties
     built_in = list(features.built_in(spec)) if asks else []
-    beside = list(features.beside(spec)) if asks else []
+    extra = list(features.extra_traits(spec)) if asks else []
     # Mostly there is nothing to add.
-    told = table.trait_codes.get(DISABLED) is not None
-    if not (built_in or beside or settings.any_is_on or told):
+    knows_disabled = table.trait_codes.get(DISABLED) is not None
+    if not (built_in or extra or settings.any_is_on or knows_disabled):
         return Rewritten(spec)
     draft = _Draft(spec, table, settings)
     for trait, why in built_in:
         draft.require(trait, why)
-    draft.asked = frozenset(draft.required)
+    draft.requested = frozenset(draft.required)
     if settings.limit_tenants_to_placement_aggregate:
         _tenant(draft)
     if settings.query_placement_for_image_type_support:
@@ -196,7 +196,7 @@ def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewr
         _isolated(draft)
     if settings.image_metadata_prefilter:
         _image_metadata(draft)
-    for trait, why in beside:
+    for trait, why in extra:
         draft.require(trait, why)
     changed = draft.added or len(draft.forbidden) != len(spec.forbidden_traits)
     return draft.rewritten() if changed else Rewritten(spec)
@@ -206,14 +206,14 @@ def _tenant(draft: _Draft) -> None:
     """Projects that have aggregates of their own stay in them."""
     project = draft.spec.project_id
     mine = [a for a in draft.table.known_aggregates.values() if _is_of(a, project)]
-    said = project or '(none)'
+    project_text = project or '(none)'
     if mine:
         draft.member_of.append([a.uuid for a in mine])
         names = names_of([a.name for a in mine])
-        draft.added.append(f'only aggregates of project {said}: {names}')
+        draft.added.append(f'only aggregates of project {project_text}: {names}')
     elif draft.settings.placement_aggregate_required_for_tenants:
         draft.member_of.append([])
-        draft.added.append(f'no aggregate is of project {said}, and projects need one')
+        draft.added.append(f'no aggregate is of project {project_text}, and projects need one')
 
 
 def _is_of(aggregate: 'Aggregate', project: str | None) -> bool:
@@ -248,7 +248,7 @@ def _isolated(draft: _Draft) -> None:
             for key, value in aggregate.metadata.items()
             if key.startswith(TRAIT_KEY)
             and value == 'required'
-            and key.removeprefix(TRAIT_KEY) not in draft.asked
+            and key.removeprefix(TRAIT_KEY) not in draft.requested
         ]
         if missing and aggregate.uuid not in draft.outside:
             draft.outside[aggregate.uuid] = None

@@ -40,7 +40,7 @@ RAW_MAX = 1e300
 #: Up to this many best are found by looking for the largest again and again.
 _FEW = 8
 #: So many best are kept in order from the second member on.
-_KEPT = 64
+_TOP = 64
 # The methods of an array go through a layer of Python; these do not.
 _least, _most = np.minimum.reduce, np.maximum.reduce
 
@@ -297,7 +297,7 @@ def top(values: FloatArray, count: int) -> IntArray:
     return near[np.argsort(-values[near], kind='stable')[:count]]
 
 
-class Part:
+class ScorePart:
     """What one weigher says of the survivors, and how it counts.
 
     :ivar is_plain: it counts once: a share is its weight
@@ -372,18 +372,18 @@ class Ranking:
     :ivar parts: per weigher what it says; None: it has no preference
     """
 
-    def __init__(self, rows: IntArray, parts: list[Part | None]) -> None:
+    def __init__(self, rows: IntArray, parts: list[ScorePart | None]) -> None:
         self.rows = rows
         self.parts = parts
         self.total: FloatArray = np.zeros(len(rows))
         for part in parts:
             if part is not None and part.scaled is not None:
                 self.total += part.scaled
-        self._asked: list[tuple[int, Part]] | None = None
-        self._lively: list[Part] | None = None  # those that a pick may move
+        self._parts_by_row: list[tuple[int, ScorePart]] | None = None
+        self._lively: list[ScorePart] | None = None  # those that a pick may move
         self._added: list[FloatArray] = []  # what the total is the sum of, likewise
         #: (-total, index) of the best, in order; empty: not known.
-        self._kept: list[tuple[float, int]] = []
+        self._top: list[tuple[float, int]] = []
         self._last = (0.0, 0)
         self._followed = False
 
@@ -395,7 +395,7 @@ class Ranking:
         i = int(np.searchsorted(self.rows, row))
         moved = False
         if self._lively is None:
-            self._lively = [part for _, part in self._said() if not part.weigher.is_steady]
+            self._lively = [part for _, part in self._parts_used() if not part.weigher.is_steady]
             self._add_up()
         for part in self._lively:
             moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
@@ -404,7 +404,7 @@ class Ranking:
             self.total[:] = 0.0
             for values in self._added:
                 self.total += values
-            self._kept.clear()
+            self._top.clear()
         else:
             before, now = self.total.item(i), 0.0
             for values in self._added:
@@ -415,25 +415,25 @@ class Ranking:
 
     def _add_up(self) -> None:
         """Find what is added: weighed anew, a part has another array or none."""
-        self._added = [part.scaled for _, part in self._said() if part.scaled is not None]
+        self._added = [part.scaled for _, part in self._parts_used() if part.scaled is not None]
 
     def best(self, count: int) -> list[int]:
         """Indices of the ``count`` best, best first, the earlier first where equal."""
-        kept = self._kept
-        if len(kept) < min(count, len(self.total)):
+        stored = self._top
+        if len(stored) < min(count, len(self.total)):
             if self._followed:
-                most = top(self.total, min(max(_KEPT, count), len(self.total))).tolist()
-                kept[:] = [(-self.total.item(i), i) for i in most]
-                self._last = kept[-1]
+                most = top(self.total, min(max(_TOP, count), len(self.total))).tolist()
+                stored[:] = [(-self.total.item(i), i) for i in most]
+                self._last = stored[-1]
             else:
                 return top(self.total, min(count, len(self.total))).tolist()
-        return [i for _, i in kept[:count]]
+        return [i for _, i in stored[:count]]
 
     def strike(self, indices: list[int]) -> None:
         """Let these be worse than anybody."""
         if indices:
             self.total[indices] = -np.inf
-            self._kept.clear()
+            self._top.clear()
 
     def _keep(self, i: int, before: float) -> None:
         """Bring those kept in order up to date with one changed total.
@@ -441,30 +441,32 @@ class Ranking:
         They are all whose place is not behind ``_last``'s, as it was when they were found.
         """
         self._followed = True
-        if not self._kept:
+        if not self._top:
             return
-        at = bisect.bisect_left(self._kept, (-before, i))
-        if at < len(self._kept) and self._kept[at][1] == i:
-            del self._kept[at]
+        at = bisect.bisect_left(self._top, (-before, i))
+        if at < len(self._top) and self._top[at][1] == i:
+            del self._top[at]
         place = (-self.total.item(i), i)
         if place <= self._last:
-            bisect.insort(self._kept, place)
+            bisect.insort(self._top, place)
 
     def score(self, table: 'HostTable', i: int) -> Score:
         """The line of the score table for one of the survivors."""
         row = self.rows.item(i)
         nothing = [0.0] * len(self.parts)
         raws, shares, weights = nothing, nothing.copy(), nothing.copy()
-        for k, part in self._said():
+        for k, part in self._parts_used():
             raws[k], shares[k], weights[k] = part.line(i)
         host = table.hosts[row]
         return Score(table.names[row], host.id, self.total.item(i), raws, shares, weights)
 
-    def _said(self) -> list[tuple[int, Part]]:
+    def _parts_used(self) -> list[tuple[int, ScorePart]]:
         """Those with a preference, by their place."""
-        if self._asked is None:
-            self._asked = [(k, part) for k, part in enumerate(self.parts) if part is not None]
-        return self._asked
+        if self._parts_by_row is None:
+            self._parts_by_row = [
+                (k, part) for k, part in enumerate(self.parts) if part is not None
+            ]
+        return self._parts_by_row
 
 
 def weigh(
@@ -478,7 +480,7 @@ def weigh(
 
     :param failed: gets the name of a weigher that raised, and what it raised
     """
-    parts: list[Part | None] = []
+    parts: list[ScorePart | None] = []
     for weigher, kind in zip(weighing.weighers, weighing.normalizations, strict=True):
         part = None
         try:
@@ -486,7 +488,7 @@ def weigh(
             if raw is not None:
                 multipliers = weigher.multipliers(table, rows)
                 scale = make(kind, weigher, table, spec, rows)
-                part = Part(weigher, raw, rows.shape, scale, multipliers)
+                part = ScorePart(weigher, raw, rows.shape, scale, multipliers)
         except Exception as e:
             # A wall around code that is not ours: whatever it raises is its failure.
             failed(weigher.name, e)

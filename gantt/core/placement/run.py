@@ -13,7 +13,7 @@ from gantt.core.messages.base import topic_of
 from gantt.core.messages.layout import Layout, plain
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.placement import verdict
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, top
@@ -52,10 +52,12 @@ class Run:
         self.table, self.request, self.pipeline = table, request, pipeline
         self.seed, self.attempt = seed, attempt
         self.spread, self.subset = spread, max(pipeline.subset_size, spread)
-        self.survey = Survey(table, request.spec, pipeline)
+        self.filter_run = FilterRun(table, request.spec, pipeline)
         spec = request.spec
         wish = pipeline.inside.wish(spec) if spec.may_need_topology else None
-        self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
+        self.fitting = (
+            None if wish is None else Fitting(table, wish, pipeline.inside, self.filter_run)
+        )
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
         self.flavor = name_of(flavor) if flavor.name else None
@@ -113,9 +115,9 @@ class Run:
         The hosts themselves, and their rows, are the same.
         """
         barred = [] if self.fitting is None else self.fitting.unfit
-        self.survey = self.survey.anew(self.request.spec)
+        self.filter_run = self.filter_run.anew(self.request.spec)
         if self.fitting is not None:
-            self.fitting = self.fitting.on(self.survey)
+            self.fitting = self.fitting.on(self.filter_run)
             self.fitting.unfit.update(barred)
         self.ranking = None
         self._scores.clear()
@@ -126,12 +128,12 @@ class Run:
         :param fresh: look at all hosts, whatever was seen of the member before
         """
         consumer = self.request.consumers[member]
-        counts = None if fresh else self.survey.look_again(consumer)
+        counts = None if fresh else self.filter_run.look_again(consumer)
         again = counts is not None
         if counts is None:
             # Where layouts are to be found a second look may follow the last one.
-            counts = self.survey.look(consumer, last and self.fitting is None)
-        if not self.survey.left:
+            counts = self.filter_run.look(consumer, last and self.fitting is None)
+        if not self.filter_run.left:
             self._decide(member, counts, None, [], 0)
             return False
         ranking = self._rank(again)
@@ -145,25 +147,27 @@ class Run:
         row = int(ranking.rows[pick])
         self.finalists = finalists
         scores = self._scores_of(ranking, finalists)
-        self.survey.verdict[row] = CHOSEN
+        self.filter_run.verdict[row] = CHOSEN
         # Before the pick is laid over the host: it may change what the host meets.
         claims = self.request.spec.purpose is not Purpose.REBUILD
-        given_up = self.survey.picked(row, claims)
+        given_up = self.filter_run.picked(row, claims)
         selection = self._take(member, consumer, row, layout)
-        self._decide(member, self.survey.counts, selection, scores, self.survey.left, given_up)
+        self._decide(
+            member, self.filter_run.counts, selection, scores, self.filter_run.left, given_up
+        )
         return True
 
     def _look_further(self, member: int, last: bool) -> bool:
         """None of the survivors has a layout: those who gave way to them may have one."""
         if self.pipeline.closing:
             return self.place(member, last, fresh=True)
-        self._decide(member, self.survey.counts, None, [], 0)
+        self._decide(member, self.filter_run.counts, None, [], 0)
         return False
 
     def _rank(self, again: bool) -> Ranking:
         """The survivors weighed; ``again``: they are those of the member before."""
         if again and self.ranking is not None:
-            moved = self.survey.rank_again(self.ranking)
+            moved = self.filter_run.rank_again(self.ranking)
             if moved is not None:
                 if moved:
                     self._scores.clear()
@@ -171,7 +175,7 @@ class Run:
                     self._scores.pop(self.chosen[-1], None)
                 return self.ranking
         self._scores.clear()
-        self.ranking = self.survey.rank()
+        self.ranking = self.filter_run.rank()
         return self.ranking
 
     def _scores_of(self, ranking: Ranking, finalists: list[int]) -> list[Score]:
@@ -244,10 +248,10 @@ class Run:
         given_up: Sequence[tuple[int, str]] = (),
     ) -> None:
         bytes_ = b''
-        self._verdict_bytes += len(self.survey.verdict)
+        self._verdict_bytes += len(self.filter_run.verdict)
         # Of a request of many members the first few say it all, and the one that failed.
         if self._verdict_bytes <= VERDICT_BYTES_MAX or not self.decisions or selection is None:
-            bytes_ = self.survey.verdict.tobytes()
+            bytes_ = self.filter_run.verdict.tobytes()
         self.decisions.append(
             MemberDecision(
                 member=member,
@@ -304,7 +308,7 @@ class Run:
     def failure(self, wanted: int) -> tuple[str, str]:
         """The one-line verdict of the member that found no host, and what decided it."""
         failed = self.decisions[-1]
-        line, cause = verdict.refused(failed, self.survey)
+        line, cause = verdict.refused(failed, self.filter_run)
         if wanted > 1:
             who = f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed'
             line = f'{who}: {line}'

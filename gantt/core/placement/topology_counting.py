@@ -12,7 +12,7 @@ import msgspec
 
 from gantt.core.messages.topology_request import Wish
 from gantt.core.table.columns import IntArray
-from gantt.core.topology.room import room_of
+from gantt.core.topology.free import room_of
 from gantt.core.topology.search import lay_out
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Layouts looked for in one count, at most: some seconds.
 LAYOUTS_MAX = 20_000
-#: What :class:`~gantt.core.topology.violations.Obstacle` calls it, for people.
+#: What :class:`~gantt.core.topology.violations.Violation` calls it, for people.
 WORDS = {
     'cells': 'NUMA cells',
     'cpus': 'dedicated processors in one NUMA cell',
@@ -35,7 +35,7 @@ WORDS = {
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Counted(msgspec.Struct, frozen=True):
+class TopologyCount(msgspec.Struct, frozen=True):
     """The answer, in the order of the rows.
 
     :ivar counts: how many were laid out, no more than asked; where that is not known, as
@@ -65,7 +65,7 @@ def count(
     most: IntArray,
     pack: bool = False,
     layouts_max: int = LAYOUTS_MAX,
-) -> Counted:
+) -> TopologyCount:
     """Lay guests out on each host until one does not fit, or there are enough.
 
     :param most: how many are asked for, by row
@@ -96,7 +96,7 @@ def count(
             known[key] = found
         counts[at] = min(wanted, found.count)
         bounds.append(found.bound if found.count < wanted else None)
-    return Counted(counts, bounds, uncounted)
+    return TopologyCount(counts, bounds, uncounted)
 
 
 def _fill(table: 'HostTable', row: int, wish: Wish, wanted: int, pack: bool) -> _Host:

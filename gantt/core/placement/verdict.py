@@ -8,12 +8,12 @@ import numpy as np
 from gantt.core.filters.base import Filter
 from gantt.core.messages.near import near
 from gantt.core.messages.request import Purpose
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.records.decision import FilterCount, MemberDecision
 from gantt.core.table.columns import BoolArray, IntArray
 
 #: Hosts that a per-host filter is asked about to find the nearest feasible.
-_ASKED_MAX = 256
+_REQUESTED_MAX = 256
 #: Nearest feasible changes that a decision names.
 _NEAREST_MAX = 5
 #: Unknown names that a decision tells, and names that each is compared with: who asks for
@@ -33,14 +33,14 @@ def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
             continue
         split = count.detail.get('parts')
         if split and sum(split.values()) == count.removed:
-            told = count.detail.get('told', {})
-            parts.extend((number, told.get(text, text)) for text, number in split.items())
+            texts_by_part = count.detail.get('told', {})
+            parts.extend((number, texts_by_part.get(text, text)) for text, number in split.items())
         else:
             parts.append((count.removed, count.reason))
     return sorted(parts, key=lambda part: -part[0])
 
 
-def refused(member: MemberDecision, survey: Survey) -> tuple[str, str]:
+def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
     """Why a member found no host, and in short what decided that.
 
     ``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``; where one host was
@@ -50,38 +50,42 @@ def refused(member: MemberDecision, survey: Survey) -> tuple[str, str]:
     :param survey: after the look that left no host
     :returns: the line, and its cause: the same of all refusals that the same decided
     """
-    hosts = len(survey.table)
+    hosts = len(filter_run.table)
     if not hosts:
         return 'no host is known', ''
-    unknown = _unknown(survey)
+    unknown = _unknown(filter_run)
     most = max(member.filters, key=lambda count: count.removed, default=None)
     cause = most.name if most is not None else ''
-    row = _asked_host(survey)
-    said = '' if row is None else survey.of_host(row)
-    if row is not None and said:
+    row = _requested_host(filter_run)
+    problem = '' if row is None else filter_run.of_host(row)
+    if row is not None and problem:
         # Who rebuilds a guest did not name the host, and need not know its name.
-        name = 'its host' if survey.spec.purpose is Purpose.REBUILD else survey.table.names[row]
-        cause = f'{name} {survey.pipeline.filters[survey.verdict[row]].name}'
-        lines = [f'{name}{said}', *unknown.values()]
+        name = (
+            'its host'
+            if filter_run.spec.purpose is Purpose.REBUILD
+            else filter_run.table.names[row]
+        )
+        cause = f'{name} {filter_run.pipeline.filters[filter_run.verdict[row]].name}'
+        lines = [f'{name}{problem}', *unknown.values()]
     else:
         counts = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
         lines = [*unknown.values(), f'{member.survivors}/{hosts} hosts fit: {counts}']
     return '; '.join(lines), next(iter(unknown), cause)
 
 
-def _unknown(survey: Survey) -> dict[str, str]:
+def _unknown(filter_run: FilterRun) -> dict[str, str]:
     """What the request names that no host has, and that with names that may have been meant."""
-    said: dict[str, str] = {}
-    for one in survey.unknown(_UNKNOWN_MAX):
+    problem: dict[str, str] = {}
+    for one in filter_run.unknown(_UNKNOWN_MAX):
         what = f'unknown {one.kind} {one.name}'
         names = near(one.name, islice(one.known, _COMPARED_MAX))
-        said[what] = f'{what} (did you mean {" or ".join(names)}?)' if names else what
-    return said
+        problem[what] = f'{what} (did you mean {" or ".join(names)}?)' if names else what
+    return problem
 
 
-def _asked_host(survey: Survey) -> int | None:
+def _requested_host(filter_run: FilterRun) -> int | None:
     """The row of the host that the request names; None where it names not just one."""
-    table, spec = survey.table, survey.spec
+    table, spec = filter_run.table, filter_run.spec
     named: list[list[int]] = []
     if spec.destination is not None and spec.destination.host is not None:
         named.append(table.rows_of_host(spec.destination.host))
@@ -103,7 +107,7 @@ def fewer(wanted: int, placed: int) -> list[str]:
     return [f'fits with {"one member" if less == 1 else f"{less} members"} fewer']
 
 
-def nearest(survey: Survey, consumer: str) -> tuple[list[str], list[str]]:
+def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]:
     """The smallest changes that would let some host in, one line per filter.
 
     Looks at every filter on its own: a host that one filter alone keeps out is
@@ -111,17 +115,17 @@ def nearest(survey: Survey, consumer: str) -> tuple[list[str], list[str]]:
 
     :returns: the lines, and the first hosts that fit once they report again
     """
-    table, pipeline = survey.table, survey.pipeline
+    table, pipeline = filter_run.table, filter_run.pipeline
     if not len(table):
         return [], []
     failing = np.zeros(len(table), np.int64)
     masks: dict[int, BoolArray] = {}
     for k in range(len(pipeline.filters)):
-        mask = None if k in pipeline.walking else survey.mask_of(k, consumer)
+        mask = None if k in pipeline.walking else filter_run.mask_of(k, consumer)
         if mask is not None:
             masks[k] = mask
             failing += ~mask
-    _ask_per_host(survey, failing, masks)
+    _evaluate_per_host(filter_run, failing, masks)
     least = int(failing.min())
     if not least:
         return [], []  # only who else is there keeps it out
@@ -135,30 +139,32 @@ def nearest(survey: Survey, consumer: str) -> tuple[list[str], list[str]]:
     for k, mask in masks.items():
         rows = np.flatnonzero((failing == 1) & ~mask)
         if len(rows):
-            rows = _still(survey, pipeline.filters[k], rows, consumer)
+            rows = _still(filter_run, pipeline.filters[k], rows, consumer)
         if len(rows):
-            line = pipeline.filters[k].remedy(table, survey.spec, rows)
+            line = pipeline.filters[k].remedy(table, filter_run.spec, rows)
             lines.append((len(rows), line))
-            silent += pipeline.filters[k].silent(table, survey.spec, rows)
+            silent += pipeline.filters[k].silent(table, filter_run.spec, rows)
     lines.sort(key=lambda line: -line[0])
     return [line for _, line in lines[:_NEAREST_MAX]], silent
 
 
-def _still(survey: Survey, rule: Filter, rows: IntArray, consumer: str) -> IntArray:
+def _still(filter_run: FilterRun, rule: Filter, rows: IntArray, consumer: str) -> IntArray:
     """Which of the hosts that one filter alone keeps out are in once its remedy is followed."""
-    spec = rule.relaxed(survey.spec)
+    spec = rule.relaxed(filter_run.spec)
     if spec is None:
         return rows
-    other = Survey(survey.table, spec, survey.pipeline)
+    other = FilterRun(filter_run.table, spec, filter_run.pipeline)
     other.look(consumer)
     return rows[other.alive.take(rows)]
 
 
-def _ask_per_host(survey: Survey, failing: np.ndarray, masks: dict[int, BoolArray]) -> None:
+def _evaluate_per_host(
+    filter_run: FilterRun, failing: np.ndarray, masks: dict[int, BoolArray]
+) -> None:
     """Ask per-host filters about the hosts nearest so far; the others count as failing."""
-    for k in survey.pipeline.walking:
-        rows = np.argsort(failing, kind='stable')[:_ASKED_MAX]
-        answers = survey.mask_of(k, '', rows)
+    for k in filter_run.pipeline.walking:
+        rows = np.argsort(failing, kind='stable')[:_REQUESTED_MAX]
+        answers = filter_run.mask_of(k, '', rows)
         if answers is None:
             continue
         mask = np.zeros(len(failing), np.bool_)

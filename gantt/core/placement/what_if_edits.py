@@ -78,25 +78,25 @@ def apply(
     _check(table, edits)
     for field, edit in _each(edits):
         _check_words(table, edit, field, declared)
-    said = []
+    texts = []
     for name in edits.remove:
         table.apply(HostChange(provider_id=_row(table, 'remove', name).id, row=None))
-        said.append(f'without {name}')
+        texts.append(f'without {name}')
     for name, edit in edits.change.items():
         row = _row(table, 'change', name)
         placed = [] if edit.empty else list(table.placed.on(row.id).values())
         _fold(table, _edited(table, row, edit, f'change.{name}'), placed)
-        said.append(f'{name} {_words(edit)}')
+        texts.append(f'{name} {_words(edit)}')
     number = max(table.ids.tolist(), default=0)
     for name, edit in edits.add.items():
         for one in _names(name, edit):
             number += 1
             _fold(table, _added(table, one, number, edit), [])
         many = f'{edit.count} hosts {name}-1 to {name}-{edit.count}' if edit.count > 1 else name
-        said.append(
+        texts.append(
             f'with {many}{f" like {edit.like}" if edit.like else ""} {_words(edit)}'.strip()
         )
-    return said
+    return texts
 
 
 def _check(table: 'HostTable', edits: HostEdits) -> None:
@@ -232,11 +232,11 @@ def _facts(row: HostRow, edit: HostEdit) -> HostFacts:
             inventories[name] = replace(known, total=total, reserved=min(known.reserved, total))
         else:
             inventories.pop(name, None)
-    kept = [trait for trait in facts.traits if trait not in edit.without_traits]
+    traits_left = [trait for trait in facts.traits if trait not in edit.without_traits]
     return replace(
         facts,
         inventories=inventories,
-        traits=[*kept, *(trait for trait in edit.traits if trait not in kept)],
+        traits=[*traits_left, *(trait for trait in edit.traits if trait not in traits_left)],
         location=facts.location if edit.location is None else edit.location,
     )
 
@@ -258,15 +258,15 @@ def _words(edit: HostEdit) -> str:
         'reporting': {True: 'reporting', False: 'silent', None: ''}[edit.reporting],
         'empty': 'empty' if edit.empty else '',
     }
-    said = [text for text in states.values() if text]
-    said += [
+    texts = [text for text in states.values() if text]
+    texts += [
         resources.format_amount(n, amount) + f' {n}' * (n in ('MEMORY_MB', 'DISK_GB'))
         for n, amount in edit.resources.items()
     ]
-    said += [f'trait {name}' for name in edit.traits]
-    said += [f'no trait {name}' for name in edit.without_traits]
-    said += [f'in aggregate {name}' for name in edit.aggregates]
+    texts += [f'trait {name}' for name in edit.traits]
+    texts += [f'no trait {name}' for name in edit.without_traits]
+    texts += [f'in aggregate {name}' for name in edit.aggregates]
     for name in ('zone', 'cell', 'location'):
         if getattr(edit, name) is not None:
-            said.append(f'{name} {getattr(edit, name)}')
-    return ', '.join(said)
+            texts.append(f'{name} {getattr(edit, name)}')
+    return ', '.join(texts)

@@ -28,7 +28,7 @@ class Initiator(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ''
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the trail.
 
     :ivar time: UTC, as ISO 8601 has it
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ''
 
 
-def line(entry: Entry) -> str:
+def line(entry: AuditEntry) -> str:
     """The entry as one line of JSON, ASCII only: nothing in it that a terminal obeys."""
     text = msgspec.json.encode(entry).decode()
     return ''.join(c if ' ' <= c <= '~' else _escaped(c) for c in text)
@@ -61,9 +61,9 @@ def _escaped(char: str) -> str:
     return ''.join(f'\\u{units[i]:02x}{units[i + 1]:02x}' for i in range(0, len(units), 2))
 
 
-def decoded(text: str) -> Entry | None:
+def decoded(text: str) -> AuditEntry | None:
     """The entry of a line; None where it is none, such as one that broke off."""
     try:
-        return msgspec.json.decode(text, type=Entry)
+        return msgspec.json.decode(text, type=AuditEntry)
     except msgspec.DecodeError:
         return None

@@ -15,7 +15,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.since import since
-from gantt.core.records.rules_in_words import told
+from gantt.core.records.rule_texts import plain_text
 
 PASSED = 254
 CHOSEN = 255
@@ -89,7 +89,7 @@ class Contradiction(msgspec.Struct, frozen=True):
     @property
     def line(self) -> str:
         """As one sentence, in words for who asked."""
-        return f'{self.says}: {"; ".join(map(told, self.rules))}'
+        return f'{self.says}: {"; ".join(map(plain_text, self.rules))}'
 
 
 class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ def for_caller(answer: Answer) -> Answer:
     """An answer as who asked may read it: rules of operators by name or number alone."""
     if not answer.given_up:
         return answer
-    names = list(dict.fromkeys(map(told, answer.given_up)))
+    names = list(dict.fromkeys(map(plain_text, answer.given_up)))
     return msgspec.structs.replace(answer, given_up=names)
 
 

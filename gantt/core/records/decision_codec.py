@@ -20,7 +20,7 @@ _ROW = np.dtype('<i4')
 PREFIX_MIN = 6
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is packed for a decision.
 
     :ivar steps: per member the rows whose verdicts differ from those of the member
@@ -39,7 +39,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Kept).decode
+_decode = msgspec.msgpack.Decoder(StoredDecision).decode
 
 
 def pack(decision: Decision, request: SelectDestinations) -> bytes:
@@ -54,10 +54,10 @@ def pack(decision: Decision, request: SelectDestinations) -> bytes:
     if origin is not None:
         request = msgspec.structs.replace(request, origin=None)
     short = msgspec.structs.replace(decision, members=members, provider_ids=b'')
-    return _encode(Kept(short, request, steps, scores, finalists, origin))
+    return _encode(StoredDecision(short, request, steps, scores, finalists, origin))
 
 
-def unpack(packed: bytes) -> Kept:
+def unpack(packed: bytes) -> StoredDecision:
     """A decision as it was kept."""
     found = _with_scores(_decode(packed))
     if not found.steps:
@@ -74,7 +74,7 @@ def unpack(packed: bytes) -> Kept:
             )
         members.append(whole)
     decision = msgspec.structs.replace(found.decision, members=members)
-    return Kept(decision, found.request, origin=found.origin)
+    return StoredDecision(decision, found.request, origin=found.origin)
 
 
 def _each_once(members: list[MemberDecision]) -> tuple[list[Score], list[list[int]]]:
@@ -94,7 +94,7 @@ def _each_once(members: list[MemberDecision]) -> tuple[list[Score], list[list[in
     return scores, finalists
 
 
-def _with_scores(found: Kept) -> Kept:
+def _with_scores(found: StoredDecision) -> StoredDecision:
     if not found.finalists:
         return found
     pairs = zip(found.decision.members, found.finalists, strict=True)
@@ -103,7 +103,7 @@ def _with_scores(found: Kept) -> Kept:
         for member, line in pairs
     ]
     decision = msgspec.structs.replace(found.decision, members=members)
-    return Kept(decision, found.request, found.steps, origin=found.origin)
+    return StoredDecision(decision, found.request, found.steps, origin=found.origin)
 
 
 def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list[bytes | None]]:
@@ -114,25 +114,25 @@ def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list
         alike += 1
     if alike < 2 or not size:
         return members, []
-    said_by_all = np.frombuffer(b''.join([m.verdicts for m in members[:alike]]), np.uint8)
+    verdicts_of_all = np.frombuffer(b''.join([m.verdicts for m in members[:alike]]), np.uint8)
     # In one dimension: that is many times faster where little differs.
-    differ = np.flatnonzero(said_by_all[size:] != said_by_all[:-size])
+    differ = np.flatnonzero(verdicts_of_all[size:] != verdicts_of_all[:-size])
     at, rows = np.divmod(differ, size)
-    said = said_by_all[differ + size].tobytes()
+    member_verdicts = verdicts_of_all[differ + size].tobytes()
     packed = rows.astype(_ROW).tobytes()
     ends = np.searchsorted(at, np.arange(alike)).tolist()
-    kept = list(members)
+    different = list(members)
     steps: list[bytes | None] = [None] * len(members)
     for i in range(1, alike):
         begin, end = ends[i - 1], ends[i]
         if (end - begin) * (_ROW.itemsize + 1) >= size:
             continue
-        steps[i] = packed[begin * _ROW.itemsize : end * _ROW.itemsize] + said[begin:end]
+        steps[i] = packed[begin * _ROW.itemsize : end * _ROW.itemsize] + member_verdicts[begin:end]
         same = members[i].filters is members[i - 1].filters
-        kept[i] = msgspec.structs.replace(
+        different[i] = msgspec.structs.replace(
             members[i], verdicts=b'', filters=[] if same else members[i].filters
         )
-    return kept, steps
+    return different, steps
 
 
 def _stepped(before: bytes, step: bytes) -> bytes:

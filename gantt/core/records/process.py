@@ -8,7 +8,7 @@ NOTE_SECONDS = 30.0
 #: A process that has not noted itself for so long is silent: three notes did not come.
 SILENT_SECONDS = 100.0
 #: A silent one is remembered for so long.
-KEPT_SECONDS = 86_400.0
+STORED_SECONDS = 86_400.0
 #: As many processes are listed, those seen last first.
 LISTED_MAX = 1000
 
@@ -36,7 +36,7 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     configured_seconds: float = 0.0
 
 
-class Service(ServiceNote, frozen=True, kw_only=True):
+class ServiceRecord(ServiceNote, frozen=True, kw_only=True):
     """The same as the database has it, by its clock.
 
     :ivar seen_seconds: since it noted itself last

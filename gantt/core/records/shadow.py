@@ -12,7 +12,7 @@ from gantt.core.messages.base import Name, Uuid
 from gantt.core.messages.request import SelectDestinations
 
 
-class Verdict(enum.StrEnum):
+class ShadowVerdict(enum.StrEnum):
     """How two choices compare."""
 
     SAME = 'same'
@@ -22,31 +22,33 @@ class Verdict(enum.StrEnum):
     NOT_KNOWN = 'not_known'
     NOVA_NONE = 'nova_none'
     NEITHER = 'neither'
-    NOT_HEARD = 'not_heard'
+    NOT_OBSERVED = 'not_heard'
     NOT_DECIDED = 'not_decided'
 
 
 #: For people.
-WORDS: dict[Verdict, str] = {
-    Verdict.SAME: 'the same host',
-    Verdict.TIE: "another host; Nova's is as good here",
-    Verdict.OTHER: "another host; Nova's fits here, and is less good",
-    Verdict.REMOVED: "Nova's host is removed by a filter here",
-    Verdict.NOT_KNOWN: "Nova's host is not known here",
-    Verdict.NOVA_NONE: 'Nova found no host, here is one',
-    Verdict.NEITHER: 'no host, by either',
-    Verdict.NOT_HEARD: 'what became of it in Nova was not heard',
-    Verdict.NOT_DECIDED: 'nothing was decided here',
+WORDS: dict[ShadowVerdict, str] = {
+    ShadowVerdict.SAME: 'the same host',
+    ShadowVerdict.TIE: "another host; Nova's is as good here",
+    ShadowVerdict.OTHER: "another host; Nova's fits here, and is less good",
+    ShadowVerdict.REMOVED: "Nova's host is removed by a filter here",
+    ShadowVerdict.NOT_KNOWN: "Nova's host is not known here",
+    ShadowVerdict.NOVA_NONE: 'Nova found no host, here is one',
+    ShadowVerdict.NEITHER: 'no host, by either',
+    ShadowVerdict.NOT_OBSERVED: 'what became of it in Nova was not heard',
+    ShadowVerdict.NOT_DECIDED: 'nothing was decided here',
 }
 
 #: Both came to the same end: of hosts that are as good either is right.
-AGREE = frozenset({Verdict.SAME, Verdict.TIE, Verdict.NEITHER})
+AGREE = frozenset({ShadowVerdict.SAME, ShadowVerdict.TIE, ShadowVerdict.NEITHER})
 #: They came to different ones; the others tell nothing of either.
-DIFFER = frozenset({Verdict.OTHER, Verdict.REMOVED, Verdict.NOT_KNOWN, Verdict.NOVA_NONE})
+DIFFER = frozenset(
+    {ShadowVerdict.OTHER, ShadowVerdict.REMOVED, ShadowVerdict.NOT_KNOWN, ShadowVerdict.NOVA_NONE}
+)
 
 
 # -- what is heard --------------------------------------------------------------------------
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request that another scheduler is asked as well.
 
     :ivar origin: its id there, of the API request
@@ -58,7 +60,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedBegin(msgspec.Struct, frozen=True, kw_only=True):
     """The other scheduler has taken a request up; where no end follows it found no host.
 
     :ivar origin: '' where it is not said
@@ -69,21 +71,21 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ''
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The other scheduler has placed a request; where is not said."""
 
     origin: str = ''
     consumer: str = ''
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedGuests(msgspec.Struct, frozen=True, kw_only=True):
     """Guests that are on a host."""
 
     host: Name
     consumers: list[Uuid]
 
 
-Heard = Asked | Begun | Ended | Seen
+Observation = ObservedRequest | ObservedBegin | ObservedEnd | ObservedGuests
 
 
 # -- what is kept --------------------------------------------------------------------------
@@ -100,7 +102,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     consumer: str
     purpose: str
-    verdict: Verdict
+    verdict: ShadowVerdict
     ours: str | None = None
     theirs: str | None = None
     why: str = ''

@@ -80,14 +80,14 @@ def in_words(rule: Ruled) -> str:
     return f'policy {str(rule.policy)!r}{most}'
 
 
-def check(uuid: str, asked: Ruled, stored: Ruled) -> None:
+def check(uuid: str, wanted: Ruled, stored: Ruled) -> None:
     """Refuse a rule that contradicts the stored one.
 
     :raises Refused: it names both rules
     """
-    if not agree(asked, stored):
+    if not agree(wanted, stored):
         raise exceptions.Refused(
-            f'server group {uuid} exists with {in_words(stored)}, and {in_words(asked)} was asked '
+            f'server group {uuid} exists with {in_words(stored)}, and {in_words(wanted)} was asked '
             'for; a group keeps its rule: ask with that one, choose a new uuid, or remove the '
             'group first',
             uuid=uuid,

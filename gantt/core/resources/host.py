@@ -13,13 +13,13 @@ import enum
 import msgspec
 
 from gantt.core.messages.layout import Layout
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host_keys import HostKey
 
 
-class Kind(enum.StrEnum):
+class HostKind(enum.StrEnum):
     """What a provider is."""
 
     HOST = 'host'
@@ -27,17 +27,17 @@ class Kind(enum.StrEnum):
     ZONE = 'zone'
 
 
-class Beside(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts that an agent beside nova-compute sent last; see ``core.claims.host_facts``.
+class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """The facts that an agent next to nova-compute sent last; see ``core.claims.host_facts``.
 
     :ivar sequence: of that word; later words have larger ones, over restarts too
-    :ivar told_at: seconds of the database's clock
+    :ivar reported_at: seconds of the database's clock
     :ivar metrics: as they were told then
     """
 
     sequence: int
-    told_at: float
-    metrics: dict[str, Metric] = {}
+    reported_at: float
+    metrics: dict[str, ReportedMetric] = {}
 
 
 class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,8 +49,8 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     numa: list[NumaCell] = []
     devices: list[DevicePool] = []
     hypervisor: Hypervisor = Hypervisor()
-    metrics: dict[str, Metric] = {}
-    beside: Beside | None = None  # an agent tells numa, devices and metrics beside the reports
+    metrics: dict[str, ReportedMetric] = {}
+    beside: AgentFacts | None = None  # an agent tells numa, devices and metrics beside the reports
 
 
 class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,7 +71,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     id: int
     uuid: str
     name: str
-    kind: Kind = Kind.HOST
+    kind: HostKind = HostKind.HOST
     node: str = ''
     cell: str | None = None
     zone: str | None = None
@@ -95,7 +95,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     reported_at: float = 0.0
     # 'host': an agent of ours confirms; 'nova': casts only; 'unsaid': see registering
     speaks_for: str = 'host'
-    key: HostKey | None = None  # of the agent that speaks for it
+    key: HostKey | None = None  # of the agent that reports for it
 
     def cap(self, resource_class: str) -> int:
         """How much of a class may be promised here."""

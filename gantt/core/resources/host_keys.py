@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may speak for a host: its key, what a signature covers, and who may register.
+"""Who may report for a host: its key, what a signature covers, and who may register.
 
 A host signs with Ed25519 (RFC 8032).  What it signs is one MessagePack array
 
@@ -24,7 +24,7 @@ has another one (a rotation) or an operator forgets or revokes it.
 
 For hosts of Nova a report source speaks: its key is that of all its hosts.  What no report has
 room for is signed like a message of epoch 0: a list of guests with sequence 0, as its times put
-it in order; what an agent beside nova-compute tells with its own sequence, which is the number
+it in order; what an agent next to nova-compute tells with its own sequence, which is the number
 of its proof.  The agent's key is another one than the source's, kept and replaced the same way.
 """
 
@@ -84,10 +84,10 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is kept of the key of a host.
 
     :ivar public: the key; '': there is none, or it was forgotten
-    :ivar beside: the key of the agent beside nova-compute, '' where none has come
+    :ivar beside: the key of the agent next to nova-compute, '' where none has come
     :ivar number: of the last registration that it has signed
     :ivar since: when it was kept, by the database's clock
-    :ivar is_revoked: nobody speaks for the host until an operator forgets the key
+    :ivar is_revoked: nobody reports for the host until an operator forgets the key
     :ivar revoked: keys that are never taken for this host again
     """
 
@@ -137,8 +137,8 @@ def signed_bytes(
     :raises ValueError: the body has what no agent sends: a number beyond 64 bits, half a
         character
     """
-    said = {key: value for key, value in body.items() if key not in UNSIGNED}
-    return _encoded([MESSAGE, method, host, epoch, sequence, said])
+    message = {key: value for key, value in body.items() if key not in UNSIGNED}
+    return _encoded([MESSAGE, method, host, epoch, sequence, message])
 
 
 def link(newer: bytes) -> bytes:
@@ -177,21 +177,21 @@ def fingerprint(public: str) -> str:
 
 def written(parts: Parts) -> str:
     """The proof as it is sent."""
-    said = [ALGORITHM, str(parts.number), text(parts.key), text(parts.signature)]
+    message = [ALGORITHM, str(parts.number), text(parts.key), text(parts.signature)]
     for key, signature in parts.older:
-        said += [text(key), text(signature)]
-    return ' '.join(said)
+        message += [text(key), text(signature)]
+    return ' '.join(message)
 
 
 def parse(proof: str) -> Parts | None:
     """The parts of a proof, None where it is none."""
-    algorithm, *said = proof.split(' ')
-    is_fit = algorithm == ALGORITHM and 3 <= len(said) <= 3 + 2 * OLDER_MOST and len(said) % 2
-    if not is_fit or not (said[0].isascii() and said[0].isdigit() and len(said[0]) <= 16):
+    algorithm, *message = proof.split(' ')
+    is_fit = algorithm == ALGORITHM and 3 <= len(message) <= 3 + 2 * OLDER_MOST and len(message) % 2
+    if not is_fit or not (message[0].isascii() and message[0].isdigit() and len(message[0]) <= 16):
         return None
-    number = int(said[0])
-    keys = [read(one, KEY_BYTES) for one in said[1::2]]
-    signatures = [read(one, SIGNATURE_BYTES) for one in said[2::2]]
+    number = int(message[0])
+    keys = [read(one, KEY_BYTES) for one in message[1::2]]
+    signatures = [read(one, SIGNATURE_BYTES) for one in message[2::2]]
     pairs = [
         (key, signature)
         for key, signature in zip(keys, signatures, strict=True)
@@ -204,7 +204,7 @@ def parse(proof: str) -> Parts | None:
 
 
 def admitted(
-    kept: HostKey | None, said: RegisterHost, *, is_repeat: bool, now: float
+    known_key: HostKey | None, message: RegisterHost, *, is_repeat: bool, now: float
 ) -> HostKey | None:
     """The key to keep after a registration.
 
@@ -212,59 +212,59 @@ def admitted(
     :param is_repeat: it is the registration that was taken last
     :raises NotProven: it is not the host's; nothing may change
     """
-    if not isinstance(said, Introduced) or said.mode is Mode.OFF:
-        return kept
-    if kept is not None and kept.is_revoked:
-        raise was_revoked(said.name)
-    proven = said.proven
+    if not isinstance(message, Introduced) or message.mode is Mode.OFF:
+        return known_key
+    if known_key is not None and known_key.is_revoked:
+        raise was_revoked(message.name)
+    proven = message.proven
     if proven is None:
-        if (kept is not None and kept.public) or said.mode is Mode.REQUIRED:
-            raise unsigned(said.name, kept)
-        return kept
-    revoked = () if kept is None else kept.revoked
-    if kept is None or not kept.public:
+        if (known_key is not None and known_key.public) or message.mode is Mode.REQUIRED:
+            raise unsigned(message.name, known_key)
+        return known_key
+    revoked = () if known_key is None else known_key.revoked
+    if known_key is None or not known_key.public:
         if proven.key in revoked:
             raise exceptions.NotProven(
-                host=said.name,
+                host=message.name,
                 problem='it comes with a key that was revoked',
                 fix='Let the host make another one: remove the key file there, restart the agent',
             )
-        beside = '' if kept is None else kept.beside
+        also = '' if known_key is None else known_key.beside
         return HostKey(
-            public=proven.key, beside=beside, number=proven.number, since=now, revoked=revoked
+            public=proven.key, beside=also, number=proven.number, since=now, revoked=revoked
         )
-    if proven.key == kept.public:
-        if proven.number <= kept.number and not is_repeat:
+    if proven.key == known_key.public:
+        if proven.number <= known_key.number and not is_repeat:
             raise exceptions.NotProven(
-                host=said.name,
-                problem=f'its registration {proven.number} comes after number {kept.number}',
+                host=message.name,
+                problem=f'its registration {proven.number} comes after number {known_key.number}',
                 fix='Is its clock right?',
-                current=kept.number,
+                current=known_key.number,
             )
-        return _replace(kept, number=max(proven.number, kept.number))
-    if kept.public in proven.older and proven.key not in revoked:
-        return _replace(kept, public=proven.key, number=proven.number, since=now)
-    raise _another(said.name)
+        return _replace(known_key, number=max(proven.number, known_key.number))
+    if known_key.public in proven.older and proven.key not in revoked:
+        return _replace(known_key, public=proven.key, number=proven.number, since=now)
+    raise _another(message.name)
 
 
-def admitted_beside(
-    kept: HostKey | None, host: str, mode: Mode, proven: Proof | None
+def admitted_agent(
+    known_key: HostKey | None, host: str, mode: Mode, proven: Proof | None
 ) -> HostKey | None:
-    """The keys to keep after a message of an agent beside nova-compute.
+    """The keys to keep after a message of an agent next to nova-compute.
 
     :param kept: None: the host has none
     :param proven: None: it proves nothing
     :raises NotProven: it is not that agent's; nothing may change
     """
     if mode is Mode.OFF:
-        return kept
-    known = kept or HostKey()
+        return known_key
+    known = known_key or HostKey()
     if known.is_revoked:
         raise was_revoked(host)
     if proven is None:
         if known.beside or known.public or mode is Mode.REQUIRED:
-            raise unsigned(host, kept)
-        return kept
+            raise unsigned(host, known_key)
+        return known_key
     is_fit = not known.beside or known.beside in (proven.key, *proven.older)
     if not is_fit or proven.key in known.revoked:
         raise _another(host)
@@ -280,9 +280,9 @@ def _another(host: str) -> exceptions.NotProven:
     )
 
 
-def unsigned(host: str, kept: HostKey | None) -> exceptions.NotProven:
+def unsigned(host: str, known_key: HostKey | None) -> exceptions.NotProven:
     """Why a message without a signature is not taken."""
-    if kept is None or not kept.public:
+    if known_key is None or not known_key.public:
         return exceptions.NotProven(
             host=host,
             problem='it has no key yet, and is to have one',
@@ -305,13 +305,13 @@ def was_revoked(host: str) -> exceptions.NotProven:
     )
 
 
-def revoked(kept: HostKey) -> HostKey:
-    """Nobody speaks for the host until the key is forgotten, and it is never taken again."""
-    present = [key for key in (kept.public, kept.beside) if key]
-    keys = tuple(dict.fromkeys((*kept.revoked, *present)))[-REVOKED_MOST:]
-    return _replace(kept, is_revoked=True, revoked=keys)
+def revoked(known_key: HostKey) -> HostKey:
+    """Nobody reports for the host until the key is forgotten, and it is never taken again."""
+    present = [key for key in (known_key.public, known_key.beside) if key]
+    keys = tuple(dict.fromkeys((*known_key.revoked, *present)))[-REVOKED_MOST:]
+    return _replace(known_key, is_revoked=True, revoked=keys)
 
 
-def forgotten(kept: HostKey) -> HostKey | None:
+def forgotten(known_key: HostKey) -> HostKey | None:
     """The next key that the host registers with is taken, but for those that were revoked."""
-    return HostKey(revoked=kept.revoked) if kept.revoked else None
+    return HostKey(revoked=known_key.revoked) if known_key.revoked else None

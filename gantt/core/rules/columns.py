@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from gantt.core.filters.base import has_any
-from gantt.core.nova.facts import Fact as NovaFact
+from gantt.core.nova.facts import NovaFact as NovaFact
 from gantt.core.table.columns import BoolArray, Codes, words_of
 
 #: Whether a value meets a condition; None: that cannot be decided for this one.

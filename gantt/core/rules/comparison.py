@@ -33,7 +33,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
 _ORDERED = tuple(_RELATIONS)
 
 
-class Misfit(Exception):
+class TypeMismatch(Exception):
     """A comparison that the type of its fact does not allow.
 
     :ivar part: what of it is wrong: ``fact``, ``op`` or ``value``
@@ -205,9 +205,9 @@ def _of_texts(op: str, operand: Any) -> Predicate:
     if isinstance(operand, tree.Range):
         ends = (None if v is None else _parts(v) for v in (operand.low, operand.high))
         within = _test(op, tree.Range(*ends))
-    elif isinstance(operand, tree.Version):
+    elif isinstance(operand, tree.VersionNumber):
         within = _test(op, _parts(operand))
-    elif isinstance(operand, tuple) and any(isinstance(v, tree.Version) for v in operand):
+    elif isinstance(operand, tuple) and any(isinstance(v, tree.VersionNumber) for v in operand):
         within = _test(op, frozenset(map(_parts, operand)))
     elif op == 'contains':
         return _test(op, (operand,))
@@ -287,8 +287,8 @@ def question_of(node: tree.Comparison | tree.Known | tree.Some) -> Question:
 def _resolve(part: str, name: str) -> tuple[Fact, str]:
     try:
         return facts.resolve(name)
-    except facts.Unknown as e:
-        raise Misfit(part, str(e)) from None
+    except facts.UnknownValue as e:
+        raise TypeMismatch(part, str(e)) from None
 
 
 def _other(fact: Fact, value: tree.Ref, expected: str, *kinds: Kind) -> Fact:
@@ -298,10 +298,10 @@ def _other(fact: Fact, value: tree.Ref, expected: str, *kinds: Kind) -> Fact:
     return other
 
 
-def _misfit(fact: Fact, expected: str, value: Any, part: str = 'value') -> Misfit:
+def _misfit(fact: Fact, expected: str, value: Any, part: str = 'value') -> TypeMismatch:
     """What is wrong with a relation or a value."""
     got = value if part == 'op' else tree.operand_text(value)
-    return Misfit(part, f'{fact.name} is a {fact.kind}: expected {expected}, got {got}')
+    return TypeMismatch(part, f'{fact.name} is a {fact.kind}: expected {expected}, got {got}')
 
 
 def _allow(fact: Fact, op: str, *allowed: str) -> None:
@@ -355,7 +355,7 @@ def _of_version(fact: Fact, key: str, op: str, value: Any) -> Question:
 def _as_number(fact: Fact, value: Any) -> int:
     if isinstance(value, int) and tree.is_number(value):
         return value
-    parts = value.parts if isinstance(value, tree.Version) else None
+    parts = value.parts if isinstance(value, tree.VersionNumber) else None
     if parts is not None and len(parts) <= 3 and all(part < _PART_MAX for part in parts[1:]):
         major, minor, micro = (*parts, 0, 0, 0)[:3]
         number = (major * _PART_MAX + minor) * _PART_MAX + micro
@@ -374,14 +374,16 @@ def _of_bool(fact: Fact, key: str, op: str, value: Any) -> Question:
 def _of_text(fact: Fact, key: str, op: str, value: Any) -> Question:
     if op == 'in':
         items = value if isinstance(value, tuple) else _ends(value)
-        kinds = (tree.Version,) if items is not value else (tree.Version, str)
+        kinds = (tree.VersionNumber,) if items is not value else (tree.VersionNumber, str)
         if items is None or not any(all(isinstance(v, kind) for v in items) for kind in kinds):
             raise _misfit(fact, 'a list such as ["a", "b"] or a range of versions', value)
     elif isinstance(value, tree.Ref):
         if not _other(fact, value, 'a text', Kind.TEXT, Kind.SET).of_request:
             raise _misfit(fact, 'a text, or a fact of the request', value)
         return WithFact(fact, key, op, value.name)
-    elif not (isinstance(value, str) or (op != 'contains' and isinstance(value, tree.Version))):
+    elif not (
+        isinstance(value, str) or (op != 'contains' and isinstance(value, tree.VersionNumber))
+    ):
         raise _misfit(fact, 'a text in quotes', value)
     return WithValues(fact, key, _of_texts(op, value))
 
@@ -406,7 +408,7 @@ def _of_value(fact: Fact, key: str, op: str, value: Any) -> Question:
         _other(fact, value, 'a fact of the same kind', Kind.VALUE)
         return WithFact(fact, key, op, value.name)
     if op == 'in':
-        if not isinstance(value, tuple) or any(isinstance(v, tree.Version) for v in value):
+        if not isinstance(value, tuple) or any(isinstance(v, tree.VersionNumber) for v in value):
             raise _misfit(fact, 'a list such as ["a", 5]', value)
     elif isinstance(value, tree.Json):
         value = _decoded(fact, value)

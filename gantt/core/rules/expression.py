@@ -20,7 +20,7 @@ _FEW = 64
 _METRIC = 'metrics.'
 
 #: Identity of a node -> the node, which is held so that no other gets that, and what it asks.
-Asked = dict[int, tuple[tree.Node, Question]]
+QuestionsByNode = dict[int, tuple[tree.Node, Question]]
 
 
 class Expression:
@@ -33,7 +33,10 @@ class Expression:
     """
 
     def __init__(
-        self, expr: tree.Expr, bounds: tree.Bounds = tree.WRITTEN, asked: Asked | None = None
+        self,
+        expr: tree.Expr,
+        bounds: tree.Bounds = tree.WRITTEN,
+        known_questions: QuestionsByNode | None = None,
     ) -> None:
         """
         :param asked: what is known already of what nodes ask
@@ -42,14 +45,14 @@ class Expression:
         """
         tree.check_size(expr, bounds)
         self.tree = expr
-        self._asked: list[Question] = []
-        self._root = self._part(expr, False, asked or {})
-        self.size = len(self._asked)
+        self._questions: list[Question] = []
+        self._root = self._part(expr, False, known_questions or {})
+        self.size = len(self._questions)
         self.facts: tuple[Fact, ...] = tuple(
-            {fact.name: fact for one in self._asked for fact in one.used}.values()
+            {fact.name: fact for one in self._questions for fact in one.used}.values()
         )
         self.volatile = any(not TAKEN.isdisjoint(fact.reads) for fact in self.facts)
-        columns = frozenset[str]().union(*(one.columns for one in self._asked))
+        columns = frozenset[str]().union(*(one.columns for one in self._questions))
         of_request = any(fact.of_request for fact in self.facts)
         #: What its mask follows from, where that is followed and nothing else is asked.
         self._followed = (
@@ -72,12 +75,12 @@ class Expression:
         zone = hosts.default_zone if 'zone' in self._followed else ''
         stamp = (zone, hosts.versions.at(self._followed))
         try:
-            whole = hosts.kept_masks.get(self, b'', stamp)
+            whole = hosts.mask_cache.get(self, b'', stamp)
         except KeyError:
             if rows is not None and len(rows) <= _FEW:
                 return self._root.mask(view)
             whole = self._root.mask(View(hosts, spec))
-            hosts.kept_masks.put(self, b'', stamp, whole, len(hosts))
+            hosts.mask_cache.put(self, b'', stamp, whole, len(hosts))
         assert whole is not None
         return whole if rows is None else whole.take(rows)
 
@@ -85,27 +88,30 @@ class Expression:
         """Whether it is known to hold for one host."""
         return bool(self.mask(hosts, spec, np.array([row]))[0])
 
-    def _part(self, node: tree.Expr, negated: bool, asked: Asked) -> '_Part':
+    def _part(self, node: tree.Expr, negated: bool, known_questions: QuestionsByNode) -> '_Part':
         if isinstance(node, tree.Not):
-            return self._part(node.of, not negated, asked)
+            return self._part(node.of, not negated, known_questions)
         if isinstance(node, tree.And | tree.Or):
-            parts = [self._part(child, negated, asked) for child in node.of]
+            parts = [self._part(child, negated, known_questions) for child in node.of]
             return _Joined(parts, isinstance(node, tree.And) != negated)
         if isinstance(node, tree.Always):
             return _Joined([], node.value != negated)
-        known = asked.get(id(node))
+        known = known_questions.get(id(node))
         question = comparison.question_of(node) if known is None else known[1]
-        self._asked.append(question)
+        self._questions.append(question)
         return _One(question, negated != isinstance(node, tree.NotEqual))
 
 
 def _metrics_of(expr: tree.Expr) -> tuple[str, ...]:
     """Names of the metrics that are asked for, on either side of a comparison."""
-    asked: list[str] = []
+    known_questions: list[str] = []
     for node, _ in tree.walk(expr):
         value = getattr(node, 'value', None)
-        asked += [getattr(node, 'fact', ''), value.name if isinstance(value, tree.Ref) else '']
-    return tuple({n.removeprefix(_METRIC) for n in asked if n.startswith(_METRIC)})
+        known_questions += [
+            getattr(node, 'fact', ''),
+            value.name if isinstance(value, tree.Ref) else '',
+        ]
+    return tuple({n.removeprefix(_METRIC) for n in known_questions if n.startswith(_METRIC)})
 
 
 class _One:

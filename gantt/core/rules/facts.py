@@ -89,7 +89,7 @@ class Fact(msgspec.Struct, frozen=True):
         return f'{self.name}.{self.key}' if self.key else self.name
 
 
-class Unknown(Exception):
+class UnknownValue(Exception):
     """No fact of that name; says which is nearest."""
 
 
@@ -106,14 +106,14 @@ def resolve(name: str) -> tuple[Fact, str]:
         key = '.'.join(parts[count:])
         if bool(key) == bool(fact.key):
             if fact.key == 'CLASS' and not resource_classes.is_class_name(key):
-                raise Unknown(f'there is no resource class {key}; {_near_class(key)}')
+                raise UnknownValue(f'there is no resource class {key}; {_near_class(key)}')
             return fact, key
         if fact.key:
-            raise Unknown(f'expected {fact.shown}, got {name}')
-        raise Unknown(f'{fact.name} has no {key!r}; expected {fact.name} alone')
+            raise UnknownValue(f'expected {fact.shown}, got {name}')
+        raise UnknownValue(f'{fact.name} has no {key!r}; expected {fact.name} alone')
     meant = near(name, _SHOWN, 1) or near(parts[0], _SHOWN, 1)
     hint = f'did you mean {_SHOWN[meant[0]]}?' if meant else f'known: {", ".join(FACTS)}'
-    raise Unknown(f'there is no fact {name}; {hint}')
+    raise UnknownValue(f'there is no fact {name}; {hint}')
 
 
 def _near_class(name: str) -> str:
@@ -241,7 +241,7 @@ NOVA_COLUMNS = (
 
 def capability(
     hosts: HostTable, path: Sequence[str], with_stats: bool = True
-) -> list[nova_facts.Fact]:
+) -> list[nova_facts.NovaFact]:
     """What hosts have at a path, best source first: their own attribute, else ``stats``."""
     if path[0] == 'stats' and len(path) > 1:
         return [fact.inside(path[2:]) for fact in nova_facts.stats(hosts, path[1])]

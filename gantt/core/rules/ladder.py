@@ -88,18 +88,18 @@ def conflict(
 
 def _never(rules: Sequence[Rule]) -> list[Rule]:
     """Rules that contradict each other by themselves; without any one they would not."""
-    kept = [rule for rule in rules if rule.aggregate is None]
-    if not impossible(rule.condition.tree for rule in kept):
+    without_aggregate = [rule for rule in rules if rule.aggregate is None]
+    if not impossible(rule.condition.tree for rule in without_aggregate):
         return []
     at = 0
-    while at < len(kept):
+    while at < len(without_aggregate):
         # By place: a rule that was said twice may be one object.
-        fewer = kept[:at] + kept[at + 1 :]
+        fewer = without_aggregate[:at] + without_aggregate[at + 1 :]
         if impossible(one.condition.tree for one in fewer):
-            kept = fewer
+            without_aggregate = fewer
         else:
             at += 1
-    return kept
+    return without_aggregate
 
 
 def _bound(
@@ -145,12 +145,12 @@ def minimal(base: BoolArray, masks: Sequence[BoolArray]) -> list[int]:
     for mask in reversed(masks):
         behind.append(behind[-1] & mask)
     behind.reverse()
-    kept, left = [], base.copy()
+    without_aggregate, left = [], base.copy()
     for i, mask in enumerate(masks):
         if (left & behind[i + 1]).any():
-            kept.append(i)
+            without_aggregate.append(i)
             left &= mask
-    return kept
+    return without_aggregate
 
 
 # -- what no host could meet ----------------------------------------------------
@@ -222,7 +222,7 @@ def _no_value(comparisons: list[tree.Comparison]) -> bool:
             wanted = set(one.value)
         else:
             continue
-        if any(isinstance(value, tree.Version) for value in wanted):
+        if any(isinstance(value, tree.VersionNumber) for value in wanted):
             continue  # several texts say the same version
         left = wanted if left is None else left & wanted
     return left is not None and not left

@@ -14,7 +14,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
-from gantt.core.records.rules_in_words import USER
+from gantt.core.records.rule_texts import USER
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
@@ -98,7 +98,7 @@ def flavor_rules(spec: RequestSpec) -> list[Rule]:
     names = sorted(name for name in specs if name.startswith(PREFIX))
     where = 'request.spec.flavor.extra_specs'
     _check_count(len(names), where)
-    found = [_said_by(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
+    found = [_with_source(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
     _check_size(found, where)
     return found
 
@@ -111,7 +111,7 @@ def user_rules(texts: tuple[str, ...]) -> Sequence[Rule]:
     """
     where = f'request.spec.hints.{HINT}'
     _check_count(len(texts), where)
-    found = [_said_by(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
+    found = [_with_source(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
     _check_size(found, where)
     return found
 
@@ -124,7 +124,7 @@ def configured(text: str) -> list[Rule]:
     texts = split(text)
     _check_count(len(texts), 'rules')
     return [
-        _said_by(read(one, f'rule {number}'), f'configuration, rule {number}')
+        _with_source(read(one, f'rule {number}'), f'configuration, rule {number}')
         for number, one in enumerate(texts, 1)
     ]
 
@@ -171,7 +171,7 @@ def _of_aggregate(aggregate: Aggregate, key: str) -> Rule:
     return msgspec.structs.replace(rule, source=source, aggregate=aggregate.uuid)
 
 
-def _said_by(rule: Rule, source: str) -> Rule:
+def _with_source(rule: Rule, source: str) -> Rule:
     return msgspec.structs.replace(rule, source=source)
 
 

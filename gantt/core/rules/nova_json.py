@@ -72,12 +72,12 @@ def opposite(part: tree.Expr) -> tree.Expr:
 def _joined(
     kind: type[tree.And | tree.Or], parts: Iterable[tree.Expr], empty: tree.Expr, full: tree.Expr
 ) -> tree.Expr:
-    kept = [part for part in parts if part != empty]
-    if full in kept:
+    non_empty = [part for part in parts if part != empty]
+    if full in non_empty:
         return full
-    if not kept:
+    if not non_empty:
         return empty
-    return kept[0] if len(kept) == 1 else kind(of=tuple(kept))
+    return non_empty[0] if len(non_empty) == 1 else kind(of=tuple(non_empty))
 
 
 def operand(value: Any) -> tree.Operand:
@@ -134,8 +134,8 @@ class _Compiler:
         # From the last: what is said with the first fits where no host lacks that one.
         for at in range(len(arguments) - 2, -1, -1):
             first, rest = arguments[at], arguments[at + 1 :]
-            said = _with_each('==' if op in ('=', 'in') else op, op == 'in', first, rest)
-            found = some((every((first.has, said)), every((first.lacks, found))))
+            compile_part = _with_each('==' if op in ('=', 'in') else op, op == 'in', first, rest)
+            found = some((every((first.has, compile_part)), every((first.lacks, found))))
         return found
 
     def _of_comparison(self, part: Part) -> Any:
@@ -205,9 +205,11 @@ def _related(op: str, one: _Argued, other: _Argued) -> tree.Expr:
     return _YES if related(op, left.value, right.value) else _NO
 
 
-def _split(condition: tree.Expr, said: Callable[[_Argued], tree.Expr]) -> tree.Expr:
+def _split(condition: tree.Expr, compile_part: Callable[[_Argued], tree.Expr]) -> tree.Expr:
     """What is said of a condition, by whether it holds."""
-    yes, no = (said(_Argued(Literal(value), Literal(value), False)) for value in (True, False))
+    yes, no = (
+        compile_part(_Argued(Literal(value), Literal(value), False)) for value in (True, False)
+    )
     return some((every((condition, yes)), every((opposite(condition), no))))
 
 

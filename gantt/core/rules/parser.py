@@ -16,8 +16,8 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.rules import tree
-from gantt.core.rules.comparison import Misfit, question_of
-from gantt.core.rules.expression import Asked, Expression
+from gantt.core.rules.comparison import TypeMismatch, question_of
+from gantt.core.rules.expression import Expression, QuestionsByNode
 
 #: Parentheses and ``not`` in one another; each may take two levels of the tree.
 _NESTED_MAX = 12
@@ -70,7 +70,7 @@ def checked(expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRI
         return Expression(expr, bounds)
     except tree.TooLarge as e:
         raise _not_json(field, str(e)) from None
-    except Misfit as e:
+    except TypeMismatch as e:
         raise _not_json(field, f'in {tree.to_text(node)[:200]}: {e}') from None
 
 
@@ -86,7 +86,7 @@ def _parsed(text: str) -> Expression | tuple[int, str]:
 def _attempt(text: str) -> Expression | tuple[int, str]:
     try:
         parser = _Parser(text)
-        return Expression(parser.whole(), asked=parser.asked)
+        return Expression(parser.whole(), known_questions=parser.questions)
     except Wrong as e:
         return e.at, str(e)
     except tree.TooLarge as e:
@@ -149,25 +149,25 @@ def _words_of(text: str) -> list[Word]:
         found = _WORDS.match(text, at)
         if found is None:
             raise Wrong(at, _complaint(text[at:]))
-        kind, said = found.lastgroup or '', found.group()
+        kind, tokens = found.lastgroup or '', found.group()
         if kind == 'text':
-            said = said[1:-1]
-            if '\\' in said:
-                said = _ESCAPED.sub(r'\1', said)
+            tokens = tokens[1:-1]
+            if '\\' in tokens:
+                tokens = _ESCAPED.sub(r'\1', tokens)
         elif kind == 'name':
-            kind, said = _named(said)
+            kind, tokens = _named(tokens)
         if kind != 'space':
-            words.append(Word(kind, said, at))
+            words.append(Word(kind, tokens, at))
         at = found.end()
     words.append(Word('end', '', len(text)))
     return words
 
 
-def _named(said: str) -> tuple[str, str]:
+def _named(tokens: str) -> tuple[str, str]:
     """Kind and text of what looks like a name."""
-    if '"' in said:
-        return 'name', _QUOTED_PART.sub(lambda quoted: _ESCAPED.sub(r'\1', quoted[1]), said)
-    return 'keyword' if said in _KEYWORDS else 'name', said
+    if '"' in tokens:
+        return 'name', _QUOTED_PART.sub(lambda quoted: _ESCAPED.sub(r'\1', quoted[1]), tokens)
+    return 'keyword' if tokens in _KEYWORDS else 'name', tokens
 
 
 def _complaint(rest: str) -> str:
@@ -195,7 +195,7 @@ class _Parser:
         self._depth = 0
         self._nodes = 0
         #: What single nodes ask, by their identity.
-        self.asked: Asked = {}
+        self.questions: QuestionsByNode = {}
 
     @property
     def _word(self) -> Word:
@@ -207,9 +207,9 @@ class _Parser:
             self._next += 1
         return word
 
-    def _is(self, *said: str) -> bool:
+    def _is(self, *tokens: str) -> bool:
         word = self._words[self._next]
-        return word.text in said and word.kind in ('keyword', 'sign')
+        return word.text in tokens and word.kind in ('keyword', 'sign')
 
     def _wanted(self, what: str) -> Wrong:
         return Wrong(self._word.at, f'expected {what}, got {self._word.shown}')
@@ -315,7 +315,7 @@ class _Parser:
         node = tree.Equal(fact=left.name, value=True)
         try:
             question_of(node)
-        except Misfit as e:
+        except TypeMismatch as e:
             if e.part == 'fact':
                 raise Wrong(word.at, str(e)) from None
             raise self._wanted("a relation such as '==' or 'in'") from None
@@ -350,8 +350,8 @@ class _Parser:
     ) -> tree.Expr:
         self._count(fact.at)
         try:
-            self.asked[id(node)] = (node, question_of(node))
-        except Misfit as e:
+            self.questions[id(node)] = (node, question_of(node))
+        except TypeMismatch as e:
             at = {'fact': fact.at, 'op': sign.at, 'value': value.at}[e.part]
             raise Wrong(at, str(e)) from None
         return node  # type: ignore[return-value]
@@ -399,13 +399,13 @@ class _Parser:
         self._bounded(word)
         return tree.Json(text=word.text)
 
-    def _end(self) -> int | float | tree.Version:
+    def _end(self) -> int | float | tree.VersionNumber:
         """A number or a version."""
         word = self._word
         if word.kind == 'version':
             self._take()
             self._bounded(word)
-            return tree.Version(text=word.text[1:])
+            return tree.VersionNumber(text=word.text[1:])
         if word.kind != 'number':
             raise self._wanted('a number or a version')
         self._take()

@@ -120,8 +120,8 @@ def _attempt(text: str) -> Rule | tuple[int, str]:
         return msgspec.structs.replace(rule, text=text.strip(), condition=condition)
     except exceptions.InvalidRule as e:
         at = int(str(e.kwargs['at']))
-        said = str(e.kwargs['problem']).removeprefix(f'character {at}: ')
-        return (at + start if at else 0), said
+        problem_text = str(e.kwargs['problem']).removeprefix(f'character {at}: ')
+        return (at + start if at else 0), problem_text
     except _Prefix as e:
         return e.at, str(e)
 
@@ -167,8 +167,8 @@ def _from_json(text: str) -> Rule | tuple[int, str]:
     if form.soft is not None:
         if not 0 < form.soft <= WEIGHT_MAX:
             return 0, f'soft: {_WEIGHT_EXPECTED}'
-        said = f'soft {form.soft:g}: {condition.text}'
-        return Rule(said, condition, Strength.SOFT, weight=form.soft)
+        problem_text = f'soft {form.soft:g}: {condition.text}'
+        return Rule(problem_text, condition, Strength.SOFT, weight=form.soft)
     if form.drop is not None:
         if not 0 < form.drop <= ORDER_MAX:
             return 0, f'drop: {_ORDER_EXPECTED}'

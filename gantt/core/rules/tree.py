@@ -46,7 +46,7 @@ class Ref(msgspec.Struct, frozen=True, tag='fact', tag_field='is', forbid_unknow
     name: str
 
 
-class Version(
+class VersionNumber(
     msgspec.Struct, frozen=True, tag='version', tag_field='is', forbid_unknown_fields=True
 ):
     """A version, e.g. 4.2.1; missing parts count as 0."""
@@ -62,8 +62,8 @@ class Version(
 class Range(msgspec.Struct, frozen=True, tag='range', tag_field='is', forbid_unknown_fields=True):
     """From ``low`` to ``high``, both included; an end that is left out is open."""
 
-    low: int | float | Version | None = None
-    high: int | float | Version | None = None
+    low: int | float | VersionNumber | None = None
+    high: int | float | VersionNumber | None = None
 
 
 class Json(msgspec.Struct, frozen=True, tag='json', tag_field='is', forbid_unknown_fields=True):
@@ -83,8 +83,8 @@ class Json(msgspec.Struct, frozen=True, tag='json', tag_field='is', forbid_unkno
             raise ValueError('nested too deeply') from None
 
 
-Item = int | float | str | Version
-Operand = bool | int | float | str | tuple[Item, ...] | Ref | Version | Range | Json
+Item = int | float | str | VersionNumber
+Operand = bool | int | float | str | tuple[Item, ...] | Ref | VersionNumber | Range | Json
 
 
 class Node(msgspec.Struct, frozen=True, tag_field='op', forbid_unknown_fields=True):
@@ -239,12 +239,12 @@ def check_size(expr: Expr, bounds: Bounds = WRITTEN) -> None:
 def _texts(node: Expr, value: object) -> tuple[object, ...]:
     named = (getattr(node, 'fact', ''),)
     if isinstance(value, tuple):
-        return named + tuple(v.text if isinstance(v, Version) else v for v in value)
-    if isinstance(value, Version | Json):
+        return named + tuple(v.text if isinstance(v, VersionNumber) else v for v in value)
+    if isinstance(value, VersionNumber | Json):
         return (*named, value.text)
     if isinstance(value, Range):
         ends = (value.low, value.high)
-        return named + tuple(e.text for e in ends if isinstance(e, Version))
+        return named + tuple(e.text for e in ends if isinstance(e, VersionNumber))
     return (*named, value.name if isinstance(value, Ref) else value)
 
 
@@ -299,7 +299,7 @@ def operand_text(value: Operand | None) -> str:
         return f'[{", ".join(operand_text(item) for item in value)}]'
     if isinstance(value, Ref):
         return name_text(value.name)
-    if isinstance(value, Version):
+    if isinstance(value, VersionNumber):
         return f'v{value.text.removeprefix("v")}'
     if isinstance(value, Range):
         return f'{_end(value.low)}..{_end(value.high)}'
@@ -308,7 +308,7 @@ def operand_text(value: Operand | None) -> str:
     return repr(value)
 
 
-def _end(value: int | float | Version | None) -> str:
+def _end(value: int | float | VersionNumber | None) -> str:
     return '' if value is None else operand_text(value)
 
 

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.resources.host import HostFacts, HostRow
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -333,7 +333,7 @@ class Columns:
             self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
         return array
 
-    def write_metrics(self, i: int, metrics: Mapping[str, Metric]) -> None:
+    def write_metrics(self, i: int, metrics: Mapping[str, ReportedMetric]) -> None:
         """What a host measured, anew; what is no number is not there."""
         self.blank_metrics(i)
         for name, metric in metrics.items():
@@ -489,7 +489,7 @@ class Versions:
         return (self.rows, *[of[column] for column in columns])
 
 
-class KeptMasks:
+class MaskCache:
     """Masks by filter and signature, the oldest given up where there are too many.
 
     :ivar hits, misses: how often a mask was there, and was not or was no longer valid
@@ -526,7 +526,7 @@ class KeptMasks:
         self._kept[rule, signature] = (stamp, mask)
 
 
-class KeptArrays:
+class ArrayCache:
     """What follows from followed columns of one table, and from nothing else."""
 
     def __init__(self, versions: Versions) -> None:
@@ -538,8 +538,8 @@ class KeptArrays:
         stamp = self._versions.at(columns)
         found = self._kept.get(key)
         if found is not None and found[0] == stamp:
-            kept: T = found[1]
-            return kept
+            cached_copy: T = found[1]
+            return cached_copy
         made = make()
         while len(self._kept) >= ARRAYS_MAX:
             del self._kept[next(iter(self._kept))]

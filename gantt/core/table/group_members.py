@@ -27,7 +27,7 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
                 row = rows[provider_id]
                 counts[row] = counts.get(row, 0) + 1
     _count_services(hosts, counts)
-    own = {near for p in index.where(consumer) for near in hosts.rows_beside(rows[p])}
+    own = {near for p in index.where(consumer) for near in hosts.rows_of_same_host(rows[p])}
     for name in group.hosts:
         for named in hosts.rows_of_host(name):
             if named not in own:
@@ -40,15 +40,15 @@ def _count_services(hosts: HostTable, counts: dict[int, int]) -> None:
 
     To Nova they are one host, and their nova-compute refuses what breaks the rule there.
     """
-    for beside in hosts.rows_of_services:
-        count = sum(counts.get(row, 0) for row in beside)
+    for service in hosts.rows_of_services:
+        count = sum(counts.get(row, 0) for row in service)
         if count:
-            counts.update(dict.fromkeys(beside, count))
+            counts.update(dict.fromkeys(service, count))
 
 
 def members_on_row(hosts: HostTable, group: GroupRef, row: int) -> int:
     """What :func:`members_by_row` says of one row, nobody left out."""
-    if hosts.rows_beside(row) != [row]:
+    if hosts.rows_of_same_host(row) != [row]:
         return members_by_row(hosts, group).get(row, 0)
     provider_id, index = hosts.hosts[row].id, hosts.placed
     ours = index.in_group(group.uuid).get(provider_id, {})

@@ -78,7 +78,7 @@ class HostIndex:
         """The rows of each service that runs several nodes, the service's own name included."""
         return [self.rows_of_host(name) for name in self._nodes_of]
 
-    def rows_beside(self, row: int) -> list[int]:
+    def rows_of_same_host(self, row: int) -> list[int]:
         """The row and the others of its service."""
         service = self.service_apart(row)
         return self.rows_of_host(service) if service else [row]
@@ -114,7 +114,7 @@ class HostIndex:
 
     def rename(self, i: int, row: HostRow) -> bool:
         """Follow the names of a row; whether its service is another."""
-        node, service = row.node or row.name, service_beside(row)
+        node, service = row.node or row.name, service_of(row)
         moved = service != self._service_of.get(row.id, '')
         if moved or (self.names[i], self.nodes[i]) != (row.name, node):
             self._rename(i, row.name, node, service)
@@ -152,7 +152,7 @@ class HostIndex:
             self._is_shared = False
 
 
-def service_beside(row: HostRow) -> str:
+def service_of(row: HostRow) -> str:
     """The service host of one of several nodes, '' where the host's name is its service's."""
     service = row.facts.hypervisor.service
     return '' if service == row.name else service

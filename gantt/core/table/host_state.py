@@ -15,10 +15,10 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, claim_id
 from gantt.core.messages import base, image_properties
 from gantt.core.messages.base import topic_of
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import Aggregate, HostRow, Kind
+from gantt.core.resources.host import Aggregate, HostKind, HostRow
 from gantt.core.table.columns import Codes, IntArray
 from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.topology import fit
@@ -105,7 +105,7 @@ class HostState:
         return self._row.node or self._row.name
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> HostKind:
         return self._row.kind
 
     @property
@@ -187,7 +187,7 @@ class HostState:
         return self._row.facts.hypervisor
 
     @property
-    def metrics(self) -> Mapping[str, Metric]:
+    def metrics(self) -> Mapping[str, ReportedMetric]:
         return self._row.facts.metrics
 
     # -- service -------------------------------------------------------------

@@ -31,10 +31,10 @@ from gantt.core.table.columns import (
     PLAIN,
     PLAIN_LIVELY,
     ROWS_MIN,
+    ArrayCache,
     Columns,
     IntArray,
-    KeptArrays,
-    KeptMasks,
+    MaskCache,
     Versions,
 )
 from gantt.core.table.facts import Facts
@@ -42,9 +42,9 @@ from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.placed_index import PlacedIndex
-from gantt.core.table.topology import Inside
-from gantt.core.table.usage import NO_PICKS, Pick, Unreported, Usage
-from gantt.core.topology.room import Room
+from gantt.core.table.topology import InsideColumns
+from gantt.core.table.usage import NO_PICKS, Pick, Unreported, UsageColumns
+from gantt.core.topology.free import FreeTopology
 
 
 class HostTable(Columns):
@@ -63,19 +63,21 @@ class HostTable(Columns):
         self.declared_metrics: dict[str, DeclaredMetric] = {}
         self._groups: dict[str, int] = {}
         self._packed_ids: bytes | None = None
-        self.versions, self.kept_masks = Versions(), KeptMasks()
-        self.kept = KeptArrays(self.versions)
-        self._take_parts(HostIndex(), Usage(), Facts(), Membership(), Inside(), PlacedIndex())
-        for name in resource_classes.HOT:
+        self.versions, self.mask_cache = Versions(), MaskCache()
+        self.array_cache = ArrayCache(self.versions)
+        self._take_parts(
+            HostIndex(), UsageColumns(), Facts(), Membership(), InsideColumns(), PlacedIndex()
+        )
+        for name in resource_classes.CORE_CLASSES:
             self.add_class(name)
 
     def _take_parts(
         self,
         index: HostIndex,
-        usage: Usage,
+        usage: UsageColumns,
         facts: Facts,
         membership: Membership,
-        inside: Inside,
+        inside: InsideColumns,
         placed: PlacedIndex,
     ) -> None:
         """Be made of these, and show what others read of them."""
@@ -83,7 +85,7 @@ class HostTable(Columns):
         self._membership, self._inside, self.placed = membership, inside, placed
         self.hosts, self.names, self.nodes = index.hosts, index.names, index.nodes
         self.row_of, self.row_by_id, self.row_of_id = index.row_of, index.by_id, index.by_id.get
-        self.rows_of_host, self.rows_beside = index.rows_of_host, index.rows_beside
+        self.rows_of_host, self.rows_of_same_host = index.rows_of_host, index.rows_of_same_host
         self.rows_of_names, self.rows_of_nodes = index.rows_of_names, index.rows_of_nodes
         self.service_name = index.service_name
         self.classes, self.class_code = usage.classes, usage.classes.get
@@ -172,7 +174,7 @@ class HostTable(Columns):
         """Capacity of a class by row."""
         return self.cap[code]
 
-    def room(self, row: int) -> Room:
+    def room(self, row: int) -> FreeTopology:
         """What is left inside of a host: to be read, not to be changed."""
         host = self.hosts[row]
         return self._inside.room(host, self.placed.on(host.id))
@@ -250,7 +252,7 @@ class HostTable(Columns):
             self.renew()
         return changed
 
-    def settle(self, row: HostRow, claims: Container[str] | None = None) -> None:
+    def correct_usage(self, row: HostRow, claims: Container[str] | None = None) -> None:
         """A host as a commit of ours left it; who is placed stays as ``take`` noted it.
 
         Where its version is the next one all of it is known.  Else others have written the
@@ -346,12 +348,12 @@ class HostTable(Columns):
         rows = self.row_by_id
         return {rows[p]: len(picks) for p, picks in self._usage.laid.items() if p in rows}
 
-    def fresh_picks(self) -> dict[int, dict[str, float]]:
+    def unreported_claims(self) -> dict[int, dict[str, float]]:
         """Committed picks that no report can contain yet; see ``core.table.usage``."""
         return self._usage.unreported.as_dict()
 
     def set_fresh_picks(self, picks: Mapping[int, Mapping[str, float]]) -> None:
-        """All of them anew, as :meth:`fresh_picks` gave them."""
+        """All of them anew, as :meth:`unreported_claims` gave them."""
         self.check_writable()
         self._usage.unreported = Unreported(picks)
         for provider_id in picks:
@@ -376,8 +378,8 @@ class HostTable(Columns):
         other.now, other.seq, other.default_zone = self.now, self.seq, self.default_zone
         other.declared_metrics, other._groups = self.declared_metrics, dict(self._groups)
         other._packed_ids = self._packed_ids
-        other.versions, other.kept_masks = self.versions.copy(), KeptMasks()
-        other.kept = KeptArrays(other.versions)
+        other.versions, other.mask_cache = self.versions.copy(), MaskCache()
+        other.array_cache = ArrayCache(other.versions)
         other._take_parts(
             self._index.copy(),
             self._usage.copy(),

@@ -34,13 +34,13 @@ def may_age(hosts: HostTable, names: Iterable[str]) -> bool:
 
 def ages(hosts: HostTable, name: str, rows: IntArray | None = None) -> FloatArray:
     """Seconds since a metric was measured, as far as the host says: of ``rows``, or of all."""
-    reported, said = hosts.reported_at, hosts.metric_ages.get(name)
+    reported, age_values = hosts.reported_at, hosts.metric_ages.get(name)
     if rows is not None:
         reported = reported.take(rows)
-        said = None if said is None else said.take(rows)
+        age_values = None if age_values is None else age_values.take(rows)
     age = hosts.now - reported
     if len(age) and np.minimum.reduce(age) < 0:
         np.maximum(age, 0.0, out=age)
-    if said is not None:
-        age += said
+    if age_values is not None:
+        age += age_values
     return age

@@ -15,7 +15,7 @@ from gantt import exceptions
 from gantt.core.messages.base import Message, Name, Text
 
 if TYPE_CHECKING:
-    from gantt.core.claims.host_facts import TellFacts
+    from gantt.core.claims.host_facts import UpdateHostFacts
     from gantt.core.messages.report import HostReport
 
 #: Declarations at most: each may cost a column.
@@ -64,7 +64,9 @@ def check(metric: DeclaredMetric) -> None:
 
 
 def check_report(
-    report: 'HostReport | TellFacts', declared: dict[str, DeclaredMetric], inside: str = 'stats'
+    report: 'HostReport | UpdateHostFacts',
+    declared: dict[str, DeclaredMetric],
+    inside: str = 'stats',
 ) -> None:
     """For sites that let no other metrics in than those declared, and what every agent counts.
 

@@ -19,7 +19,7 @@ from gantt.core.resources.host import HostFacts, HostRow, Placed
 from gantt.core.table.columns import BY_CELL, BoolArray, Columns
 from gantt.core.topology import cores
 from gantt.core.topology.devices import matches
-from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Pool, Room, room_of
+from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Pool, room_of
 
 #: Cells of a host that have columns; one with more passes whatever they would say.
 CELLS = 8
@@ -68,7 +68,7 @@ class Kinds:
         return self.sizes.index(size_kb)
 
 
-class Inside:
+class InsideColumns:
     """Rooms by host, made when asked for, and their columns.
 
     :ivar kinds: codes of kinds of devices and sizes of pages
@@ -76,15 +76,15 @@ class Inside:
 
     def __init__(self) -> None:
         self.kinds = Kinds()
-        self._rooms: dict[int, Room] = {}
+        self._rooms: dict[int, FreeTopology] = {}
         self._with_layouts: set[int] = set()  # providers
 
-    def copy(self) -> 'Inside':
-        other = Inside()
+    def copy(self) -> 'InsideColumns':
+        other = InsideColumns()
         other.kinds, other._with_layouts = self.kinds.copy(), set(self._with_layouts)
         return other
 
-    def room(self, host: HostRow, here: Here) -> Room:
+    def room(self, host: HostRow, here: Here) -> FreeTopology:
         """What is left inside of a host: to be read, not to be changed.
 
         :param here: claim id -> what is placed there
@@ -136,7 +136,7 @@ class Inside:
         self._with_layouts.discard(provider_id)
 
 
-def _write(columns: Columns, kinds: Kinds, i: int, room: Room) -> None:
+def _write(columns: Columns, kinds: Kinds, i: int, room: FreeTopology) -> None:
     """The columns of one row."""
     arrays, cells = columns.arrays, room.cells[:CELLS]
     for name in _BLANK:
@@ -160,7 +160,7 @@ def _write(columns: Columns, kinds: Kinds, i: int, room: Room) -> None:
     arrays['free_devices'][i] = min(free, _MOST)
 
 
-def _figures(cell: CellRoom) -> tuple[int, ...]:
+def _figures(cell: FreeCell) -> tuple[int, ...]:
     return (
         *(cores.available(cell, policy) for policy in BY_POLICY),
         min(cell.cpus, cell.cpu_cap - cell.cpu_used),

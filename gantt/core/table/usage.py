@@ -77,8 +77,12 @@ class Unreported:
 
         :param laid: claim ids of picks that are laid over it
         """
-        said = row.facts.metrics.get(IO_WORKLOAD)
-        known = int(said.value) if said is not None and 0 < said.value <= AMOUNT_MAX else 0
+        used_values = row.facts.metrics.get(IO_WORKLOAD)
+        known = (
+            int(used_values.value)
+            if used_values is not None and 0 < used_values.value <= AMOUNT_MAX
+            else 0
+        )
         picks = self._of.get(row.id)
         if picks is None:
             return known + len(laid)
@@ -91,7 +95,7 @@ class Unreported:
         return known + len(laid) + len(picks) - sum(c in picks for c in laid)
 
 
-class Usage:
+class UsageColumns:
     """The resource classes of a table, bounds of their inventories, and our picks.
 
     :ivar largest_floor: by class, no inventory takes less than this in one piece
@@ -108,8 +112,8 @@ class Usage:
         self.laid: dict[int, dict[str, Pick]] = {}
         self.unreported = Unreported()
 
-    def copy(self) -> 'Usage':
-        other = Usage()
+    def copy(self) -> 'UsageColumns':
+        other = UsageColumns()
         other.classes = self.classes.copy()
         other.largest_floor, other.min_ceiling = list(self.largest_floor), list(self.min_ceiling)
         other.has_step = list(self.has_step)

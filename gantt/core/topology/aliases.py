@@ -10,7 +10,7 @@ from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import DeviceRequest, RequestSpec
 from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
-from gantt.core.topology.settings import FALSE, TRUE, Settings, positive, refuse
+from gantt.core.topology.settings import FALSE, TRUE, TopologySettings, positive, refuse
 
 KEY = 'pci_passthrough:alias'
 FIELD = f'request.spec.flavor.extra_specs.{KEY}'
@@ -65,10 +65,10 @@ class Aliases:
                 raise _wrong(
                     option, f'{alias.name}: device_type {alias.device_type!r} is none of {_TYPES}'
                 )
-            said = alias.live_migratable
-            if said is not None and said.strip().lower() not in (*TRUE, *FALSE):
+            migratable = alias.live_migratable
+            if migratable is not None and migratable.strip().lower() not in (*TRUE, *FALSE):
                 raise _wrong(
-                    option, f'{alias.name}: live_migratable {said!r} is neither yes nor no'
+                    option, f'{alias.name}: live_migratable {migratable!r} is neither yes nor no'
                 )
             policy = alias.numa_policy or Affinity.LEGACY
             if self._policies.setdefault(alias.name, policy) is not policy:
@@ -91,7 +91,7 @@ class Aliases:
         parts = [part.strip() for part in text.split(',') if part.strip()]
         if not parts:
             return []
-        said = Settings(spec.flavor.extra_specs, spec.image.properties).same(
+        migratable = TopologySettings(spec.flavor.extra_specs, spec.image.properties).same(
             'pci_numa_affinity_policy', Affinity
         )
         if len(parts) > NAMES_MAX:
@@ -110,7 +110,7 @@ class Aliases:
                     alias=name,
                     count=positive(count, FIELD, COUNT_MAX) if count else 1,
                     specs=self._specs[name],
-                    affinity=Affinity(said) if said else self._policies[name],
+                    affinity=Affinity(migratable) if migratable else self._policies[name],
                 )
             )
         return found

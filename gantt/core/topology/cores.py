@@ -6,10 +6,10 @@ whole cores together and breaks open as few as it can.
 """
 
 from gantt.core.messages.topology_request import ThreadPolicy
-from gantt.core.topology.room import CellRoom, bits_of, numbers_of
+from gantt.core.topology.free import FreeCell, bits_of, numbers_of
 
 
-def available(cell: CellRoom, policy: ThreadPolicy) -> int:
+def available(cell: FreeCell, policy: ThreadPolicy) -> int:
     """How many processors can be pinned here under a policy."""
     free = cell.free
     if policy is ThreadPolicy.PREFER:
@@ -35,7 +35,7 @@ def needs(count: int, apart: int, policy: ThreadPolicy) -> dict[ThreadPolicy, in
 
 
 def choose(
-    cell: CellRoom, count: int, policy: ThreadPolicy, apart: int = 0
+    cell: FreeCell, count: int, policy: ThreadPolicy, apart: int = 0
 ) -> tuple[list[int], list[int]] | None:
     """``count`` free processors and those for the emulator, and what is blocked with them.
 
@@ -57,7 +57,7 @@ def choose(
     return chosen + _left_over(cell, chosen, apart), []
 
 
-def _whole(cell: CellRoom, count: int) -> tuple[list[int], list[int]]:
+def _whole(cell: FreeCell, count: int) -> tuple[list[int], list[int]]:
     chosen: list[int] = []
     blocked: list[int] = []
     for core in cell.cores:
@@ -70,7 +70,7 @@ def _whole(cell: CellRoom, count: int) -> tuple[list[int], list[int]]:
     return chosen, blocked
 
 
-def _left_over(cell: CellRoom, chosen: list[int], count: int) -> list[int]:
+def _left_over(cell: FreeCell, chosen: list[int], count: int) -> list[int]:
     """Others that are free, of the cores that have fewest of them first."""
     free = cell.free & ~bits_of(chosen)
     cores = sorted((numbers_of(core & free) for core in cell.cores), key=len)

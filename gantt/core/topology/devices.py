@@ -10,7 +10,7 @@ import collections
 from collections.abc import Collection, Sequence
 
 from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
-from gantt.core.topology.room import CellRoom, Kind, Pool
+from gantt.core.topology.free import FreeCell, Kind, Pool
 
 #: Kinds that nobody gets who does not name them.
 _SPECIAL = ('type-pf', 'vdpa')
@@ -41,7 +41,7 @@ def _is(pool: Pool, spec: DeviceSpec) -> bool:
         spec.vendor_id in ('', pool.vendor_id)
         and spec.product_id in ('', pool.product_id)
         and _is_type(pool, spec)
-        and _is_managed_as_asked(pool, spec)
+        and _is_managed_as_requested(pool, spec)
         and all(pool.tags.get(key) == value for key, value in spec.tags if key != _REMOTE)
     )
 
@@ -52,15 +52,15 @@ def _is_type(pool: Pool, spec: DeviceSpec) -> bool:
     return pool.dev_type not in _SPECIAL
 
 
-def _is_managed_as_asked(pool: Pool, spec: DeviceSpec) -> bool:
+def _is_managed_as_requested(pool: Pool, spec: DeviceSpec) -> bool:
     """Devices that are managed from elsewhere are only for those who ask for such."""
-    asked = dict(spec.tags).get(_REMOTE) or ''
-    if asked and _REMOTE not in pool.tags and pool.dev_type == _PLAIN:
+    remote_managed = dict(spec.tags).get(_REMOTE) or ''
+    if remote_managed and _REMOTE not in pool.tags and pool.dev_type == _PLAIN:
         return False  # only of network devices it is known without being said
-    return (pool.tags.get(_REMOTE, '') in _YES) == (asked in _YES)
+    return (pool.tags.get(_REMOTE, '') in _YES) == (remote_managed in _YES)
 
 
-def is_near(pool: Pool, affinity: Affinity, cells: Collection[CellRoom]) -> bool:
+def is_near(pool: Pool, affinity: Affinity, cells: Collection[FreeCell]) -> bool:
     """Whether a pool is as near to the guest's cells as it has to be.
 
     :param cells: of the host; empty: the guest has none, so that any pool is near
@@ -72,7 +72,7 @@ def is_near(pool: Pool, affinity: Affinity, cells: Collection[CellRoom]) -> bool
     return any(cell.id == pool.numa_node for cell in cells)
 
 
-def _is_on_socket(pool: Pool, cells: Collection[CellRoom], host: Sequence[CellRoom]) -> bool:
+def _is_on_socket(pool: Pool, cells: Collection[FreeCell], host: Sequence[FreeCell]) -> bool:
     """As ``is_near``, by socket: on the guest's very cell, else where all sockets are known."""
     if not cells or any(cell.id == pool.numa_node for cell in cells):
         return True
@@ -85,8 +85,8 @@ def _is_on_socket(pool: Pool, cells: Collection[CellRoom], host: Sequence[CellRo
 def eligible(
     wish: DeviceWish,
     pools: Sequence[Pool],
-    cells: Collection[CellRoom],
-    host: Sequence[CellRoom],
+    cells: Collection[FreeCell],
+    host: Sequence[FreeCell],
     affinity: Affinity,
     known: Known | None = None,
 ) -> list[int]:
@@ -150,10 +150,10 @@ def _move_on(
         if left[pool] > 0:
             return _augment(k, pool, wanting, left, given, came)
         for other in holders[pool]:
-            for beside in choices[other]:
-                if beside not in came:
-                    came[beside] = (pool, other)
-                    queue.append(beside)
+            for other_choice in choices[other]:
+                if other_choice not in came:
+                    came[other_choice] = (pool, other)
+                    queue.append(other_choice)
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gantt.core.messages.layout import CellLayout, Layout
 from gantt.core.messages.report import NumaCell
 from gantt.core.resources.host import HostFacts
-from gantt.core.topology.room import BASE_KB_MAX, CellRoom, key_of, numbers_of
+from gantt.core.topology.free import BASE_KB_MAX, FreeCell, key_of, numbers_of
 
 
 def doubled(host: str, layouts: Iterable[tuple[str, Layout]]) -> Iterator[str]:
@@ -24,8 +24,8 @@ def doubled(host: str, layouts: Iterable[tuple[str, Layout]]) -> Iterator[str]:
                 if other != claim_id:
                     mine.setdefault(other, []).append(cpu)
         for other, cpus in mine.items():
-            said = ', '.join(map(str, sorted(cpus)))
-            yield f'{host}: processors {said} are held by claims {other} and {claim_id}'
+            cpus_text = ', '.join(map(str, sorted(cpus)))
+            yield f'{host}: processors {cpus_text} are held by claims {other} and {claim_id}'
 
 
 def overdrawn(host: str, facts: HostFacts, layouts: Iterable[Layout]) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _pages(host: str, cell: NumaCell, size: int, taken: int) -> Iterator[str]:
                 f'there are {there}'
             )
         return
-    base = CellRoom(cell, 0, 1.0, 1.0).base_mb
+    base = FreeCell(cell, 0, 1.0, 1.0).base_mb
     if taken > base * 1024:
         yield (
             f'{host}: of the ordinary memory of NUMA cell {cell.id} claims have '

@@ -15,7 +15,7 @@ import msgspec
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.report import DevicePool, NumaCell
 from gantt.core.messages.resource_classes import Inventory, format_amount
-from gantt.core.topology.room import Room
+from gantt.core.topology.free import FreeTopology
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def fit(
         if amount > free:
             problems.append(Problem(name, 'capacity', amount, free))
     if layout is not None:
-        why_not = Room(numa or (), devices or (), inventories, taken).in_the_way(layout)
+        why_not = FreeTopology(numa or (), devices or (), inventories, taken).in_the_way(layout)
         if why_not:
             problems.append(Problem('', 'inside', 0, 0, why_not))
     return Fit(not problems, problems)

@@ -7,7 +7,7 @@ Both are read here, by the one who asks for amounts as by the one who lays out.
 """
 
 from gantt.core.messages.topology_request import CpuPolicy, EmulatorPolicy, ThreadPolicy
-from gantt.core.topology.settings import Settings, cpus, in_flavor, in_image, refuse, truth
+from gantt.core.topology.settings import TopologySettings, cpus, in_flavor, in_image, refuse, truth
 
 HYPERTHREADING = 'HW_CPU_HYPERTHREADING'
 #: Where a flavor, and where an image, name traits.
@@ -15,7 +15,7 @@ _TRAIT, _TRAITS = f'trait:{HYPERTHREADING}', 'traits_required'
 _BY_TRAIT = {'required': ThreadPolicy.REQUIRE, 'forbidden': ThreadPolicy.ISOLATE}
 
 
-def cpu_policy(settings: Settings) -> CpuPolicy | None:
+def cpu_policy(settings: TopologySettings) -> CpuPolicy | None:
     """The policy that flavor or image name; None: neither does.
 
     :raises InvalidMessage: names the key and what was expected
@@ -31,7 +31,7 @@ def cpu_policy(settings: Settings) -> CpuPolicy | None:
     return CpuPolicy(flavor)
 
 
-def thread_policy(settings: Settings) -> tuple[ThreadPolicy | None, str]:
+def thread_policy(settings: TopologySettings) -> tuple[ThreadPolicy | None, str]:
     """The thread policy and the field that says it; None: nothing does.
 
     A flavor's word counts, and an image may only repeat it, but where the flavor
@@ -52,33 +52,33 @@ def thread_policy(settings: Settings) -> tuple[ThreadPolicy | None, str]:
     return ThreadPolicy(flavor or image or ''), field
 
 
-def _threads_by_trait(settings: Settings) -> tuple[ThreadPolicy | None, str]:
-    said = settings.flavor.get(_TRAIT)
-    if said is not None:
-        return _BY_TRAIT.get(said), f'request.spec.flavor.extra_specs.{_TRAIT}'
+def _threads_by_trait(settings: TopologySettings) -> tuple[ThreadPolicy | None, str]:
+    trait_value = settings.flavor.get(_TRAIT)
+    if trait_value is not None:
+        return _BY_TRAIT.get(trait_value), f'request.spec.flavor.extra_specs.{_TRAIT}'
     traits = settings.image.get(_TRAITS, '').split(',')
     found = ThreadPolicy.REQUIRE if HYPERTHREADING in map(str.strip, traits) else None
     return found, f'request.spec.image.properties.{_TRAITS}'
 
 
-def emulator_policy(settings: Settings) -> EmulatorPolicy | None:
+def emulator_policy(settings: TopologySettings) -> EmulatorPolicy | None:
     """Where the emulator's threads are to run, which flavors alone may say; None: they do not.
 
     :raises InvalidMessage: names the key and what was expected
     """
     name = 'emulator_threads_policy'
-    said = settings.choice(EmulatorPolicy, settings.of_flavor(name), in_flavor(name))
-    return EmulatorPolicy(said) if said else None
+    trait_value = settings.choice(EmulatorPolicy, settings.of_flavor(name), in_flavor(name))
+    return EmulatorPolicy(trait_value) if trait_value else None
 
 
-def realtime(settings: Settings, vcpus: int) -> tuple[tuple[int, ...], str]:
+def realtime(settings: TopologySettings, vcpus: int) -> tuple[tuple[int, ...], str]:
     """Real-time processors of a guest of so many, and the field that says it; (): none.
 
     :raises InvalidMessage: names the key and what was expected
     """
     switch = in_flavor('cpu_realtime')
-    said = settings.of_flavor('cpu_realtime')
-    if not (said and truth(said, switch)):
+    trait_value = settings.of_flavor('cpu_realtime')
+    if not (trait_value and truth(trait_value, switch)):
         return (), ''
     name = 'cpu_realtime_mask'
     text, field = settings.of_image(name), in_image(name)
@@ -95,7 +95,7 @@ def realtime(settings: Settings, vcpus: int) -> tuple[tuple[int, ...], str]:
     return found, field if text else switch
 
 
-def dedicated(settings: Settings, policy: CpuPolicy, vcpus: int) -> tuple[int, ...]:
+def dedicated(settings: TopologySettings, policy: CpuPolicy, vcpus: int) -> tuple[int, ...]:
     """Processors that are pinned, of a guest of so many.
 
     :raises InvalidMessage: names the key and what was expected

@@ -23,7 +23,7 @@ from gantt.core.topology.aliases import KEY, Aliases
 from gantt.core.topology.settings import (
     CELLS_MAX,
     VCPUS_MAX,
-    Settings,
+    TopologySettings,
     cpus,
     in_flavor,
     in_image,
@@ -58,7 +58,7 @@ NAMES = frozenset(
 )
 _OF_A_CELL = re.compile(r'(?:hw:|hw_)(numa_cpus|numa_mem)\.(.{0,12})\Z', re.DOTALL)
 #: The last request read, with and without devices: several ask for the same one.
-_kept: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}
+_last_read: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}
 _MODELS = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
 
 
@@ -106,17 +106,19 @@ def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
     :param aliases: names of devices; None: devices are not looked at
     :raises InvalidMessage: names the key and what was expected
     """
-    kept = _kept.get(aliases is None)
-    asked = (spec.flavor, spec.image, spec.resources, spec.devices, spec.networks, aliases)
-    if kept is not None and all(one is other for one, other in zip(kept[0], asked, strict=True)):
-        return kept[1]
+    cached = _last_read.get(aliases is None)
+    cache_key = (spec.flavor, spec.image, spec.resources, spec.devices, spec.networks, aliases)
+    if cached is not None and all(
+        one is other for one, other in zip(cached[0], cache_key, strict=True)
+    ):
+        return cached[1]
     wish = _read(spec, aliases)
-    _kept[aliases is None] = (asked, wish)
+    _last_read[aliases is None] = (cache_key, wish)
     return wish
 
 
 def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
-    settings = Settings(spec.flavor.extra_specs, spec.image.properties)
+    settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     named = KEY in settings.flavor or spec.devices
     devices = aliases.wishes(spec) if aliases and named else ()
     if not (devices or _concerns(settings) or _is_pinned_by_amount(spec)):
@@ -155,7 +157,7 @@ def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
     )
 
 
-def _concerns(settings: Settings) -> bool:
+def _concerns(settings: TopologySettings) -> bool:
     for key in settings.flavor:
         if key.startswith('hw:') and (key[3:] in NAMES or _OF_A_CELL.match(key)):
             return True
@@ -166,14 +168,14 @@ def _concerns(settings: Settings) -> bool:
 
 
 # -- processors ------------------------------------------------------------------
-def _policy(spec: RequestSpec, settings: Settings) -> CpuPolicy:
+def _policy(spec: RequestSpec, settings: TopologySettings) -> CpuPolicy:
     """What flavor or image say, or else the amounts: a guest's ``PCPU`` are its own."""
-    said = processors.cpu_policy(settings)
-    if said is None:
+    requested = processors.cpu_policy(settings)
+    if requested is None:
         return CpuPolicy.DEDICATED if _is_pinned_by_amount(spec) else CpuPolicy.SHARED
-    if said is CpuPolicy.SHARED and spec.resources.get('PCPU'):
+    if requested is CpuPolicy.SHARED and spec.resources.get('PCPU'):
         refuse('request.spec.resources.PCPU', 'cpu_policy shared takes none; expected VCPU')
-    return said
+    return requested
 
 
 def _is_pinned_by_amount(spec: RequestSpec) -> bool:
@@ -189,14 +191,14 @@ def _is_pinned_by_amount(spec: RequestSpec) -> bool:
     return True
 
 
-def _threads(settings: Settings, policy: CpuPolicy) -> ThreadPolicy:
+def _threads(settings: TopologySettings, policy: CpuPolicy) -> ThreadPolicy:
     found, field = processors.thread_policy(settings)
     if found is not None and policy is CpuPolicy.SHARED:
         refuse(field, 'is about dedicated processors; expected cpu_policy dedicated or mixed')
     return found or ThreadPolicy.PREFER
 
 
-def _emulator_apart(settings: Settings, policy: CpuPolicy) -> bool:
+def _emulator_apart(settings: TopologySettings, policy: CpuPolicy) -> bool:
     found = processors.emulator_policy(settings)
     if found is EmulatorPolicy.ISOLATE and policy is CpuPolicy.SHARED:
         refuse(
@@ -223,7 +225,7 @@ def _check_processors(policy: CpuPolicy, found: int, least: int) -> None:
         )
 
 
-def _realtime(settings: Settings, policy: CpuPolicy, vcpus: int) -> tuple[int, ...]:
+def _realtime(settings: TopologySettings, policy: CpuPolicy, vcpus: int) -> tuple[int, ...]:
     found, field = processors.realtime(settings, vcpus)
     if found and policy is CpuPolicy.SHARED:
         refuse(field, 'needs dedicated processors; expected cpu_policy dedicated or mixed')
@@ -232,25 +234,25 @@ def _realtime(settings: Settings, policy: CpuPolicy, vcpus: int) -> tuple[int, .
 
 def _check_amounts(spec: RequestSpec, policy: CpuPolicy, dedicated: int) -> None:
     """The amounts claimed have to be those that are laid out."""
-    said = spec.resources.get('PCPU', 0)
-    if policy is not CpuPolicy.SHARED and said != dedicated:
+    requested = spec.resources.get('PCPU', 0)
+    if policy is not CpuPolicy.SHARED and requested != dedicated:
         refuse(
             'request.spec.resources.PCPU',
-            f'cpu_policy {policy} takes {dedicated} of them; expected that, got {said}',
+            f'cpu_policy {policy} takes {dedicated} of them; expected that, got {requested}',
         )
 
 
-def _guest(settings: Settings) -> GuestTopology:
+def _guest(settings: TopologySettings) -> GuestTopology:
     found = {}
     for part in ('sockets', 'cores', 'threads'):
         name = f'cpu_max_{part}'
         image, flavor = settings.of_image(name), settings.of_flavor(name)
         most = positive(flavor, in_flavor(name), VCPUS_MAX) if flavor else 0
         if image:
-            asked = positive(image, in_image(name), VCPUS_MAX)
-            if most and asked > most:
-                refuse(in_image(name), f'expected at most {most} as in the flavor, got {asked}')
-            most = asked
+            cache_key = positive(image, in_image(name), VCPUS_MAX)
+            if most and cache_key > most:
+                refuse(in_image(name), f'expected at most {most} as in the flavor, got {cache_key}')
+            most = cache_key
         found[f'max_{part}'] = most
         found[part] = settings.number(f'cpu_{part}', VCPUS_MAX)
         if most and found[part] > most:
@@ -259,53 +261,55 @@ def _guest(settings: Settings) -> GuestTopology:
 
 
 # -- memory ------------------------------------------------------------------------
-def _page(settings: Settings) -> str:
+def _page(settings: TopologySettings) -> str:
     name = 'mem_page_size'
     flavor, image = settings.of_flavor(name), settings.of_image(name)
-    said = page_size(flavor, in_flavor(name)) if flavor else ''
+    requested = page_size(flavor, in_flavor(name)) if flavor else ''
     if not image:
-        return said
-    asked = page_size(image, in_image(name))
-    if said not in ('large', 'any'):
+        return requested
+    cache_key = page_size(image, in_image(name))
+    if requested not in ('large', 'any'):
         refuse(
             in_image(name),
             'the flavor has to leave it open: expected hw:mem_page_size large or any there',
         )
-    return asked
+    return cache_key
 
 
-def _pmem(spec: RequestSpec, settings: Settings) -> tuple[str, ...]:
+def _pmem(spec: RequestSpec, settings: TopologySettings) -> tuple[str, ...]:
     labels = settings.pmem()
     if len(labels) > 64:
         refuse(in_flavor('pmem'), f'expected at most 64 namespaces, got {len(labels)}')
     classes = [pmem_class(label) for label in labels]
     for name in classes:
-        wanted, said = classes.count(name), spec.resources.get(name, 0)
-        if said < wanted:
-            refuse(f'request.spec.resources.{name}', f'expected {wanted} for hw:pmem, got {said}')
+        wanted, requested = classes.count(name), spec.resources.get(name, 0)
+        if requested < wanted:
+            refuse(
+                f'request.spec.resources.{name}', f'expected {wanted} for hw:pmem, got {requested}'
+            )
     return tuple(labels)
 
 
-def _encrypted(settings: Settings) -> bool:
+def _encrypted(settings: TopologySettings) -> bool:
     settings.same('mem_encryption_model', _MODELS)
     return settings.flag('mem_encryption')
 
 
 # -- cells ------------------------------------------------------------------------
-def _nodes(settings: Settings) -> int:
+def _nodes(settings: TopologySettings) -> int:
     value, field = settings.one_of('numa_nodes')
     return positive(value, field, CELLS_MAX) if value else 0
 
 
 def _cells(
-    spec: RequestSpec, settings: Settings, nodes: int, vcpus: int, dedicated: frozenset[int]
+    spec: RequestSpec, settings: TopologySettings, nodes: int, vcpus: int, dedicated: frozenset[int]
 ) -> tuple[GuestCell, ...]:
     memory = spec.resources.get('MEMORY_MB', 0)
     if not memory:
         refuse('request.spec.resources.MEMORY_MB', 'expected memory for the guest')
-    said = _said_of_cells(settings, nodes)
-    if said:
-        shares = _as_said(said, nodes, vcpus, memory)
+    requested = _cells_of_request(settings, nodes)
+    if requested:
+        shares = _as_requested(requested, nodes, vcpus, memory)
     else:
         shares = _evenly(nodes, vcpus, memory)
     return tuple(
@@ -313,16 +317,20 @@ def _cells(
     )
 
 
-def _said_of_cells(settings: Settings, nodes: int) -> dict[tuple[str, int], tuple[str, str]]:
+def _cells_of_request(
+    settings: TopologySettings, nodes: int
+) -> dict[tuple[str, int], tuple[str, str]]:
     """(setting, number of a cell) -> (value, field)."""
     found: dict[tuple[str, int], tuple[str, str]] = {}
-    for said, inside in (
+    for requested, inside in (
         (settings.flavor, 'request.spec.flavor.extra_specs'),
         (settings.image, 'request.spec.image.properties'),
     ):
-        for key, value in said.items():
+        for key, value in requested.items():
             match = _OF_A_CELL.match(key)
-            if match is None or not key.startswith('hw:' if said is settings.flavor else 'hw_'):
+            if match is None or not key.startswith(
+                'hw:' if requested is settings.flavor else 'hw_'
+            ):
                 continue
             field = f'{inside}.{key}'
             number = match[2]
@@ -335,21 +343,21 @@ def _said_of_cells(settings: Settings, nodes: int) -> dict[tuple[str, int], tupl
     return found
 
 
-def _as_said(
-    said: dict[tuple[str, int], tuple[str, str]], nodes: int, vcpus: int, memory: int
+def _as_requested(
+    requested: dict[tuple[str, int], tuple[str, str]], nodes: int, vcpus: int, memory: int
 ) -> list[tuple[tuple[int, ...], int]]:
     shares = []
     seen: set[int] = set()
     for node in range(nodes):
         for name in ('numa_cpus', 'numa_mem'):
-            if (name, node) not in said:
+            if (name, node) not in requested:
                 refuse(in_flavor(f'{name}.{node}'), 'is missing; expected both for every cell')
-        text, field = said['numa_cpus', node]
+        text, field = requested['numa_cpus', node]
         mine = cpus(text, field, vcpus)
         if seen & set(mine):
             refuse(field, f'processor {min(seen & set(mine))} is in another cell already')
         seen |= set(mine)
-        text, field = said['numa_mem', node]
+        text, field = requested['numa_mem', node]
         shares.append((mine, positive(text, field, 2**40)))
     if len(seen) != vcpus:
         left = min(set(range(vcpus)) - seen)

@@ -16,8 +16,8 @@ from gantt.core.messages.layout import CellLayout, DeviceLayout, Layout
 from gantt.core.messages.topology_request import Affinity, DeviceWish, GuestCell, Wish
 from gantt.core.topology import cores
 from gantt.core.topology.devices import Known, eligible, matches, share_out
-from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Pool, Room
-from gantt.core.topology.violations import Obstacle, obstacles
+from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Pool
+from gantt.core.topology.violations import Violation, obstacles
 
 #: Arrangements looked at on one host, at most; more than any host that is known needs.
 STEPS_MAX = 1_000_000
@@ -27,10 +27,10 @@ class Laid(msgspec.Struct, frozen=True):
     """The answer of :func:`lay_out`: a layout, or what was in the way."""
 
     layout: Layout | None
-    obstacles: list[Obstacle] = []
+    obstacles: list[Violation] = []
 
 
-def lay_out(wish: Wish, room: Room, pack: bool = False, known: Known | None = None) -> Laid:
+def lay_out(wish: Wish, room: FreeTopology, pack: bool = False, known: Known | None = None) -> Laid:
     """Lay a wish out on a host.
 
     :param pack: prefer the fullest cells that will do, not the emptiest
@@ -43,12 +43,12 @@ def lay_out(wish: Wish, room: Room, pack: bool = False, known: Known | None = No
     return Laid(None, obstacles(wish, room, search.is_cut_short, known))
 
 
-def layout_of(wish: Wish, room: Room, pack: bool, known: Known) -> Layout | None:
+def layout_of(wish: Wish, room: FreeTopology, pack: bool, known: Known) -> Layout | None:
     """As :func:`lay_out`, where nobody asks what is in the way."""
     return _Search(wish, room, pack, known).find()
 
 
-def page_of(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
+def page_of(cell: FreeCell, guest: GuestCell, page: str) -> int | None:
     """The size of the pages for a guest's cell here, in KiB, 0: any; None: not to be had."""
     need = guest.memory_mb * 1024
     if guest.memory_mb > cell.memory_mb:
@@ -65,7 +65,7 @@ def page_of(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
     return _ordinary(cell, guest, 'small') if page == 'any' else None
 
 
-def _ordinary(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
+def _ordinary(cell: FreeCell, guest: GuestCell, page: str) -> int | None:
     if guest.memory_mb * 1024 % cell.base_kb:
         return None
     if not page and not guest.dedicated:
@@ -81,7 +81,7 @@ def _ordinary(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
     return cell.base_kb if page in ('small', str(cell.base_kb)) else None
 
 
-def fits(cell: CellRoom, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
+def fits(cell: FreeCell, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
     """Whether a cell of the guest fits on a cell of the host, devices aside."""
     if guest.shared and guest.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
         return False
@@ -92,7 +92,7 @@ def fits(cell: CellRoom, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
     return page_of(cell, guest, wish.page) is not None
 
 
-def near_networks(wish: Wish, taken: Sequence[CellRoom], host: Sequence[CellRoom]) -> bool:
+def near_networks(wish: Wish, taken: Sequence[FreeCell], host: Sequence[FreeCell]) -> bool:
     """Whether what cells of the host have of the guest's networks, its own cells have.
 
     A network that no cell of the host is known to have is anywhere.  Of one that several
@@ -107,21 +107,21 @@ def near_networks(wish: Wish, taken: Sequence[CellRoom], host: Sequence[CellRoom
     )
 
 
-def _tunneled(cells: Sequence[CellRoom]) -> bool:
+def _tunneled(cells: Sequence[FreeCell]) -> bool:
     return any(cell.tunneled for cell in cells)
 
 
 class _Search:
-    def __init__(self, wish: Wish, room: Room, pack: bool, known: Known) -> None:
+    def __init__(self, wish: Wish, room: FreeTopology, pack: bool, known: Known) -> None:
         self.wish, self.room, self._known = wish, room, known
         self.is_cut_short = False
         self._steps = 0
         self._order = sorted(room.cells, key=lambda cell: self._preference(cell, pack))
         self._failed: set[tuple[int, int]] = set()
-        self._taken: list[CellRoom] = []
+        self._taken: list[FreeCell] = []
         self._strict = True
 
-    def _preference(self, cell: CellRoom, pack: bool) -> tuple[int, ...]:
+    def _preference(self, cell: FreeCell, pack: bool) -> tuple[int, ...]:
         """Less is better: near the devices wanted, or away from any; then emptier or fuller."""
         wish = self.wish
         there = [p for p in self.room.pools if p.numa_node == cell.id and p.free > 0]
@@ -168,7 +168,7 @@ class _Search:
         return any(one.affinity is Affinity.PREFERRED for one in self.wish.devices)
 
     def _place(
-        self, number: int, mask: int, fitting: Sequence[Sequence[CellRoom]]
+        self, number: int, mask: int, fitting: Sequence[Sequence[FreeCell]]
     ) -> list[DeviceLayout] | None:
         """Cells for the guest's cells from ``number`` on; the devices of the whole."""
         if number == len(fitting):
@@ -192,7 +192,7 @@ class _Search:
         self._failed.add((number, mask))
         return None
 
-    def _devices(self, cells: Sequence[CellRoom]) -> list[DeviceLayout] | None:
+    def _devices(self, cells: Sequence[FreeCell]) -> list[DeviceLayout] | None:
         wishes = self.wish.devices
         if not wishes:
             return []
@@ -222,7 +222,7 @@ class _Search:
         ]
         return Layout(cells=cells, devices=devices)
 
-    def _cell(self, cell: CellRoom, guest: GuestCell, is_first: bool) -> CellLayout:
+    def _cell(self, cell: FreeCell, guest: GuestCell, is_first: bool) -> CellLayout:
         wish = self.wish
         apart = int(is_first and wish.emulator_apart)
         chosen = cores.choose(cell, len(guest.dedicated), wish.thread_policy, apart)

@@ -19,7 +19,7 @@ TRUE = ('1', 't', 'true', 'on', 'y', 'yes')
 FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
 
 
-class Settings:
+class TopologySettings:
     """The extra specs of a flavor and the properties of its image."""
 
     def __init__(self, flavor: Mapping[str, str], image: Mapping[str, str]) -> None:
@@ -84,8 +84,8 @@ class Settings:
 
     def is_on(self, name: str) -> bool:
         """As :meth:`flag`; what is neither yes nor no does not switch it on."""
-        said = (self.of_flavor(name) or '', self.of_image(name) or '')
-        return any(text.lower() in TRUE for text in said)
+        values = (self.of_flavor(name) or '', self.of_image(name) or '')
+        return any(text.lower() in TRUE for text in values)
 
     def pmem(self) -> list[str]:
         """Labels of persistent memory that the flavor asks for, some perhaps twice."""
@@ -123,10 +123,10 @@ def positive(value: str, field: str, most: int) -> int:
 
 def truth(value: str, field: str) -> bool:
     """Yes or no."""
-    said = value.lower()
-    if said not in (*TRUE, *FALSE):
+    values = value.lower()
+    if values not in (*TRUE, *FALSE):
         refuse(field, f'expected true or false, got {value!r}')
-    return said in TRUE
+    return values in TRUE
 
 
 def cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
@@ -151,10 +151,10 @@ def cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
 
 def page_size(value: str, field: str) -> str:
     """``small``, ``large``, ``any``, or a size in KiB as text."""
-    said = value.strip()
-    if said in ('small', 'large', 'any'):
-        return said
-    found = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', said, re.ASCII)
+    values = value.strip()
+    if values in ('small', 'large', 'any'):
+        return values
+    found = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', values, re.ASCII)
     if found is None or not int(found[1]):
         refuse(field, f'expected small, large, any or a size such as 2048 or 1GB, got {value!r}')
     factor = {'': 1, 'K': 1, 'M': 1 << 10, 'G': 1 << 20, 'T': 1 << 30}[found[2][:1].upper()]

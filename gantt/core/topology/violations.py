@@ -6,7 +6,7 @@ import msgspec
 from gantt.core.messages.topology_request import Affinity, GuestCell, ThreadPolicy, Wish
 from gantt.core.topology import cores
 from gantt.core.topology.devices import Known, matches
-from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Room
+from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology
 
 _HOW = {
     ThreadPolicy.PREFER: 'dedicated processors',
@@ -15,7 +15,7 @@ _HOW = {
 }
 
 
-class Obstacle(msgspec.Struct, frozen=True):
+class Violation(msgspec.Struct, frozen=True):
     """One thing in the way.
 
     :ivar what: cells | cpus | shared_cpus | memory | pages | devices | together | bound
@@ -39,14 +39,14 @@ class Obstacle(msgspec.Struct, frozen=True):
 
 
 def obstacles(
-    wish: Wish, room: Room, cut_short: bool = False, known: Known | None = None
-) -> list[Obstacle]:
+    wish: Wish, room: FreeTopology, cut_short: bool = False, known: Known | None = None
+) -> list[Violation]:
     """Everything that alone keeps a wish out; else that it does not come together."""
     found = [*_of_devices(wish, room, known)]
     if wish.cells:
         found = [*_of_cells(wish, room), *found]
     if cut_short and not found:
-        return [Obstacle('bound', 0, 0, 'too many arrangements of its cells to look at them all')]
+        return [Violation('bound', 0, 0, 'too many arrangements of its cells to look at them all')]
     if found:
         return found
     near = any(one.affinity is not Affinity.PREFERRED for one in wish.devices)
@@ -54,14 +54,14 @@ def obstacles(
     if wish.networks or wish.tunneled:
         what += ' and its networks' if what else ' with its networks near'
     many = f'{len(wish.cells)} cells' if len(wish.cells) > 1 else 'one cell'
-    return [Obstacle('together', 0, 0, f'no {many} of the host have all of it together{what}')]
+    return [Violation('together', 0, 0, f'no {many} of the host have all of it together{what}')]
 
 
-def _of_cells(wish: Wish, room: Room) -> list[Obstacle]:
+def _of_cells(wish: Wish, room: FreeTopology) -> list[Violation]:
     cells, found = room.cells, []
     if len(wish.cells) > len(cells):
         need, have = len(wish.cells), len(cells)
-        return [Obstacle('cells', need, have, f'too few NUMA cells (need {need}, has {have})')]
+        return [Violation('cells', need, have, f'too few NUMA cells (need {need}, has {have})')]
     seen = set()
     for number, guest in enumerate(wish.cells):
         apart = int(number == 0 and wish.emulator_apart)
@@ -72,7 +72,7 @@ def _of_cells(wish: Wish, room: Room) -> list[Obstacle]:
     return found
 
 
-def _of_cell(wish: Wish, guest: GuestCell, apart: int, cells: list[CellRoom]) -> list[Obstacle]:
+def _of_cell(wish: Wish, guest: GuestCell, apart: int, cells: list[FreeCell]) -> list[Violation]:
     found = []
     for policy, need in cores.needs(len(guest.dedicated), apart, wish.thread_policy).items():
         have = max(cores.available(cell, policy) for cell in cells)
@@ -86,7 +86,7 @@ def _of_cell(wish: Wish, guest: GuestCell, apart: int, cells: list[CellRoom]) ->
         )
     page = wish.page
     if page and not any(cell.lists_pages for cell in cells):
-        return [*found, Obstacle('pages', 1, 0, 'it lists no pages, so none can be asked for')]
+        return [*found, Violation('pages', 1, 0, 'it lists no pages, so none can be asked for')]
     if page == 'large' or (page.isdigit() and int(page) > BASE_KB_MAX):
         return [*found, *_of_pages(guest, page, cells)]
     if page == 'any':
@@ -107,14 +107,14 @@ def _of_cell(wish: Wish, guest: GuestCell, apart: int, cells: list[CellRoom]) ->
     return found
 
 
-def _of_pages(guest: GuestCell, page: str, cells: list[CellRoom]) -> list[Obstacle]:
+def _of_pages(guest: GuestCell, page: str, cells: list[FreeCell]) -> list[Violation]:
     sizes = {int(page)} if page.isdigit() else {size for cell in cells for size in cell.pages}
     if not sizes:
         return [_short('pages', 1, 0, 'no large pages')]
     size = max(sizes)
     if all(guest.memory_mb * 1024 % one for one in sizes):
         text = f'{guest.memory_mb} MiB are no whole number of pages of {size} KiB'
-        return [Obstacle('pages', 0, 0, text)]
+        return [Violation('pages', 0, 0, text)]
     best = max(cell.pages.get(one, 0) * one for cell in cells for one in sizes)
     if guest.memory_mb * 1024 <= best:
         return []
@@ -122,7 +122,7 @@ def _of_pages(guest: GuestCell, page: str, cells: list[CellRoom]) -> list[Obstac
     return [_short('pages', need, have, f'too few free pages of {size} KiB in one NUMA cell')]
 
 
-def _of_devices(wish: Wish, room: Room, known: Known | None) -> list[Obstacle]:
+def _of_devices(wish: Wish, room: FreeTopology, known: Known | None) -> list[Violation]:
     found = []
     for one in wish.devices:
         have = sum(max(0, pool.free) for pool in room.pools if matches(pool, one, known))
@@ -131,6 +131,6 @@ def _of_devices(wish: Wish, room: Room, known: Known | None) -> list[Obstacle]:
     return found
 
 
-def _short(what: str, need: int, have: int, text: str) -> Obstacle:
+def _short(what: str, need: int, have: int, text: str) -> Violation:
     have = max(0, have)
-    return Obstacle(what, need, have, f'{text} (need {need}, best has {have})')
+    return Violation(what, need, have, f'{text} (need {need}, best has {have})')

@@ -73,12 +73,12 @@ class Weigher(Plugin):
         name = cls.multiplier_option.removesuffix('_multiplier') + '_normalization'
         cls.normalization_option = name
         if name not in {option.name for option in cls.options}:
-            said = (
+            texts = (
                 f'How the raw values of {cls.name} become shares: nova, fraction, rank or '
                 'absolute. Empty: as [weighers] normalization says, and where that is empty too, '
                 f'{cls.normalization}.'
             )
-            option = Option(name, str, '', said, choices=('', *NORMALIZATIONS))
+            option = Option(name, str, '', texts, choices=('', *NORMALIZATIONS))
             cls.options = (*cls.options, option)
 
     def _check(self, option: Option, value: Any) -> None:
@@ -98,10 +98,10 @@ class Weigher(Plugin):
         """The multiplier, one for all or one per row of ``rows``."""
         if self.multiplier_option not in hosts.aggregate_metadata:
             return self.multiplier
-        said = _overrides(hosts, self.multiplier_option)
-        if said is None:
+        texts = _overrides(hosts, self.multiplier_option)
+        if texts is None:
             return self.multiplier
-        mine = said.take(rows)
+        mine = texts.take(rows)
         if self.negated:
             np.negative(mine, out=mine)
         return np.where(np.isnan(mine), self.multiplier, mine)
@@ -159,16 +159,16 @@ def _overrides(hosts: HostTable, key: str) -> FloatArray | None:
 
     None where it counts everywhere.  Not to be written to.
     """
-    said = hosts.aggregate_metadata.get(key)
-    if not said:
+    texts = hosts.aggregate_metadata.get(key)
+    if not texts:
         return None
-    return hosts.kept.get(('minimum', key), ('aggregates',), lambda: _minimum(hosts, said))
+    return hosts.array_cache.get(('minimum', key), ('aggregates',), lambda: _minimum(hosts, texts))
 
 
-def _minimum(hosts: HostTable, said: dict[str, str]) -> FloatArray | None:
+def _minimum(hosts: HostTable, texts: dict[str, str]) -> FloatArray | None:
     least = np.full(len(hosts), np.inf)
     broken = np.zeros(len(hosts), np.bool_)
-    for uuid, text in said.items():
+    for uuid, text in texts.items():
         members = _members(hosts, uuid)
         value = aggregates.number(text)
         if value is None:

@@ -70,7 +70,7 @@ class ImagePropertiesWeigher(Weigher):
         return (None, None) if any(r < 0 for r in self._ratios.values()) else (0.0, None)
 
     def _wanted(self, spec: RequestSpec) -> dict[str, str]:
-        properties = image_properties.kept(spec.image)
+        properties = image_properties.stored(spec.image)
         if not self._ratios:
             return properties
         return {name: value for name, value in properties.items() if self._ratios.get(name)}

@@ -70,8 +70,8 @@ class LoadWeigher(Weigher):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
-        said = metrics.read_ratios(self, 'load_weight_setting')
-        self._ratios = {name: ratio for name, ratio in said.items() if ratio}
+        measured_values = metrics.read_ratios(self, 'load_weight_setting')
+        self._ratios = {name: ratio for name, ratio in measured_values.items() if ratio}
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         total: FloatArray | None = None
@@ -88,8 +88,8 @@ class LoadWeigher(Weigher):
         known = metric_values.values(hosts, name)
         if known is None:
             return None
-        said, age = known.take(rows), metric_values.ages(hosts, name, rows)
-        silent = np.isnan(said)
+        measured_values, age = known.take(rows), metric_values.ages(hosts, name, rows)
+        silent = np.isnan(measured_values)
         silent |= age > self.load_stale_seconds
         quiet = int(np.count_nonzero(silent))
         if quiet == len(rows):
@@ -99,27 +99,32 @@ class LoadWeigher(Weigher):
         half = self.load_half_life_seconds
         trust = half / np.add(age, half, out=age) if half else np.ones(len(rows))
         if quiet:
-            np.copyto(said, 0.0, where=silent)
+            np.copyto(measured_values, 0.0, where=silent)
             np.copyto(trust, 0.0, where=silent)
-        metrics.bounded(said)
-        middle = self._middle(hosts, name, said, trust, silent)
-        load = said - middle
+        metrics.bounded(measured_values)
+        middle = self._middle(hosts, name, measured_values, trust, silent)
+        load = measured_values - middle
         load *= trust
         load += middle
         if quiet and self.load_when_stale == 'worst':
-            load[silent] = self._ends(hosts, name, said[~silent])[int(rises)]
+            load[silent] = self._ends(hosts, name, measured_values[~silent])[int(rises)]
         return load
 
     @staticmethod
-    def _ends(hosts: HostTable, name: str, said: FloatArray) -> tuple[float, float]:
+    def _ends(hosts: HostTable, name: str, measured_values: FloatArray) -> tuple[float, float]:
         """The least and the most that can be, as declared, else that is."""
         declared = hosts.declared_metrics.get(name)
         if declared is not None and declared.lower is not None and declared.upper is not None:
             return declared.lower, declared.upper
-        return float(said.min()), float(said.max())
+        return float(measured_values.min()), float(measured_values.max())
 
     def _middle(
-        self, hosts: HostTable, name: str, said: FloatArray, trust: FloatArray, silent: BoolArray
+        self,
+        hosts: HostTable,
+        name: str,
+        measured_values: FloatArray,
+        trust: FloatArray,
+        silent: BoolArray,
     ) -> float:
         """What is expected of anybody.  Who is silent has said 0 and is trusted 0."""
         declared = hosts.declared_metrics.get(name)
@@ -127,8 +132,8 @@ class LoadWeigher(Weigher):
             return (declared.lower + declared.upper) / 2
         worth = _sum(trust)
         if worth > 0:
-            return _sum(said * trust) / worth
-        low, high = self._ends(hosts, name, said[~silent])
+            return _sum(measured_values * trust) / worth
+        low, high = self._ends(hosts, name, measured_values[~silent])
         return (low + high) / 2
 
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:

@@ -70,8 +70,8 @@ class MetricsWeigher(Weigher):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
-        said = read_ratios(self, 'metrics_weight_setting')
-        self._ratios = {name: ratio for name, ratio in said.items() if ratio}
+        measured_values = read_ratios(self, 'metrics_weight_setting')
+        self._ratios = {name: ratio for name, ratio in measured_values.items() if ratio}
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not self._ratios:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantt.core.claims import reconcile
-from gantt.core.claims.adoption import Adoption, Guest, GuestFate
+from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
 from gantt.db.claims import groups
 from gantt.db.claims.claims import Changes
 from gantt.db.engine import session
 from gantt.db.hosts import providers, rows
-from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 
@@ -30,7 +30,7 @@ def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
     tx.many(models.allocations.insert(), amounts)
 
 
-def flag(changes: Changes, hosts: Hosts) -> None:
+def flag(changes: Changes, hosts: HostRecords) -> None:
     """What follows for the hosts whose use grew without anybody having asked."""
     locked = changes.locked
     for pid in changes.grown:
@@ -39,7 +39,7 @@ def flag(changes: Changes, hosts: Hosts) -> None:
         _write_others(changes, hosts, pid)
 
 
-def _write_others(changes: Changes, hosts: Hosts, pid: int) -> None:
+def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
     """Rows for classes that the host has nothing of, or had."""
     locked = changes.locked
     counters, facts = locked.counters[pid], locked.templates[pid].facts
@@ -50,7 +50,9 @@ def _write_others(changes: Changes, hosts: Hosts, pid: int) -> None:
     locked.forget_others(pid)
 
 
-def adopt(changes: Changes, hosts: Hosts, guests: Sequence[Guest]) -> list[GuestFate]:
+def adopt(
+    changes: Changes, hosts: HostRecords, guests: Sequence[GuestToAdopt]
+) -> list[GuestOutcome]:
     """Make claims for guests that an operator tells of; their fates in the order given.
 
     Groups, consumers and hosts are locked in the order of the group commit, which finds
@@ -63,17 +65,17 @@ def adopt(changes: Changes, hosts: Hosts, guests: Sequence[Guest]) -> list[Guest
     tx.insert_or_step(models.consumers, _consumers(there), 'uuid', 'generation')
     changes.lock(known.values())
     adoption = _adoption(changes, guests)
-    fates = [adoption.judge(guest) for guest in guests]
+    outcomes = [adoption.judge(guest) for guest in guests]
     for claim in adoption.made:
         changes.count(claim, 1)
     insert(tx, adoption.made)
     flag(changes, hosts)
     changes.write()
     groups.bump(tx, {claim.group for claim in adoption.made if claim.group is not None})
-    return fates
+    return outcomes
 
 
-def judge(changes: Changes, guests: Sequence[Guest]) -> list[GuestFate]:
+def judge(changes: Changes, guests: Sequence[GuestToAdopt]) -> list[GuestOutcome]:
     """What ``adopt`` would say; nothing is locked and nothing written."""
     known = providers.ids_by_name(changes.tx, {guest.host for guest in guests})
     changes.locked = providers.read(changes.tx, changes.memory, known.values())
@@ -81,7 +83,7 @@ def judge(changes: Changes, guests: Sequence[Guest]) -> list[GuestFate]:
     return [adoption.judge(guest) for guest in guests]
 
 
-def _adoption(changes: Changes, guests: Sequence[Guest]) -> Adoption:
+def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
     locked = changes.locked
     hosts = (locked.row(pid) for pid in locked.counters)
     consumers = sorted({guest.consumer for guest in guests})
@@ -93,7 +95,7 @@ def _adoption(changes: Changes, guests: Sequence[Guest]) -> Adoption:
     return Adoption({row.name: row for row in hosts}, live, changes.tx.now)
 
 
-def _consumers(guests: Sequence[Guest]) -> list[dict[str, Any]]:
+def _consumers(guests: Sequence[GuestToAdopt]) -> list[dict[str, Any]]:
     values = {
         guest.consumer: {
             'uuid': guest.consumer,

@@ -17,19 +17,19 @@ from gantt.core.claims.claim import EXPIRES, Claim, State
 from gantt.core.claims.commit import (
     ClaimDraft,
     CommitResult,
+    CommitStatus,
     DecisionRecord,
-    Fate,
     RequestDraft,
-    RequestFate,
+    RequestOutcome,
     accept,
     behind_others,
     judge_rivals,
 )
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.layout import Layout
-from gantt.core.messages.resource_classes import HOT
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.group_rule import GroupRule
-from gantt.core.topology.room import room_of
+from gantt.core.topology.free import room_of
 from gantt.db.hosts import providers, rows
 
 #: Columns of a request that change where it is carried on.
@@ -58,28 +58,28 @@ def makers_of(swaps: Iterable[RequestDraft]) -> list[RequestDraft]:
     return [draft for draft in swaps if draft.group is not None and draft.group.may_be_first]
 
 
-class Entry:
+class BatchEntry:
     """One draft on its way through the book."""
 
-    __slots__ = ('accepted', 'draft', 'fate', 'fresh', 'row', 'took_over')
+    __slots__ = ('accepted', 'draft', 'outcome', 'fresh', 'row', 'took_over')
 
     def __init__(self, draft: RequestDraft) -> None:
         self.draft = draft
-        self.fate: RequestFate | None = None
+        self.outcome: RequestOutcome | None = None
         self.fresh = False  # its row was inserted by this transaction
         self.took_over = False
         self.row: Any = None
         self.accepted: list[int] = []
 
-    def end(self, fate: Fate, **more: Any) -> None:
+    def end(self, outcome: CommitStatus, **more: Any) -> None:
         """Nothing of this draft is made."""
         attempt = self.draft.attempt if self.row is None else self.row.attempt
-        self.fate = RequestFate(id=self.draft.id, fate=fate, attempt=attempt, **more)
+        self.outcome = RequestOutcome(id=self.draft.id, outcome=outcome, attempt=attempt, **more)
 
     @property
     def is_locked(self) -> bool:
         """Whether it waits for rows that others keep locked."""
-        return self.fate is not None and self.fate.fate is Fate.LOCKED
+        return self.outcome is not None and self.outcome.outcome is CommitStatus.LOCKED
 
     @property
     def claims_before(self) -> int:
@@ -92,7 +92,7 @@ class Entry:
         return len(self.accepted) == len(self.draft.claims)
 
 
-class Book:
+class CommitBatch:
     """A batch, from the rows read under lock to the rows to write.
 
     :param locked: id -> reason, of the drafts that wait for rows which others keep locked
@@ -102,10 +102,10 @@ class Book:
         self.batch = batch
         self.token = uuid.uuid4().hex
         self.now = 0.0
-        self.entries = [Entry(draft) for draft in batch]
+        self.entries = [BatchEntry(draft) for draft in batch]
         for entry in self.entries if locked else ():
             if entry.draft.id in locked:
-                entry.end(Fate.LOCKED, reason=locked[entry.draft.id])
+                entry.end(CommitStatus.LOCKED, reason=locked[entry.draft.id])
         self.groups: dict[str, int] = {}
         self.bumped: list[str] = []
         #: claims that end with this batch: of overtaken attempts, and what gave way
@@ -116,8 +116,8 @@ class Book:
         self.claims: list[Claim] = []
         self.touched: set[int] = set()
         #: provider id -> what is added to the hot classes, less what take-overs gave back
-        self.hot: dict[int, list[int]] = {}
-        self.cold: dict[tuple[int, str], int] = {}
+        self.core_amounts: dict[int, list[int]] = {}
+        self.other_amounts: dict[tuple[int, str], int] = {}
 
     # -- requests ------------------------------------------------------------
     def insertable(self) -> list[RequestDraft]:
@@ -152,12 +152,12 @@ class Book:
             entry.fresh = draft.id in inserted
             if not entry.fresh:
                 entry.row = found.get(draft.id)
-                entry.fate = judge_request(entry.row, draft, self.now)
-                entry.took_over = entry.fate is None and takes_over(entry.row, draft)
+                entry.outcome = judge_request(entry.row, draft, self.now)
+                entry.took_over = entry.outcome is None and takes_over(entry.row, draft)
 
-    def going(self) -> list[Entry]:
+    def going(self) -> list[BatchEntry]:
         """Drafts that nothing has stopped yet."""
-        return [entry for entry in self.entries if entry.fate is None]
+        return [entry for entry in self.entries if entry.outcome is None]
 
     def take_overs(self) -> list[str]:
         """Requests whose earlier attempt's claims are to be released."""
@@ -172,11 +172,11 @@ class Book:
         """Stop the drafts that were planned under another rule or generation of their group."""
         named = self.groups_going()
         self.groups.update({uuid: found[uuid].generation for uuid in named & found.keys()})
-        ended = {entry.draft.id for entry in self.entries if entry.fate is not None}
+        ended = {entry.draft.id for entry in self.entries if entry.outcome is not None}
         changed = behind_others(self.batch, ended, found)
         for entry in self.going():
             if entry.draft.id in changed:
-                entry.end(Fate.GROUP_CHANGED)
+                entry.end(CommitStatus.GROUP_CHANGED)
 
     def groups_going(self) -> set[str]:
         """Groups of the drafts that nothing has stopped yet."""
@@ -191,7 +191,7 @@ class Book:
         """Stop a draft whose claim is there and live: its guest runs in spite of everything."""
         for entry in self.going():
             if any(made.claim.id in live for made in entry.draft.claims):
-                entry.end(Fate.DROPPED)
+                entry.end(CommitStatus.DROPPED)
 
     # -- consumers -------------------------------------------------------------------
     def consumers(self) -> list[dict[str, Any]]:
@@ -206,9 +206,9 @@ class Book:
         """Stop the drafts that may not claim; note which claims give way to which."""
         ended = {claim.id for claim, _ in self.released}
         going = [entry.draft for entry in self.going()]
-        self.rivals, fates = judge_rivals((c for c in live if c.id not in ended), going)
+        self.rivals, outcomes = judge_rivals((c for c in live if c.id not in ended), going)
         for entry in self.going():
-            entry.fate = fates.get(entry.draft.id)
+            entry.outcome = outcomes.get(entry.draft.id)
 
     def idle_consumers(self) -> list[str]:
         """Consumers that were counted up and got no claim."""
@@ -235,7 +235,9 @@ class Book:
         made = (made.claim for entry in self.going() for made in entry.draft.claims)
         return {claim.provider_id for claim in made if claim.layout is not None}
 
-    def settle(self, locked: providers.Locked, layouts: Mapping[int, Mapping[str, Layout]]) -> None:
+    def finish(
+        self, locked: providers.LockedProviders, layouts: Mapping[int, Mapping[str, Layout]]
+    ) -> None:
         """Accept what fits, and change the counters under lock accordingly.
 
         :param layouts: host -> claim -> what it takes inside, of the live claims on the
@@ -273,7 +275,9 @@ class Book:
         for group in self.bumped:
             self.groups[group] += 1
 
-    def _make(self, locked: providers.Locked, draft: RequestDraft, made: ClaimDraft) -> None:
+    def _make(
+        self, locked: providers.LockedProviders, draft: RequestDraft, made: ClaimDraft
+    ) -> None:
         claim = msgspec.structs.replace(
             made.claim,
             state=State.RESERVED,
@@ -290,40 +294,40 @@ class Book:
             self.released.append((rival, f'replaced by {draft.id}'))
             self._give_back(locked, rival)
 
-    def _give_back(self, locked: providers.Locked, claim: Claim) -> None:
+    def _give_back(self, locked: providers.LockedProviders, claim: Claim) -> None:
         for pid, amounts in claim.allocations.items():
             self._add(locked, pid, amounts, -1)
 
     def _add(
-        self, locked: providers.Locked, pid: int, amounts: Mapping[str, int], sign: int
+        self, locked: providers.LockedProviders, pid: int, amounts: Mapping[str, int], sign: int
     ) -> None:
         if pid not in locked.counters:
             return  # removed since; what was taken there went with it
         self.touched.add(pid)
         rows.add(locked.counters[pid], amounts, sign)
-        hot = self.hot.setdefault(pid, [0] * len(HOT))
+        core_amounts = self.core_amounts.setdefault(pid, [0] * len(CORE_CLASSES))
         for name, amount in amounts.items():
-            index = rows.HOT_INDEX.get(name)
+            index = rows.CORE_CLASS_INDEX.get(name)
             if index is not None:
-                hot[index] += sign * amount
+                core_amounts[index] += sign * amount
             else:
                 key = (pid, name)
-                self.cold[key] = self.cold.get(key, 0) + sign * amount
+                self.other_amounts[key] = self.other_amounts.get(key, 0) + sign * amount
 
-    def _decide(self, entry: Entry) -> None:
+    def _decide(self, entry: BatchEntry) -> None:
         draft = entry.draft
         if entry.is_whole and draft.completes:
-            fate = Fate.PLACED
+            outcome = CommitStatus.PLACED
         elif entry.accepted:
-            fate = Fate.PARTIAL
+            outcome = CommitStatus.PARTIAL
         else:
-            fate = Fate.DROPPED
-        entry.fate = RequestFate(
-            id=draft.id, fate=fate, accepted=entry.accepted, attempt=draft.attempt
+            outcome = CommitStatus.DROPPED
+        entry.outcome = RequestOutcome(
+            id=draft.id, outcome=outcome, accepted=entry.accepted, attempt=draft.attempt
         )
 
     # -- what to write -------------------------------------------------------------
-    def step(self, locked: providers.Locked, stamp: int) -> None:
+    def step(self, locked: providers.LockedProviders, stamp: int) -> None:
         """Count up the generations and versions of what is written."""
         for pid in self.touched:
             row = locked.counters[pid]
@@ -333,21 +337,21 @@ class Book:
 
     def deleted_requests(self) -> list[str]:
         """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
-        gone = (Fate.DROPPED, Fate.GROUP_CHANGED, Fate.BARRED)
+        gone = (CommitStatus.DROPPED, CommitStatus.GROUP_CHANGED, CommitStatus.BARRED)
         return [
             entry.draft.id
             for entry in self.entries
-            if (entry.fresh or entry.took_over) and entry.fate and entry.fate.fate in gone
+            if (entry.fresh or entry.took_over) and entry.outcome and entry.outcome.outcome in gone
         ]
 
     def corrected_requests(self) -> list[dict[str, Any]]:
         """Rows to write again: not as inserted, or found there and carried on."""
         values = []
         for entry in self.entries:
-            fate = entry.fate.fate if entry.fate else None
-            if fate not in (Fate.PLACED, Fate.PARTIAL):
+            outcome = entry.outcome.outcome if entry.outcome else None
+            if outcome not in (CommitStatus.PLACED, CommitStatus.PARTIAL):
                 continue
-            placed = fate is Fate.PLACED
+            placed = outcome is CommitStatus.PLACED
             if entry.fresh and entry.is_whole:
                 continue
             row = self.request_values(entry.draft)
@@ -365,10 +369,10 @@ class Book:
             if entry.accepted and entry.draft.decision is not None:
                 yield entry.draft.decision
 
-    def result(self, locked: providers.Locked) -> CommitResult:
+    def result(self, locked: providers.LockedProviders) -> CommitResult:
         """What to answer, once all of this is committed."""
         return CommitResult(
-            fates=[entry.fate for entry in self.entries if entry.fate],
+            outcomes=[entry.outcome for entry in self.entries if entry.outcome],
             hosts=[locked.row(pid) for pid in sorted(locked.counters)],
             freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
             groups=self.groups,

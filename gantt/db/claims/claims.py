@@ -15,7 +15,7 @@ from gantt.db.engine import session
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import providers, rows
 from gantt.db.schema import models
-from gantt.scheduler.ports import ClaimFate, ClaimResult
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 _c = models.claims
 _a = models.allocations
@@ -43,7 +43,7 @@ class Changes:
     def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
         self.tx = tx
         self.memory = memory
-        self.locked = providers.Locked({}, {})
+        self.locked = providers.LockedProviders({}, {})
         self.touched: set[int] = set()
         #: Providers whose usage changed: their generation grows, once for all of it.
         self.grown: set[int] = set()
@@ -99,23 +99,25 @@ class Changes:
             self.locked.counters[pid].generation += 1
         providers.save(self.tx, self.locked, self.touched)
 
-    def result(self, fates: list[ClaimFate]) -> ClaimResult:
+    def result(self, outcomes: list[ClaimOutcome]) -> ClaimResult:
         """What became of the claims, with the touched hosts as they become."""
         hosts = providers.changes_of(self.tx, self.memory, self.locked, self.touched)
-        return ClaimResult(fates=fates, hosts=hosts)
+        return ClaimResult(outcomes=outcomes, hosts=hosts)
 
-    def end(self, claims: Iterable[Claim], event: Event, reason: str) -> list[ClaimFate]:
+    def end(self, claims: Iterable[Claim], event: Event, reason: str) -> list[ClaimOutcome]:
         """Let ``event`` happen to claims under lock; their fates."""
-        fates = []
+        outcomes = []
         for claim in claims:
             state = after(claim.state, event, claim.lifecycle)
             if state is not claim.state:
                 self.change(claim, stepped(claim, state, reason, self.tx.now))
-            fates.append(ClaimFate(claim_id=claim.id, fate=_fate(claim, state), state=state.value))
-        return fates
+            outcomes.append(
+                ClaimOutcome(claim_id=claim.id, outcome=_outcome(claim, state), state=state.value)
+            )
+        return outcomes
 
 
-def _fate(claim: Claim, state: State) -> str:
+def _outcome(claim: Claim, state: State) -> str:
     if claim.state not in LIVE:
         return 'gone'
     return 'ok' if state is not claim.state else 'kept'
@@ -139,6 +141,6 @@ def end_claims(changes: Changes, claims: Sequence[Claim], event: Event, reason: 
     again = rows.load_claims(changes.tx, ids=[claim.id for claim in claims]) if claims else []
     if providers_of(again) - providers_of(claims):
         raise Again('a claim went to another provider meanwhile')
-    fates = changes.end(again, event, reason)
+    outcomes = changes.end(again, event, reason)
     changes.write()
-    return changes.result(fates)
+    return changes.result(outcomes)

@@ -26,7 +26,7 @@ from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import groups
-from gantt.db.claims.batch import CORRECTED, Book, makers_of
+from gantt.db.claims.batch import CORRECTED, CommitBatch, makers_of
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
@@ -34,7 +34,7 @@ from gantt.db.hosts import providers, rows
 from gantt.db.hosts.rows import layouts_on, load_claims
 from gantt.db.records import decisions
 from gantt.db.schema import models
-from gantt.db.schema.models import HOT_COLUMNS
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _r = models.requests
 _g = models.group_rules
@@ -80,25 +80,27 @@ USE = (
                 _added(c) <= 0,
                 _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] + _added(c) <= _p.c[f'cap_{c}'],
             )
-            for c in HOT_COLUMNS.values()
+            for c in CORE_CLASS_COLUMNS.values()
         ],
     )
     .values(
         generation=_p.c.generation + 1,
         version=_p.c.version + 1,
         claims_stamp=sa.bindparam('stamp', type_=sa.BigInteger),
-        **{f'used_{c}': _p.c[f'used_{c}'] + _added(c) for c in HOT_COLUMNS.values()},
+        **{f'used_{c}': _p.c[f'used_{c}'] + _added(c) for c in CORE_CLASS_COLUMNS.values()},
     )
 )
 _USE_JOINED = Joined(
     _p,
-    dict.fromkeys(['b_id', 'stamp', *(f'add_{c}' for c in HOT_COLUMNS.values())], sa.BigInteger()),
+    dict.fromkeys(
+        ['b_id', 'stamp', *(f'add_{c}' for c in CORE_CLASS_COLUMNS.values())], sa.BigInteger()
+    ),
     on='t.id = v.b_id',
     changes='t.generation = t.generation + 1, t.version = t.version + 1, t.claims_stamp = v.stamp, '
-    + ', '.join(f't.used_{c} = t.used_{c} + v.add_{c}' for c in HOT_COLUMNS.values()),
+    + ', '.join(f't.used_{c} = t.used_{c} + v.add_{c}' for c in CORE_CLASS_COLUMNS.values()),
     where=' AND '.join(
         f'(v.add_{c} <= 0 OR t.used_{c} + t.foreign_{c} + v.add_{c} <= t.cap_{c})'
-        for c in HOT_COLUMNS.values()
+        for c in CORE_CLASS_COLUMNS.values()
     ),
 )
 _add = sa.bindparam('add', type_=sa.BigInteger)
@@ -161,119 +163,129 @@ class Ledger:
         :raises retry.Locked: rows stay locked that others of the batch need; nothing was written
         """
         if not batch:
-            return CommitResult(fates=[], now=database.read(lambda tx: tx.now))
-        tried: list[tuple[Book, CommitResult]] = []
+            return CommitResult(outcomes=[], now=database.read(lambda tx: tx.now))
+        tried: list[tuple[CommitBatch, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
-            book = Book(batch, locked)
-            result = self.write(tx, book)
-            tried.append((book, result))
+            commit_batch = CommitBatch(batch, locked)
+            result = self.write(tx, commit_batch)
+            tried.append((commit_batch, result))
             return result
 
-        def settled(tx: session.Tx) -> CommitResult | None:
+        def already_committed(tx: session.Tx) -> CommitResult | None:
             return find_committed(tx, tried)
 
-        return database.write(work, settled, once_locked=True)
+        return database.write(work, already_committed, once_locked=True)
 
-    def write(self, tx: session.Tx, book: Book) -> CommitResult:
+    def write(self, tx: session.Tx, commit_batch: CommitBatch) -> CommitResult:
         """Steps 1 to 6 inside a transaction."""
-        records = [draft.decision for draft in book.batch if draft.decision is not None]
+        records = [draft.decision for draft in commit_batch.batch if draft.decision is not None]
         host_sets = decisions.fresh_sets(tx, records)
-        book.now = tx.now
-        self._requests(tx, book)
-        self._groups(tx, book)
-        self._consumers(tx, book)
-        taken = tx.all(IDS_TAKEN, ids=book.claim_ids())
-        book.judge_claims({row.id for row in taken if row.live})
-        locked = providers.lock(tx, self.memory, book.wanted())
-        book.settle(locked, layouts_on(tx, book.laid_on()))
-        self._write_usage(tx, book)
-        book.step(locked, tx.stamp)
-        made = {claim.id for claim in book.claims}
+        commit_batch.now = tx.now
+        self._requests(tx, commit_batch)
+        self._groups(tx, commit_batch)
+        self._consumers(tx, commit_batch)
+        taken = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
+        commit_batch.judge_claims({row.id for row in taken if row.live})
+        locked = providers.lock(tx, self.memory, commit_batch.wanted())
+        commit_batch.finish(locked, layouts_on(tx, commit_batch.laid_on()))
+        self._write_usage(tx, commit_batch)
+        commit_batch.step(locked, tx.stamp)
+        made = {claim.id for claim in commit_batch.claims}
         _forget(tx, [row.id for row in taken if row.id in made])
-        self._write_claims(tx, book, host_sets)
-        self.forget_idle(tx, book)
-        self.write_requests(tx, book)
-        providers.announce(tx, 'group', book.bumped)
-        providers.announce(tx, 'host', sorted(book.touched))
-        return book.result(locked)
+        self._write_claims(tx, commit_batch, host_sets)
+        self.forget_idle(tx, commit_batch)
+        self.write_requests(tx, commit_batch)
+        providers.announce(tx, 'group', commit_batch.bumped)
+        providers.announce(tx, 'host', sorted(commit_batch.touched))
+        return commit_batch.result(locked)
 
-    def _requests(self, tx: session.Tx, book: Book) -> None:
-        tx.insert_new(_r, [book.request_values(draft) for draft in book.insertable()], 'id')
-        ids = [entry.draft.id for entry in book.going()]
+    def _requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+        tx.insert_new(
+            _r, [commit_batch.request_values(draft) for draft in commit_batch.insertable()], 'id'
+        )
+        ids = [entry.draft.id for entry in commit_batch.going()]
         found = tx.all(LOCK_REQUESTS, ids=ids)
-        inserted = {row.id for row in found if row.token == book.token}
-        book.judge_requests({row.id: row for row in found}, inserted)
-        overdue = book.take_overs()
+        inserted = {row.id for row in found if row.token == commit_batch.token}
+        commit_batch.judge_requests({row.id: row for row in found}, inserted)
+        overdue = commit_batch.take_overs()
         if overdue:
-            book.overtake(load_claims(tx, request_ids=overdue, live=True))
+            commit_batch.overtake(load_claims(tx, request_ids=overdue, live=True))
 
-    def _groups(self, tx: session.Tx, book: Book) -> None:
-        swaps = book.swaps()
+    def _groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+        swaps = commit_batch.swaps()
         if not swaps:
             return
         tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers_of(swaps)], 'uuid')
         wanted = [draft.group.uuid for draft in swaps if draft.group]
-        book.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
+        commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
 
-    def _consumers(self, tx: session.Tx, book: Book) -> None:
-        values = book.consumers()
+    def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+        values = commit_batch.consumers()
         if values:
             tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
             wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
             # Not "live = 1", by which PostgreSQL might read every live claim there is.
-            book.judge_consumers(load_claims(tx, where=[wanted, models.claims.c.live != 0]))
+            commit_batch.judge_consumers(load_claims(tx, where=[wanted, models.claims.c.live != 0]))
 
-    def forget_idle(self, tx: session.Tx, book: Book) -> None:
+    def forget_idle(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Undo what was written of consumers for nothing."""
-        idle = book.idle_consumers()
+        idle = commit_batch.idle_consumers()
         if idle:
             tx.run(STEP_BACK, ids=idle)
             tx.run(DELETE_IDLE, ids=idle)
 
-    def _write_usage(self, tx: session.Tx, book: Book) -> None:
-        self.swap_groups(tx, book)
+    def _write_usage(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+        self.swap_groups(tx, commit_batch)
         used = [
             {
                 'b_id': pid,
                 'stamp': tx.stamp,
-                **{f'add_{c}': n for c, n in zip(HOT_COLUMNS.values(), book.hot[pid], strict=True)},
+                **{
+                    f'add_{c}': n
+                    for c, n in zip(
+                        CORE_CLASS_COLUMNS.values(), commit_batch.core_amounts[pid], strict=True
+                    )
+                },
             }
-            for pid in sorted(book.touched)
+            for pid in sorted(commit_batch.touched)
         ]
         if use(tx, used) != len(used):
             raise Again('a provider was written meanwhile')
-        self.use_others(tx, book)
+        self.use_others(tx, commit_batch)
 
-    def swap_groups(self, tx: session.Tx, book: Book) -> None:
+    def swap_groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """One step on for every group that gained a member."""
-        swapped = [{'b_uuid': uuid, 'b_generation': book.groups[uuid] - 1} for uuid in book.bumped]
+        swapped = [
+            {'b_uuid': uuid, 'b_generation': commit_batch.groups[uuid] - 1}
+            for uuid in commit_batch.bumped
+        ]
         if swapped and tx.many(SWAP_GROUP, swapped) != len(swapped):
             raise Again('a group was written meanwhile')
 
-    def use_others(self, tx: session.Tx, book: Book) -> None:
+    def use_others(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Usage of the classes that are not hot."""
         others = [
             {'b_provider': pid, 'b_class': name, 'add': amount}
-            for (pid, name), amount in sorted(book.cold.items())
+            for (pid, name), amount in sorted(commit_batch.other_amounts.items())
         ]
         if others and tx.many(USE_OTHER, others) != len(others):
             raise Again('a provider was written meanwhile')
 
-    def _write_claims(self, tx: session.Tx, book: Book, host_sets: set[str]) -> None:
+    def _write_claims(self, tx: session.Tx, commit_batch: CommitBatch, host_sets: set[str]) -> None:
         gone = [
             {
                 'b_id': claim.id,
                 'b_state': claim.state.value,
                 'reason': reason,
-                'updated_at': book.now,
+                'updated_at': commit_batch.now,
             }
-            for claim, reason in sorted(book.released, key=lambda pair: pair[0].id)
+            for claim, reason in sorted(commit_batch.released, key=lambda pair: pair[0].id)
         ]
         if gone and tx.many(RELEASE, gone) != len(gone):
             raise Again('a claim that gives way ended or was confirmed meanwhile')
-        decisions.save(tx, host_sets, list(book.decisions()), book.now)
-        made = book.claims
+        decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
+        made = commit_batch.claims
         if made:
             tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in made])
             tx.many(
@@ -281,12 +293,12 @@ class Ledger:
                 [values for claim in made for values in rows.allocation_values(claim)],
             )
 
-    def write_requests(self, tx: session.Tx, book: Book) -> None:
+    def write_requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Delete the rows that nothing came of, correct those not as inserted."""
-        gone = book.deleted_requests()
+        gone = commit_batch.deleted_requests()
         if gone:
             tx.run(DELETE_REQUESTS, ids=gone)
-        corrected = book.corrected_requests()
+        corrected = commit_batch.corrected_requests()
         if corrected and tx.many(CORRECT, corrected) != len(corrected):
             raise Again('a request row was written meanwhile')
 
@@ -301,16 +313,16 @@ def use(tx: session.Tx, used: Sequence[dict[str, Any]]) -> int:
 
 
 def find_committed(
-    tx: session.Tx, tried: Sequence[tuple[Book, CommitResult]]
+    tx: session.Tx, tried: Sequence[tuple[CommitBatch, CommitResult]]
 ) -> CommitResult | None:
     """The result of the transaction that turns out to have been committed, if one was.
 
     Each one writes its token into the request rows it leaves; one that leaves
     none has no effect that matters.
     """
-    for book, result in tried:
-        ids = [draft.id for draft in book.batch]
-        if tx.all(TOKENS, ids=ids, token=book.token):
+    for commit_batch, result in tried:
+        ids = [draft.id for draft in commit_batch.batch]
+        if tx.all(TOKENS, ids=ids, token=commit_batch.token):
             return result
     return None
 

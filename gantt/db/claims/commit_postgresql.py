@@ -22,20 +22,20 @@ import sqlalchemy as sa
 from psycopg.rows import namedtuple_row
 
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.commit import CommitResult, Fate, RequestDraft
+from gantt.core.claims.commit import CommitResult, CommitStatus, RequestDraft
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import groups
-from gantt.db.claims.batch import Book, makers_of, one_of_each_group
+from gantt.db.claims.batch import CommitBatch, makers_of, one_of_each_group
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.hosts import providers, rows
 from gantt.db.records import decisions
 from gantt.db.schema import models
-from gantt.db.schema.models import HOT_COLUMNS
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 NOW = session.CLOCK['postgresql']
-_hot = list(HOT_COLUMNS.values())
+_core_class_columns = list(CORE_CLASS_COLUMNS.values())
 
 
 def _sql(text: str) -> Any:
@@ -134,9 +134,9 @@ RIVALS = _sql("""
 """)
 
 _fits = ' AND '.join(
-    f'(d.{c} <= 0 OR p.used_{c} + p.foreign_{c} + d.{c} <= p.cap_{c})' for c in _hot
+    f'(d.{c} <= 0 OR p.used_{c} + p.foreign_{c} + d.{c} <= p.cap_{c})' for c in _core_class_columns
 )
-_adds = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _hot)
+_adds = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _core_class_columns)
 #: The division fails, and with it the transaction, where a guard refused a row
 #: that was accepted under the lock, or a list of hosts that the decisions refer to
 #: is not stored in this database, whatever this process stored once.
@@ -144,7 +144,7 @@ WRITE = _sql(f"""
     WITH u AS (
         UPDATE providers p
            SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b, {_adds}
-          FROM {_unnest((('id', 'bigint'), *((c, 'bigint') for c in _hot)), 'd')}
+          FROM {_unnest((('id', 'bigint'), *((c, 'bigint') for c in _core_class_columns)), 'd')}
          WHERE p.id = d.id AND {_fits}
         RETURNING p.id
     ), c AS (
@@ -170,7 +170,7 @@ WRITE = _sql(f"""
 #: Planning a batch anew each time takes longer than running it, and its statements
 #: are alike for all values.  A plan made while a table was small must not read all of
 #: it for ever, so whole tables are never read here.  Hence connections of its own.
-GREETING = ('SET plan_cache_mode = force_generic_plan', 'SET enable_seqscan = off')
+SESSION_SETTINGS = ('SET plan_cache_mode = force_generic_plan', 'SET enable_seqscan = off')
 
 
 def is_for(engine: sa.Engine) -> bool:
@@ -198,11 +198,11 @@ class FastLedger(ledger.Ledger):
         """See ``ledger.Ledger.commit``."""
         if not batch or any(draft.takes_over is not None for draft in batch):
             return super().commit(database, batch, locked)
-        tried: list[tuple[Book, CommitResult]] = []
+        tried: list[tuple[CommitBatch, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
             try:
-                return self._write_fast(tx, Book(batch, locked), tried)
+                return self._write_fast(tx, CommitBatch(batch, locked), tried)
             except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
                 # A tombstone with the id of a claim, or a guard that refused.
                 self.host_sets.forget()
@@ -216,70 +216,79 @@ class FastLedger(ledger.Ledger):
             return super().commit(database, batch, locked)
 
     def _write_fast(
-        self, tx: session.Tx, book: Book, tried: list[tuple[Book, CommitResult]]
+        self,
+        tx: session.Tx,
+        commit_batch: CommitBatch,
+        tried: list[tuple[CommitBatch, CommitResult]],
     ) -> CommitResult:
         raw = tx.connection.connection.driver_connection
         if raw is None:
             raise retry.Again('the connection was closed')
-        locked = self._lock(tx, raw, book)
-        book.settle(locked, rows.layouts_on(tx, book.laid_on()))
-        self._write_rare(tx, book)
-        book.step(locked, tx.stamp)
-        result = book.result(locked)
-        tried.append((book, result))
-        self._flush(raw, tx, book)
+        locked = self._lock(tx, raw, commit_batch)
+        commit_batch.finish(locked, rows.layouts_on(tx, commit_batch.laid_on()))
+        self._write_rare(tx, commit_batch)
+        commit_batch.step(locked, tx.stamp)
+        result = commit_batch.result(locked)
+        tried.append((commit_batch, result))
+        self._flush(raw, tx, commit_batch)
         return result
 
     # -- the first round trip -----------------------------------------------------------
-    def _lock(self, tx: session.Tx, raw: Any, book: Book) -> providers.Locked:
-        fresh = book.insertable()
-        drafts = [entry.draft for entry in book.going()]
+    def _lock(
+        self, tx: session.Tx, raw: Any, commit_batch: CommitBatch
+    ) -> providers.LockedProviders:
+        fresh = commit_batch.insertable()
+        drafts = [entry.draft for entry in commit_batch.going()]
         continued = [draft.id for draft in drafts if draft.continues]
         grouped = one_of_each_group(drafts)
         with raw.pipeline():
-            inserted = self.execute(raw, REQUESTS, _request_arrays(book, fresh)) if fresh else None
+            inserted = (
+                self.execute(raw, REQUESTS, _request_arrays(commit_batch, fresh)) if fresh else None
+            )
             found = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
             made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
-            live = self._lock_consumers(raw, book)
-            counters = self.execute(raw, PROVIDERS, [numbers(sorted(book.wanted()))])
+            live = self._lock_consumers(raw, commit_batch)
+            counters = self.execute(raw, PROVIDERS, [numbers(sorted(commit_batch.wanted()))])
         known: dict[str, Any] = {}
         new = set() if inserted is None else {row[0] for row in inserted.fetchall()}
         if found is not None:
             found.row_factory = namedtuple_row
             known.update((row.id, row) for row in found.fetchall())
         hosts = counters.fetchall()
-        book.now = hosts[0][-1] if hosts else tx.now
+        commit_batch.now = hosts[0][-1] if hosts else tx.now
         missing = [draft.id for draft in fresh if draft.id not in new]
         if missing:
             again = self.execute(raw, REPEATED, [texts(missing)])
             again.row_factory = namedtuple_row
             known.update((row.id, row) for row in again.fetchall())
-        book.judge_requests(known, new)
-        going = {entry.draft.id for entry in book.going()}
-        self._check_makers(grouped, book)
+        commit_batch.judge_requests(known, new)
+        going = {entry.draft.id for entry in commit_batch.going()}
+        self._check_makers(grouped, commit_batch)
         if rules is not None:
-            book.judge_groups(groups.rules_of(rules.fetchall()))
+            commit_batch.judge_groups(groups.rules_of(rules.fetchall()))
         if made is not None:
             # The rule of a draft whose request goes no further was not asked for.
             needed = {d.group.uuid for d in makers_of(grouped) if d.id in going and d.group}
-            needed |= book.groups_going()
+            needed |= commit_batch.groups_going()
             idle = [row[0] for row in made.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
-        self._judge_consumers(book, live.fetchall())
+        self._judge_consumers(commit_batch, live.fetchall())
         found_rows = (rows.counters(row) for row in hosts)
         return providers.complete(tx, self.memory, {row.id: row for row in found_rows})
 
     @staticmethod
-    def _check_makers(grouped: Sequence[RequestDraft], book: Book) -> None:
+    def _check_makers(grouped: Sequence[RequestDraft], commit_batch: CommitBatch) -> None:
         """The one draft that speaks for a group goes on wherever another of the group does.
 
         Which drafts go on is not known when the groups are locked: the rule of a group that is
         new may be that of a draft that goes no further.
         """
-        going = {entry.draft.id for entry in book.going()}
+        going = {entry.draft.id for entry in commit_batch.going()}
         silent = {d.group.uuid for d in grouped if d.group and d.id not in going}
-        if silent and any(e.draft.group and e.draft.group.uuid in silent for e in book.going()):
+        if silent and any(
+            e.draft.group and e.draft.group.uuid in silent for e in commit_batch.going()
+        ):
             raise _Rare
 
     def _lock_groups(
@@ -290,15 +299,15 @@ class FastLedger(ledger.Ledger):
         wanted = [draft.group.uuid for draft in grouped if draft.group]
         return made, self.execute(raw, GROUPS, [texts(wanted)])
 
-    def _lock_consumers(self, raw: Any, book: Book) -> Any:
-        people = book.consumers()
+    def _lock_consumers(self, raw: Any, commit_batch: CommitBatch) -> Any:
+        people = commit_batch.consumers()
         arrays = _arrays(people, _CONSUMER)
         self.execute(raw, CONSUMERS, arrays)
         return self.execute(raw, RIVALS, arrays[:1])
 
     @staticmethod
-    def _judge_consumers(book: Book, found: Sequence[tuple[Any, ...]]) -> None:
-        book.judge_consumers(
+    def _judge_consumers(commit_batch: CommitBatch, found: Sequence[tuple[Any, ...]]) -> None:
+        commit_batch.judge_consumers(
             Claim(
                 id=claim_id,
                 request_id=request_id,
@@ -310,35 +319,38 @@ class FastLedger(ledger.Ledger):
             )
             for claim_id, request_id, consumer, provider_id, state, lifecycle, purpose in found
         )
-        ends = any(e.fate is not None and e.fate.fate is Fate.BARRED for e in book.entries)
-        if book.rivals or ends:
+        ends = any(
+            e.outcome is not None and e.outcome.outcome is CommitStatus.BARRED
+            for e in commit_batch.entries
+        )
+        if commit_batch.rivals or ends:
             raise _Rare
 
     # -- the second ------------------------------------------------------------------------
-    def _write_rare(self, tx: session.Tx, book: Book) -> None:
+    def _write_rare(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """What most batches do not need, by the portable statements."""
-        self.forget_idle(tx, book)
-        self.swap_groups(tx, book)
-        self.use_others(tx, book)
-        self.write_requests(tx, book)
-        providers.announce(tx, 'group', book.bumped)
-        records = list(book.decisions())
+        self.forget_idle(tx, commit_batch)
+        self.swap_groups(tx, commit_batch)
+        self.use_others(tx, commit_batch)
+        self.write_requests(tx, commit_batch)
+        providers.announce(tx, 'group', commit_batch.bumped)
+        records = list(commit_batch.decisions())
         fresh = self.host_sets.fresh()
-        decisions.save_sets(tx, fresh, records, book.now)
+        decisions.save_sets(tx, fresh, records, commit_batch.now)
         written = {record.host_set for record in records if record.host_set} - fresh
         if written:
             tx.after.append(lambda: self.host_sets.stored(written))
 
-    def _flush(self, raw: Any, tx: session.Tx, book: Book) -> None:
+    def _flush(self, raw: Any, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Write and commit; nothing is read after this."""
-        if not book.touched:
+        if not commit_batch.touched:
             return
         try:
             with raw.pipeline():
-                self.execute(raw, WRITE, _write_arrays(book, tx.stamp))
+                self.execute(raw, WRITE, _write_arrays(commit_batch, tx.stamp))
                 self.send_commit(raw)
         except psycopg.Error as e:
-            if retry.signal_of(e) is retry.Signal.LOST:
+            if retry.signal_of(e) is retry.RetrySignal.LOST:
                 raise retry.LostInCommit(retry.problem_of(e)) from e
             raise
 
@@ -362,9 +374,9 @@ def _array(kind: str, values: Sequence[Any]) -> Any:
     return list(values) if kind == 'bytea' else numbers(values)
 
 
-def _request_arrays(book: Book, fresh: Sequence[RequestDraft]) -> list[Any]:
+def _request_arrays(commit_batch: CommitBatch, fresh: Sequence[RequestDraft]) -> list[Any]:
     return [
-        book.token,
+        commit_batch.token,
         texts([draft.id for draft in fresh]),
         texts([draft.fingerprint for draft in fresh]),
         texts(['placed' if draft.completes else 'open' for draft in fresh]),
@@ -376,21 +388,24 @@ def _request_arrays(book: Book, fresh: Sequence[RequestDraft]) -> list[Any]:
     ]
 
 
-def _write_arrays(book: Book, stamp: int) -> list[Any]:
-    touched = sorted(book.touched)
+def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
+    touched = sorted(commit_batch.touched)
     hosts = numbers(touched)
-    made = book.claims
+    made = commit_batch.claims
     shares = [values for claim in made for values in rows.allocation_values(claim)]
-    records = list(book.decisions())
+    records = list(commit_batch.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
     return [
         stamp,
         hosts,
-        *(numbers([book.hot[pid][i] for pid in touched]) for i in range(len(_hot))),
+        *(
+            numbers([commit_batch.core_amounts[pid][i] for pid in touched])
+            for i in range(len(_core_class_columns))
+        ),
         *(_array(kind, [*map(rows.CLAIM[column], made)]) for column, kind in _CLAIM),
-        book.now,
+        commit_batch.now,
         *_arrays(shares, _ALLOCATION),
-        *_arrays([decisions.values(record, book.now) for record in records], _DECISION),
+        *_arrays([decisions.values(record, commit_batch.now) for record in records], _DECISION),
         hosts,
         len(touched),
         texts(digests),

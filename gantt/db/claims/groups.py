@@ -15,7 +15,7 @@ from gantt.db.engine import session
 from gantt.db.engine.arrays import by_key
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
-from gantt.db.hosts.base import Base, is_id
+from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.schema import models
 
 _g = models.group_rules
@@ -45,7 +45,7 @@ COUNT = (
 )
 
 
-class Groups(Base):
+class SqlGroups(HostTables):
     """See ``scheduler.ports.groups``; ``read_groups`` is with the feed."""
 
     @reading

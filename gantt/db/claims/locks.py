@@ -23,11 +23,11 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
-from gantt.db.claims.batch import Book
+from gantt.db.claims.batch import CommitBatch
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.hosts import providers, rows
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 
@@ -126,7 +126,7 @@ class Locks:
 
     def __init__(self, engine: sa.Engine) -> None:
         kind = session.family(engine)
-        policy = retry.Policy(attempts=2, seconds=2.0, locked_seconds=0.0)
+        policy = retry.RetryPolicy(attempts=2, seconds=2.0, locked_seconds=0.0)
         self._database = session.Database(engine, policy, 1)
         # MariaDB 10.11 takes no SKIP LOCKED on a connection that waits for nothing.
         self._trying = session.Database(engine, policy, 1, session.unwaiting(kind))
@@ -152,8 +152,8 @@ class Locks:
             doubtful = self._spared.keys() & ids
         if not doubtful:
             return {}
-        at, asked, found = self._looked
-        if now - at > AGAIN_SECONDS or not doubtful <= asked:
+        at, requested_ids, found = self._looked
+        if now - at > AGAIN_SECONDS or not doubtful <= requested_ids:
             found = self._locked_of(doubtful)
             self._looked = (time.monotonic(), set(doubtful), found)
             with self._lock:
@@ -184,11 +184,11 @@ class Locks:
         """What ``work`` finds; nothing of it stays."""
 
         def look(tx: session.Tx) -> None:
-            raise _Seen(work(tx))
+            raise _SeenLocks(work(tx))
 
         try:
             database.write(look)
-        except _Seen as e:
+        except _SeenLocks as e:
             found: T = e.args[0]
             return found
         raise exceptions.Bug(invariant='a glance ends its transaction itself')
@@ -204,7 +204,7 @@ class Locks:
         for _ in _waits():
             try:
                 return work(aside)
-            except retry.Locked as e:
+            except retry.RowsLocked as e:
                 found = self.look(aside.wanted - aside.left)
                 self._complain(found, str(e))
                 aside.left |= found.keys()
@@ -222,7 +222,7 @@ class Locks:
                 raise retry.busy(host_is(name))
         try:
             return work()
-        except retry.Locked as e:
+        except retry.RowsLocked as e:
             known = self._database.read(lambda tx: list(providers.ids_by_name(tx, [name]).values()))
             found = self.look(known)
             self._complain(found, str(e))
@@ -242,15 +242,17 @@ class Locks:
                 break
             try:
                 result = made.commit(database, batch, _reasons(waiting))
-            except retry.Locked as e:
+            except retry.RowsLocked as e:
                 found, more = self._held_back([d for d in batch if d.id not in waiting])
                 self._complain(found, str(e))
                 hosts, waiting = hosts | found, waiting | more
             else:
                 return msgspec.structs.replace(result, locked=hosts) if hosts else result
         some = 'rows that it needs are'
-        book = Book(batch, _reasons({draft.id: waiting.get(draft.id, some) for draft in batch}))
-        nothing = book.result(providers.Locked({}, {}))
+        commit_batch = CommitBatch(
+            batch, _reasons({draft.id: waiting.get(draft.id, some) for draft in batch})
+        )
+        nothing = commit_batch.result(providers.LockedProviders({}, {}))
         return msgspec.structs.replace(nothing, locked=hosts)
 
     def _held_back(self, drafts: Sequence[RequestDraft]) -> tuple[dict[int, str], dict[str, str]]:
@@ -323,7 +325,7 @@ class Locks:
         )
 
 
-class _Seen(session.GivenUp):
+class _SeenLocks(session.GivenUp):
     """Ends a transaction that only looks; its argument is what was found."""
 
 
@@ -378,17 +380,17 @@ def _reach(tx: session.Tx, drafts: Sequence[RequestDraft]) -> dict[str, set[int]
 
 def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
     """Whether the rows of requests and consumers can be had at once; they are let go again."""
-    book = Book(drafts)
-    book.now = tx.now
+    commit_batch = CommitBatch(drafts)
+    commit_batch.now = tx.now
     attempt = tx.connection.begin_nested()
     try:
-        values = [book.request_values(draft) for draft in book.insertable()]
+        values = [commit_batch.request_values(draft) for draft in commit_batch.insertable()]
         tx.insert_new(models.requests, values, 'id')
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
         people = rows.consumer_values(made.claim for draft in drafts for made in draft.claims)
         tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
     except Exception as e:
-        if retry.signal_of(e) is not retry.Signal.LOCKED:
+        if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
             raise
         return False
     finally:
@@ -410,11 +412,11 @@ def _holders(tx: session.Tx, provider_ids: Sequence[int]) -> str:
     )
 
 
-class Locking(Base):
+class Locking(HostTables):
     """A store whose transactions go on without what others keep locked."""
 
     def __init__(
-        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
     ) -> None:
         super().__init__(engine, policy, **options)
         self.locks = Locks(engine)

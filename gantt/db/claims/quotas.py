@@ -14,9 +14,9 @@ from gantt.db.engine import session
 from gantt.db.engine.engine import storable
 from gantt.db.engine.session import reading, reading_long, writing
 from gantt.db.hosts import rows
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
-from gantt.db.schema.models import HOT_COLUMNS
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _q = models.quotas
 _u = models.consumers
@@ -41,7 +41,7 @@ _by_claim = (
         _u.c.project_id,
         _c.c.consumer,
         _c.c.id,
-        *[sa.func.sum(_a.c[c]).label(c) for c in HOT_COLUMNS.values()],
+        *[sa.func.sum(_a.c[c]).label(c) for c in CORE_CLASS_COLUMNS.values()],
     )
     .select_from(_shares)
     .where(*_live)
@@ -51,14 +51,14 @@ _by_claim = (
 _by_consumer = (
     sa.select(
         _by_claim.c.project_id,
-        *[sa.func.max(_by_claim.c[c]).label(c) for c in HOT_COLUMNS.values()],
+        *[sa.func.max(_by_claim.c[c]).label(c) for c in CORE_CLASS_COLUMNS.values()],
     )
     .group_by(_by_claim.c.project_id, _by_claim.c.consumer)
     .subquery()
 )
 AMOUNTS = sa.select(
     _by_consumer.c.project_id,
-    *[sa.func.sum(_by_consumer.c[c]).label(c) for c in HOT_COLUMNS.values()],
+    *[sa.func.sum(_by_consumer.c[c]).label(c) for c in CORE_CLASS_COLUMNS.values()],
 ).group_by(_by_consumer.c.project_id)
 COUNTS = (
     sa.select(
@@ -87,7 +87,7 @@ PAGE = (
         sa.func.count(sa.distinct(_c.c.id)).label('claims'),
         sa.func.count(sa.distinct(_reserved)).label('reserved'),
         sa.func.count(sa.distinct(_c.c.consumer)).label('consumers'),
-        *[sa.func.sum(_a.c[column]).label(column) for column in HOT_COLUMNS.values()],
+        *[sa.func.sum(_a.c[column]).label(column) for column in CORE_CLASS_COLUMNS.values()],
     )
     .select_from(_held)
     .group_by(_project)
@@ -98,7 +98,7 @@ PAGE = (
 OTHERS_HELD = sa.select(_project, _a.c.other).select_from(_held).where(_a.c.other.is_not(None))
 
 
-class Quotas(Base):
+class SqlQuotas(HostTables):
     """See ``scheduler.ports.quotas``."""
 
     @reading
@@ -111,22 +111,26 @@ class Quotas(Base):
     @writing
     def set_quotas(self, tx: session.Tx, project: str, limits: Mapping[str, int | None]) -> None:
         project = storable(project)
-        kept = {name: limit for name, limit in limits.items() if limit is not None}
-        quota.check(Limit(project_id=project, name=name, limit=kept[name]) for name in kept)
-        tx.many(REMOVE, [{'b_project': project, 'b_name': name} for name in limits.keys() - kept])
+        limits_set = {name: limit for name, limit in limits.items() if limit is not None}
+        quota.check(
+            Limit(project_id=project, name=name, limit=limits_set[name]) for name in limits_set
+        )
+        tx.many(
+            REMOVE, [{'b_project': project, 'b_name': name} for name in limits.keys() - limits_set]
+        )
         values = [
             {'project_id': project, 'name': name, 'hard_limit': limit}
-            for name, limit in kept.items()
+            for name, limit in limits_set.items()
         ]
         tx.insert_new(_q, values, 'project_id', 'name')
         # Counted now: those that are changed only are not counted twice.
-        if kept and tx.first(COUNT)[0] > quota.LIMITS_MAX:
+        if limits_set and tx.first(COUNT)[0] > quota.LIMITS_MAX:
             raise exceptions.Refused(quota.too_many())
         tx.many(
             CHANGE,
             [
                 {'b_project': project, 'b_name': name, 'hard_limit': limit}
-                for name, limit in sorted(kept.items())
+                for name, limit in sorted(limits_set.items())
             ],
         )
 
@@ -137,15 +141,17 @@ class Quotas(Base):
         stored = {project: storable(project) for project in projects}
         wanted = sorted(set(stored.values()))
         amounts: dict[str, dict[str, int]] = {}
-        hot = {name: column for name, column in HOT_COLUMNS.items() if name in classes}
-        if hot:
+        core_columns = {
+            name: column for name, column in CORE_CLASS_COLUMNS.items() if name in classes
+        }
+        if core_columns:
             for row in tx.all(AMOUNTS, projects=wanted):
                 amounts[row.project_id] = {
-                    name: int(getattr(row, column) or 0) for name, column in hot.items()
+                    name: int(getattr(row, column) or 0) for name, column in core_columns.items()
                 }
-        cold = set(classes) - hot.keys()
-        if cold:
-            for project, found in _others(tx, wanted, cold).items():
+        other_classes = set(classes) - core_columns.keys()
+        if other_classes:
+            for project, found in _others(tx, wanted, other_classes).items():
                 amounts.setdefault(project, {}).update(found)
         counts = {row.project_id: row for row in tx.all(COUNTS, projects=wanted)}
         return {
@@ -179,7 +185,7 @@ class Quotas(Base):
                 amounts={
                     **{
                         name: int(amount)
-                        for name, column in HOT_COLUMNS.items()
+                        for name, column in CORE_CLASS_COLUMNS.items()
                         if (amount := getattr(row, column))
                     },
                     **others.get(row.project, {}),
@@ -196,7 +202,7 @@ def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
 def _others(
     tx: session.Tx, projects: list[str], classes: Collection[str]
 ) -> dict[str, dict[str, int]]:
-    """Of classes without a column: project -> class -> amount."""
+    """Amounts of classes without a column: project -> class -> amount."""
     of_claim: dict[tuple[str, str, str], dict[str, int]] = {}
     for row in tx.all(OTHERS, projects=projects):
         mine = of_claim.setdefault((row.project_id, row.consumer, row.id), {})

@@ -24,7 +24,7 @@ from gantt.db.hosts import rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
-from gantt.scheduler.ports import ClaimFate, ClaimResult, RequestLine, StoredRequest
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult, RequestLine, StoredRequest
 
 _r = models.requests
 
@@ -38,7 +38,7 @@ CANCEL = (
 )
 
 
-class Requests(Locking):
+class SqlRequests(Locking):
     """See ``scheduler.ports.requests``.
 
     :param fast: where the database is PostgreSQL, commit in two round trips
@@ -48,7 +48,7 @@ class Requests(Locking):
     def __init__(
         self,
         engine: sa.Engine,
-        policy: retry.Policy | None = None,
+        policy: retry.RetryPolicy | None = None,
         *,
         fast: bool = True,
         **options: Any,
@@ -58,7 +58,7 @@ class Requests(Locking):
         self.commits = self.database
         if fast and commit_postgresql.is_for(engine):
             kind = commit_postgresql.FastLedger
-            self.commits = session.Database(engine, policy, 2, commit_postgresql.GREETING)
+            self.commits = session.Database(engine, policy, 2, commit_postgresql.SESSION_SETTINGS)
         self.ledger = kind(self.memory)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Requests(Locking):
     def give_up(self, tx: session.Tx, request_id: str, owner: str, attempt: int) -> ClaimResult:
         row = tx.first(LOCK, id=request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
-            return ClaimResult(fates=[])
+            return ClaimResult(outcomes=[])
         live = _live(tx, request_id)
         result = end_claims(Changes(tx, self.memory), live, Event.CANCEL, 'given up')
         tx.run(DELETE, b_id=request_id)
@@ -124,17 +124,19 @@ class Requests(Locking):
         claims = _live(tx, request_id)
         changes = Changes(tx, self.memory)
         changes.lock(providers_of(claims))
-        fates = []
+        outcomes = []
         for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
             reserved = claim.state is State.RESERVED
             until = tx.now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
             if reserved and rows.expires_at(claim) is not None and claim.lease_until < until:
                 longer = msgspec.structs.replace(claim, lease_until=until, updated_at=tx.now)
                 changes.change(claim, longer)
-            fate = 'ok' if reserved else ('kept' if claim.is_live else 'gone')
-            fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=claim.state.value))
+            outcome = 'ok' if reserved else ('kept' if claim.is_live else 'gone')
+            outcomes.append(
+                ClaimOutcome(claim_id=claim.id, outcome=outcome, state=claim.state.value)
+            )
         changes.write()
-        return changes.result(fates)
+        return changes.result(outcomes)
 
     @reading
     def requests(

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims import reconcile
-from gantt.core.claims.adoption import Guest, GuestFate
+from gantt.core.claims.adoption import GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim, Event, State, after, stepped, why_not_confirmed
-from gantt.core.messages.report import ClaimWords
+from gantt.core.messages.report import ClaimUpdate
 from gantt.core.nova import host as nova_host
 from gantt.db.claims import adopted
 from gantt.db.claims.claims import Changes, end_claims, providers_of
@@ -26,10 +26,10 @@ from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import is_id
-from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
-from gantt.scheduler.ports import ClaimFate, ClaimResult
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 _c = models.claims
 _a = models.allocations
@@ -53,11 +53,11 @@ UNREADABLE_MAX = 1000
 AGAIN_SWEEPS = 60
 
 
-class Claims(Locking):
+class SqlClaims(Locking):
     """See ``scheduler.ports.claims``."""
 
     def __init__(
-        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
     ) -> None:
         super().__init__(engine, policy, **options)
         self._unreadable: dict[str, str] = {}
@@ -65,17 +65,17 @@ class Claims(Locking):
         self._sweeping = threading.Lock()
 
     # -- by hosts -----------------------------------------------------------------------
-    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+    def confirm_claims(self, words: ClaimUpdate) -> ClaimResult:
         return self._of_host(words, _confirm)
 
-    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+    def refuse_claims(self, words: ClaimUpdate) -> ClaimResult:
         return self._of_host(words, _refuse)
 
-    def release_claims(self, words: ClaimWords) -> ClaimResult:
+    def release_claims(self, words: ClaimUpdate) -> ClaimResult:
         return self._of_host(words, _release)
 
     def _of_host(
-        self, words: ClaimWords, work: Callable[[Changes, ClaimWords], ClaimResult]
+        self, words: ClaimUpdate, work: Callable[[Changes, ClaimUpdate], ClaimResult]
     ) -> ClaimResult:
         return self.locks.one(
             words.name,
@@ -101,7 +101,7 @@ class Claims(Locking):
         return self._around(lambda tx, aside: _sweep(Changes(tx, self.memory), ids(tx), aside))
 
     def _expire_one_by_one(self, limit: int) -> ClaimResult:
-        result = ClaimResult(fates=[])
+        result = ClaimResult(outcomes=[])
         overdue = self.database.write(lambda tx: _overdue(tx, limit, self._unreadable))
         for claim_id in overdue:
             try:
@@ -114,7 +114,7 @@ class Claims(Locking):
                 if len(self._unreadable) < UNREADABLE_MAX:
                     self._unreadable[claim_id] = problem
             else:
-                result.fates.extend(one.fates)
+                result.outcomes.extend(one.outcomes)
                 result.hosts.extend(one.hosts)
         return result
 
@@ -122,14 +122,16 @@ class Claims(Locking):
     def force_release(self, tx: session.Tx, claim_id: str, reason: str) -> ClaimResult:
         claims = load_claims(tx, ids=[claim_id])
         if not claims:
-            return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
+            return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
         return end_claims(Changes(tx, self.memory), claims, Event.FORCE, reason)
 
-    def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
+    def adopt_guests(
+        self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
+    ) -> list[GuestOutcome]:
         if dry_run:
             return self.reads.read(lambda tx: adopted.judge(Changes(tx, self.memory), guests))
         return self.database.write(
-            lambda tx: adopted.adopt(Changes(tx, self.memory), Hosts(tx, self.memory), guests)
+            lambda tx: adopted.adopt(Changes(tx, self.memory), HostRecords(tx, self.memory), guests)
         )
 
     # -- reading ----------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class Claims(Locking):
         return found[0] if found else None
 
 
-def _confirm(changes: Changes, words: ClaimWords) -> ClaimResult:
+def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     """Reserved -> confirmed; late is fine, the claim's state decides.
 
     Nothing is given back, so that the host's row is all there is to lock.
@@ -179,39 +181,41 @@ def _confirm(changes: Changes, words: ClaimWords) -> ClaimResult:
     stamp = row.claims_stamp
     found = tx.all(rows.CLAIMS.where(_c.c.id.in_(words.claim_ids), _c.c.provider_id == row.id))
     known = {one.id: rows.claim(one, {}) for one in found}
-    fates = {}
+    outcomes = {}
     for claim_id in dict.fromkeys(words.claim_ids):
         claim = known.get(claim_id)
         if claim is None:
-            fates[claim_id] = ClaimFate(claim_id=claim_id, fate='gone')
+            outcomes[claim_id] = ClaimOutcome(claim_id=claim_id, outcome='gone')
             continue
         state = after(claim.state, Event.CONFIRM, claim.lifecycle)
         if state is not claim.state:
             changes.change(claim, stepped(claim, state, '', tx.now))
-        fate = 'ok' if state is State.CONFIRMED else 'gone'
-        why = '' if fate == 'ok' else why_not_confirmed(claim)
-        fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=state.value, reason=why)
-    _advance(changes, row, words, fates.values())
+        outcome = 'ok' if state is State.CONFIRMED else 'gone'
+        why = '' if outcome == 'ok' else why_not_confirmed(claim)
+        outcomes[claim_id] = ClaimOutcome(
+            claim_id=claim_id, outcome=outcome, state=state.value, reason=why
+        )
+    _advance(changes, row, words, outcomes.values())
     changes.write()
     providers.keep_members(changes.memory, row.id, stamp, row.claims_stamp)
-    return changes.result([fates[claim_id] for claim_id in words.claim_ids])
+    return changes.result([outcomes[claim_id] for claim_id in words.claim_ids])
 
 
-def _refuse(changes: Changes, words: ClaimWords) -> ClaimResult:
+def _refuse(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     """Reserved -> refused, counted against the host."""
     result = _end(changes, words, Event.REFUSE)
-    refused = {fate.claim_id for fate in result.fates if fate.fate == 'ok'}
+    refused = {outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok'}
     if refused:
         changes.tx.run(REFUSED, b_name=words.name, count=len(refused))
     return result
 
 
-def _release(changes: Changes, words: ClaimWords) -> ClaimResult:
+def _release(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     """Live -> released, in the order of (epoch, sequence)."""
     return _end(changes, words, Event.RELEASE)
 
 
-def _end(changes: Changes, words: ClaimWords, event: Event) -> ClaimResult:
+def _end(changes: Changes, words: ClaimUpdate, event: Event) -> ClaimResult:
     tx = changes.tx
     host = tx.first(NAMED, name=words.name)
     nested = _nested(tx, words.claim_ids) if host else set()
@@ -224,22 +228,24 @@ def _end(changes: Changes, words: ClaimWords, event: Event) -> ClaimResult:
     if providers_of(mine.values()) - nested - {row.id}:
         raise Again('a claim came to be meanwhile')
     stale = event is Event.RELEASE and words.sequence <= row.sequence
-    fates = {}
+    outcomes = {}
     for claim_id in dict.fromkeys(words.claim_ids):
         claim = mine.get(claim_id)
         if claim is None:
-            fates[claim_id] = ClaimFate(claim_id=claim_id, fate='gone')
+            outcomes[claim_id] = ClaimOutcome(claim_id=claim_id, outcome='gone')
         elif stale:
-            fate = 'kept' if claim.is_live else 'gone'
-            fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
+            outcome = 'kept' if claim.is_live else 'gone'
+            outcomes[claim_id] = ClaimOutcome(
+                claim_id=claim_id, outcome=outcome, state=claim.state.value
+            )
         else:
-            fates[claim_id] = changes.end([claim], event, words.reason)[0]
-    _advance(changes, row, words, fates.values())
+            outcomes[claim_id] = changes.end([claim], event, words.reason)[0]
+    _advance(changes, row, words, outcomes.values())
     changes.write()
-    return changes.result([fates[claim_id] for claim_id in words.claim_ids])
+    return changes.result([outcomes[claim_id] for claim_id in words.claim_ids])
 
 
-def _speaker(changes: Changes, words: ClaimWords) -> rows.Counters | None:
+def _speaker(changes: Changes, words: ClaimUpdate) -> rows.Counters | None:
     """The locked row of the host that speaks, None where it is not of the current epoch.
 
     :raises StaleEpoch: its number is too far beyond the last one
@@ -254,20 +260,20 @@ def _speaker(changes: Changes, words: ClaimWords) -> rows.Counters | None:
     return None
 
 
-def _all_gone(words: ClaimWords) -> ClaimResult:
-    fates = [ClaimFate(claim_id=claim_id, fate='gone') for claim_id in words.claim_ids]
-    return ClaimResult(fates=fates)
+def _all_gone(words: ClaimUpdate) -> ClaimResult:
+    outcomes = [ClaimOutcome(claim_id=claim_id, outcome='gone') for claim_id in words.claim_ids]
+    return ClaimResult(outcomes=outcomes)
 
 
 def _advance(
-    changes: Changes, row: rows.Counters, words: ClaimWords, fates: Iterable[ClaimFate]
+    changes: Changes, row: rows.Counters, words: ClaimUpdate, outcomes: Iterable[ClaimOutcome]
 ) -> None:
     """An accepted word counts as the last that was heard, unless it is late.
 
     One about claims none of which the host ever had does not: who knows no claim of the host
     must not be able to use up its numbers.
     """
-    if words.sequence > row.sequence and any(fate.state for fate in fates):
+    if words.sequence > row.sequence and any(outcome.state for outcome in outcomes):
         row.sequence = words.sequence
         changes.touched.add(row.id)
 
@@ -298,13 +304,13 @@ def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
     # Confirmed, extended or ended since: no business of the sweeper any more.
     due = [c for c in again if (until := rows.expires_at(c)) is not None and until < tx.now]
     due.sort(key=lambda claim: (claim.lease_until, claim.id))
-    kept = nova_host.kept_by_moves(due, _of_nova(changes, due), tx.now)
+    stored = nova_host.protected_by_moves(due, _of_nova(changes, due), tx.now)
     for claim in due:
-        if claim.id in kept:
-            changes.change(claim, kept[claim.id])
-    fates = changes.end([c for c in due if c.id not in kept], Event.EXPIRE, 'lease ran out')
+        if claim.id in stored:
+            changes.change(claim, stored[claim.id])
+    outcomes = changes.end([c for c in due if c.id not in stored], Event.EXPIRE, 'lease ran out')
     changes.write()
-    return changes.result(fates)
+    return changes.result(outcomes)
 
 
 def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:

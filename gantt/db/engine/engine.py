@@ -189,7 +189,7 @@ def _complete(url: str) -> str:
 
 def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
     """The first connection, tried as often as oslo.db's options say."""
-    policy = retry.Policy(
+    policy = retry.RetryPolicy(
         attempts=tries if tries > 0 else 10**6, seconds=3600.0, lost_max=max(0.01, interval)
     )
     for attempt in policy.rounds():
@@ -197,7 +197,7 @@ def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
             with engine.connect():
                 return
         except (sa.exc.DBAPIError, oslo_exception.DBError) as e:
-            attempt.failed(retry.Signal.LOST, e)
+            attempt.failed(retry.RetrySignal.LOST, e)
 
 
 # -- what every connection is told -----------------------------------------------
@@ -253,14 +253,14 @@ def _dial(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
     if dialect.driver == 'psycopg':
         from gantt.db.engine import pipelines  # a driver is there only where it is used
 
-        return pipelines.Connection.connect(*args, **parameters)
+        return pipelines.PipelinedConnection.connect(*args, **parameters)
     if dialect.driver == 'pymysql':
         from gantt.db.engine import packets
 
         # Its connect_timeout ends where the port is open, whoever is behind it.
         later = parameters['read_timeout']
         parameters['read_timeout'] = min(later, parameters['connect_timeout'])
-        made = packets.Connection(*args, **parameters)
+        made = packets.PacketConnection(*args, **parameters)
         made._read_timeout = later  # it is looked at before each answer is read
         return made
     return None
@@ -296,16 +296,18 @@ def unhurried(kind: str, lock_seconds: int | None = None) -> list[str]:
 
     :param lock_seconds: what it waits for a lock; None: as it does
     """
-    said = []
+    problems_found = []
     if kind == 'postgresql':
-        said.append(f'SET idle_in_transaction_session_timeout = {UNHURRIED_SECONDS * 1000}')
+        problems_found.append(
+            f'SET idle_in_transaction_session_timeout = {UNHURRIED_SECONDS * 1000}'
+        )
         if lock_seconds is not None:
-            said.append(f'SET lock_timeout = {lock_seconds * 1000}')
+            problems_found.append(f'SET lock_timeout = {lock_seconds * 1000}')
     elif kind == 'mysql':
-        said.append(_of_mariadb(f'idle_transaction_timeout = {UNHURRIED_SECONDS}'))
+        problems_found.append(_of_mariadb(f'idle_transaction_timeout = {UNHURRIED_SECONDS}'))
         if lock_seconds is not None:
-            said.append(f'SET SESSION innodb_lock_wait_timeout = {lock_seconds}')
-    return said
+            problems_found.append(f'SET SESSION innodb_lock_wait_timeout = {lock_seconds}')
+    return problems_found
 
 
 def unwaiting(kind: str) -> list[str]:
@@ -366,7 +368,7 @@ def storable(text: str) -> str:
     return text.encode('utf-8', 'replace').decode()
 
 
-class Spoken(sa.TypeDecorator):
+class CollatedType(sa.TypeDecorator):
     """Text that somebody outside chose.
 
     :param length: None: long
@@ -408,9 +410,9 @@ def ascii_of(length: int) -> sa.String:
 
 Id = ascii_of(64)
 Word = ascii_of(32)
-Name = Spoken(255)
-Note = Spoken(1024, collated=False)
-LongText = Spoken()
+Name = CollatedType(255)
+Note = CollatedType(1024, collated=False)
+LongText = CollatedType()
 Blob = sa.LargeBinary().with_variant(mysql.LONGBLOB(), 'mysql', 'mariadb')
 Amount = sa.BigInteger
 Seconds: sa.Double[float] = sa.Double()

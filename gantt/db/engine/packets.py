@@ -11,7 +11,7 @@ from gantt.db.engine.watch import Exchange
 LOST = 2013
 
 
-class Connection(connections.Connection):
+class PacketConnection(connections.Connection):
     """See PyMySQL.
 
     :ivar exchange: what others see of its waits
@@ -20,11 +20,11 @@ class Connection(connections.Connection):
     exchange: Exchange | None = None
 
     def fileno(self) -> int:
-        """Of its socket; -1 where it is closed."""
+        """The file number of its socket; -1 where it is closed."""
         return -1 if self._sock is None else self._sock.fileno()
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
-        return self._seen(lambda: super(Connection, self)._read_query_result(unbuffered))
+        return self._seen(lambda: super(PacketConnection, self)._read_query_result(unbuffered))
 
     def _read_ok_packet(self) -> Any:
         return self._seen(super()._read_ok_packet)

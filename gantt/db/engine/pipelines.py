@@ -18,7 +18,7 @@ import psycopg
 from gantt.db.engine.watch import Exchange
 
 
-class Pipeline(psycopg.Pipeline):
+class StatementPipeline(psycopg.Pipeline):
     """Ends with Sync; of one whose connection broke there is nothing left to end."""
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -37,7 +37,7 @@ class Pipeline(psycopg.Pipeline):
             yield from self._fetch_gen(flush=not sent)
 
 
-class Connection(psycopg.Connection[Any]):
+class PipelinedConnection(psycopg.Connection[Any]):
     """Its pipelines are such; those of ``executemany`` too.
 
     :ivar exchange: what others see of its waits
@@ -69,13 +69,13 @@ class Connection(psycopg.Connection[Any]):
         """See psycopg."""
         with self.lock:
             if self._pipeline is None:
-                self._pipeline = Pipeline(self)
+                self._pipeline = StatementPipeline(self)
         with super().pipeline() as made:
             yield made
 
     @contextlib.contextmanager
     def _pipeline_nolock(self) -> Iterator[psycopg.Pipeline]:
-        made = self._pipeline = Pipeline(self, _no_lock=True)
+        made = self._pipeline = StatementPipeline(self, _no_lock=True)
         try:
             with made:
                 yield made

@@ -19,7 +19,7 @@ from gantt import exceptions
 RETRY_AFTER_MS = 500
 
 
-class Signal(enum.Enum):
+class RetrySignal(enum.Enum):
     """What an error says about the transaction it ended."""
 
     CONFLICT = 'conflict'  # nothing was written; run it again
@@ -35,7 +35,7 @@ class MoreLocks(Again):
     """Rows are needed that come before those already locked: begin again with them."""
 
 
-class Locked(Exception):
+class RowsLocked(Exception):
     """A wait for rows that another transaction keeps locked was too long; nothing was written."""
 
 
@@ -102,14 +102,14 @@ PG_REFUSED_WORDS = (
 _SYSTEM_FULL = re.compile(r'\b(error|errcode|errno):? 28\b', re.IGNORECASE)
 
 
-def signal_of(error: BaseException | None) -> Signal | None:
+def signal_of(error: BaseException | None) -> RetrySignal | None:
     """What ``error``, or what it wraps, says; None: nothing that trying again would cure."""
     seen = 0
     while error is not None and seen < 8:
         if isinstance(error, Again):
-            return Signal.CONFLICT
+            return RetrySignal.CONFLICT
         if isinstance(error, LostInCommit):
-            return Signal.LOST
+            return RetrySignal.LOST
         found = _driver_signal(error)
         if found is not None:
             return found
@@ -122,7 +122,7 @@ def signal_of(error: BaseException | None) -> Signal | None:
     return None
 
 
-def _driver_signal(error: BaseException) -> Signal | None:
+def _driver_signal(error: BaseException) -> RetrySignal | None:
     module = type(error).__module__.partition('.')[0]
     if module == 'psycopg':
         return _psycopg_signal(error)
@@ -130,35 +130,35 @@ def _driver_signal(error: BaseException) -> Signal | None:
         return _pymysql_signal(error)
     if module == 'sqlite3':
         code = getattr(error, 'sqlite_errorcode', 0) or 0
-        return Signal.CONFLICT if code & 0xFF in SQLITE_CONFLICT else None
+        return RetrySignal.CONFLICT if code & 0xFF in SQLITE_CONFLICT else None
     return None
 
 
-def _psycopg_signal(error: BaseException) -> Signal | None:
+def _psycopg_signal(error: BaseException) -> RetrySignal | None:
     state = getattr(error, 'sqlstate', None)
     if state is None:
         # libpq has no code where there is no server to give one.
         names = ('OperationalError', 'ConnectionTimeout')
-        return Signal.LOST if type(error).__name__ in names else None
+        return RetrySignal.LOST if type(error).__name__ in names else None
     if state in PG_CONFLICT:
-        return Signal.CONFLICT
+        return RetrySignal.CONFLICT
     if state in PG_LOCKED:
-        return Signal.LOCKED
-    return Signal.LOST if state in PG_LOST or state.startswith('08') else None
+        return RetrySignal.LOCKED
+    return RetrySignal.LOST if state in PG_LOST or state.startswith('08') else None
 
 
-def _pymysql_signal(error: BaseException) -> Signal | None:
+def _pymysql_signal(error: BaseException) -> RetrySignal | None:
     code = error.args[0] if error.args else None
     if code in MYSQL_CONFLICT:
-        return Signal.CONFLICT
+        return RetrySignal.CONFLICT
     if code in MYSQL_LOCKED:
-        return Signal.LOCKED
+        return RetrySignal.LOCKED
     # PyMySQL answers (0, '') on a connection that it has closed itself.
     closed = type(error).__name__ == 'InterfaceError' and code == 0
-    return Signal.LOST if code in MYSQL_LOST or closed else None
+    return RetrySignal.LOST if code in MYSQL_LOST or closed else None
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of trying again; both hold."""
 
     attempts: int = 8
@@ -169,25 +169,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     conflict_max: float = 0.05
     lost_max: float = 0.5
 
-    def rounds(self) -> 'Iterator[Round]':
+    def rounds(self) -> 'Iterator[RetryRound]':
         """Rounds to try in; the last one raises where it fails.
 
         :raises DatabaseUnavailable: from ``Round.failed``
         """
         began = time.monotonic()
         for number in range(1, self.attempts + 1):
-            yield Round(self, number, began)
+            yield RetryRound(self, number, began)
 
 
-class Round:
+class RetryRound:
     """One attempt."""
 
-    def __init__(self, policy: Policy, number: int, began: float) -> None:
+    def __init__(self, policy: RetryPolicy, number: int, began: float) -> None:
         self._policy = policy
         self.number = number
         self._began = began
 
-    def failed(self, signal: Signal, error: BaseException) -> None:
+    def failed(self, signal: RetrySignal, error: BaseException) -> None:
         """Wait before the next round.
 
         :raises DatabaseUnavailable: there is none within the bounds
@@ -195,12 +195,12 @@ class Round:
         """
         policy = self._policy
         spent = time.monotonic() - self._began
-        if signal is Signal.LOCKED and spent >= policy.locked_seconds:
+        if signal is RetrySignal.LOCKED and spent >= policy.locked_seconds:
             raise busy() from error
         left = policy.seconds - spent
         if self.number >= policy.attempts or left <= 0:
             raise unavailable(error) from error
-        most = policy.lost_max if signal is Signal.LOST else policy.conflict_max
+        most = policy.lost_max if signal is RetrySignal.LOST else policy.conflict_max
         bound = min(most, 0.004 * 2**self.number)
         time.sleep(min(left, random.uniform(0.002, bound)))
 
@@ -250,8 +250,8 @@ def refusal_of(error: BaseException) -> str:
     state = getattr(root, 'sqlstate', None)
     if state is not None:
         return PG_REFUSED.get(state, '')
-    said = ' '.join(str(root).split())
-    return next((what for words, what in PG_REFUSED_WORDS if words.search(said)), '')
+    error_text = ' '.join(str(root).split())
+    return next((what for words, what in PG_REFUSED_WORDS if words.search(error_text)), '')
 
 
 def problem_of(error: BaseException) -> str:

@@ -203,15 +203,15 @@ class Database:
     def __init__(
         self,
         engine: sa.Engine,
-        policy: retry.Policy | None = None,
+        policy: retry.RetryPolicy | None = None,
         keep: int = 8,
-        greeting: Sequence[str] = (),
+        session_settings: Sequence[str] = (),
     ) -> None:
         self.engine = engine
         self.kind = family(engine)
-        self.policy = policy or retry.Policy()
+        self.policy = policy or retry.RetryPolicy()
         self._keep = keep
-        self._greeting = greeting
+        self._session_settings = session_settings
         #: How many connections broke: who answers since may be another server.
         self.lost = 0
         self._idle: list[sa.Connection] = []
@@ -224,7 +224,7 @@ class Database:
     def write(
         self,
         work: Callable[[Tx], T],
-        settled: Callable[[Tx], T | None] | None = None,
+        already_committed: Callable[[Tx], T | None] | None = None,
         *,
         patient: bool = False,
         once_locked: bool = False,
@@ -242,8 +242,8 @@ class Database:
         unknown, lost = False, 0
         for attempt in self.policy.rounds():
             try:
-                if unknown and settled is not None:
-                    done = self._once(settled, False)
+                if unknown and already_committed is not None:
+                    done = self._once(already_committed, False)
                     if done is not None:
                         return done
                     unknown = False
@@ -252,10 +252,10 @@ class Database:
                 signal = retry.signal_of(e)
                 if signal is None:
                     raise _ours(e) from e
-                lost += signal is retry.Signal.LOST
+                lost += signal is retry.RetrySignal.LOST
                 unknown = unknown or isinstance(e, retry.LostInCommit)
-                if once_locked and signal is retry.Signal.LOCKED:
-                    raise retry.Locked(retry.problem_of(e)) from e
+                if once_locked and signal is retry.RetrySignal.LOCKED:
+                    raise retry.RowsLocked(retry.problem_of(e)) from e
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
@@ -308,7 +308,7 @@ class Database:
             except Exception as e:
                 with contextlib.suppress(Exception):
                     transaction.rollback()
-                if retry.signal_of(e) is retry.Signal.LOST:
+                if retry.signal_of(e) is retry.RetrySignal.LOST:
                     raise retry.LostInCommit(retry.problem_of(e)) from e
                 raise
             for done in tx.after:
@@ -327,11 +327,14 @@ class Database:
             yield connection
         except BaseException as e:
             sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
-            if sound or retry.signal_of(e) in (retry.Signal.CONFLICT, retry.Signal.LOCKED):
+            if sound or retry.signal_of(e) in (
+                retry.RetrySignal.CONFLICT,
+                retry.RetrySignal.LOCKED,
+            ):
                 self._give(connection)
                 raise
             _discard(connection)
-            if retry.signal_of(e) is retry.Signal.LOST:
+            if retry.signal_of(e) is retry.RetrySignal.LOST:
                 # What broke it broke the others: each of them would use up a try.
                 self._forget_idle()
                 self.lost += 1
@@ -341,7 +344,7 @@ class Database:
     @contextlib.contextmanager
     def unhurried(self) -> Any:
         """A connection whose transactions may be idle for long; closed afterwards."""
-        connection = self._open((*self._greeting, *unhurried(self.kind)))
+        connection = self._open((*self._session_settings, *unhurried(self.kind)))
         try:
             yield connection
         finally:
@@ -358,16 +361,16 @@ class Database:
                 connection = self._idle.pop()
                 if not (connection.closed or connection.invalidated):
                     return connection
-        return self._open(self._greeting)
+        return self._open(self._session_settings)
 
-    def _open(self, greeting: Sequence[str]) -> sa.Connection:
+    def _open(self, session_settings: Sequence[str]) -> sa.Connection:
         connection = self.engine.connect()
         try:
             if self.kind != 'sqlite':
                 watch.set_patient(connection, False)
-            if greeting:
+            if session_settings:
                 with connection.begin():
-                    for statement in greeting:
+                    for statement in session_settings:
                         connection.exec_driver_sql(statement)
         except BaseException:
             _discard(connection)
@@ -404,7 +407,7 @@ class Database:
 
 
 #: Connections for reading that stay open while nobody uses them.
-READERS_KEPT = 4
+READERS_MOST = 4
 
 
 class Transactions:
@@ -413,9 +416,9 @@ class Transactions:
     :ivar reads: for what only reads: it locks nothing that others wait for
     """
 
-    def __init__(self, engine: sa.Engine, policy: retry.Policy | None) -> None:
+    def __init__(self, engine: sa.Engine, policy: retry.RetryPolicy | None) -> None:
         self.database = Database(engine, policy)
-        self.reads = Database(engine, policy, READERS_KEPT, unhurried(family(engine)))
+        self.reads = Database(engine, policy, READERS_MOST, unhurried(family(engine)))
 
 
 def reading(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
@@ -457,7 +460,7 @@ def writing_once(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concate
             return self.database.write(
                 lambda tx: method(self, tx, *args, **options), once_locked=True
             )
-        except retry.Locked as e:
+        except retry.RowsLocked as e:
             raise retry.busy() from e
 
     return run

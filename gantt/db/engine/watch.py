@@ -151,7 +151,7 @@ class Watch:
                     self._shown,
                     now - since,
                 )
-        self._say(self.silent_for(), now)
+        self._log_silence(self.silent_for(), now)
 
     def forget(self) -> None:
         """What was inherited by a fork: these are the waits of another process."""
@@ -163,7 +163,7 @@ class Watch:
         with self._lock:
             return list(self._exchanges)
 
-    def _say(self, silent: float, now: float) -> None:
+    def _log_silence(self, silent: float, now: float) -> None:
         if silent >= SILENT_SECONDS:
             if not self._is_silent and now - self._complained >= COMPLAIN_SECONDS:
                 self._complained = now

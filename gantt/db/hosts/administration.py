@@ -20,8 +20,8 @@ from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import host_events, providers, rows
-from gantt.db.hosts.base import Base
-from gantt.db.hosts.hosts import FORMER, KEY, MEMBER_OF, NAMED, Hosts
+from gantt.db.hosts.base import HostTables
+from gantt.db.hosts.hosts import FORMER, KEY, MEMBER_OF, NAMED, HostRecords
 from gantt.db.hosts.nova_hosts import key_of_host
 from gantt.db.schema import models
 
@@ -29,30 +29,30 @@ _p = models.providers
 _a = models.aggregates
 _m = models.aggregate_members
 _h = models.former_hosts
-_n = models.nova_heard
+_n = models.nova_events_seen
 
 AGGREGATES_OF = sa.select(_m.c.aggregate_id).where(_m.c.host == sa.bindparam('host'))
 
 
-class HostAdministration(Base):
+class HostAdministration(HostTables):
     """See ``scheduler.ports.hosts``."""
 
     @writing
     def disable_host(self, tx: session.Tx, name: str, reason: str, by: str) -> HostChange:
-        return Hosts(tx, self.memory).change(name, disabled=reason, disabled_by=by)
+        return HostRecords(tx, self.memory).change(name, disabled=reason, disabled_by=by)
 
     @writing
     def enable_host(self, tx: session.Tx, name: str, by: str = '') -> HostChange:
-        hosts = Hosts(tx, self.memory, by)
+        hosts = HostRecords(tx, self.memory, by)
         return hosts.change(name, disabled=None, disabled_by=None)
 
     @writing
     def revoke_host_key(self, tx: session.Tx, name: str) -> HostChange:
-        return Hosts(tx, self.memory).change_key(name, host_keys.revoked)
+        return HostRecords(tx, self.memory).change_key(name, host_keys.revoked)
 
     @writing
     def forget_host_key(self, tx: session.Tx, name: str) -> HostChange:
-        return Hosts(tx, self.memory).change_key(name, host_keys.forgotten)
+        return HostRecords(tx, self.memory).change_key(name, host_keys.forgotten)
 
     @reading
     def load_host_key(self, tx: session.Tx, name: str) -> HostKey | None:
@@ -61,11 +61,11 @@ class HostAdministration(Base):
 
     @writing
     def remove_host(self, tx: session.Tx, name: str) -> HostChange:
-        return Hosts(tx, self.memory).remove(name)
+        return HostRecords(tx, self.memory).remove(name)
 
     @writing
     def rename_host(self, tx: session.Tx, old: str, new: str) -> HostChange:
-        hosts = Hosts(tx, self.memory)
+        hosts = HostRecords(tx, self.memory)
         if tx.first(NAMED, name=new) is not None:
             raise exceptions.Refused(
                 f'a host {new!r} is known already; a host can only be renamed to a name that is '
@@ -80,20 +80,22 @@ class HostAdministration(Base):
         member_of = [found.uuid for found in tx.all(MEMBER_OF, host=new)]
         tx.run(_h.delete().where(_h.c.name.in_([old, new])))
         tx.run(_h.insert().values(name=old, epoch=before.epoch))
-        _move_heard(hosts, old, new)
+        _move_events_seen(hosts, old, new)
         tx.run(_p.update().where(_p.c.id == row.id).values(name=new))
-        said = {name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')}
+        stated = {
+            name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')
+        }
         host_events.rename(tx, old, new)
         line = HostEvent(kind='renamed', what=f'it was called {old} before')
         host_events.write(tx, [(new, line)])
-        hosts.say(locked, msgspec.structs.replace(template, aggregates=member_of, **said))
+        hosts.write_facts(locked, msgspec.structs.replace(template, aggregates=member_of, **stated))
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence = counters.full_sequence = 0
         return hosts.save(locked, row.id)
 
     @writing
     def decommission_host(self, tx: session.Tx, name: str) -> HostChange:
-        hosts = Hosts(tx, self.memory)
+        hosts = HostRecords(tx, self.memory)
         _move_members(hosts, name, None)
         tx.run(_n.delete().where(_n.c.id == key_of_host(name)))
         return hosts.remove(name)
@@ -109,7 +111,7 @@ class HostAdministration(Base):
         return host_events.recent(tx, hosts, since, limit)
 
 
-def _move_members(hosts: Hosts, old: str, new: str | None) -> None:
+def _move_members(hosts: HostRecords, old: str, new: str | None) -> None:
     """Let the host of another name be in the aggregates; None: none."""
     tx = hosts.tx
     of_old = {row.aggregate_id for row in tx.all(AGGREGATES_OF, host=old)}
@@ -124,7 +126,7 @@ def _move_members(hosts: Hosts, old: str, new: str | None) -> None:
     providers.announce(tx, 'aggregate', sorted(of_old))
 
 
-def _move_heard(hosts: Hosts, old: str, new: str) -> None:
+def _move_events_seen(hosts: HostRecords, old: str, new: str) -> None:
     """What an unmodified Nova said of the host."""
     tx = hosts.tx
     tx.run(_n.delete().where(_n.c.id == key_of_host(new)))

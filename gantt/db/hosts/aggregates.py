@@ -16,7 +16,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.resources.host import Aggregate
 from gantt.db.engine import engine, session
 from gantt.db.hosts import providers
-from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
 
 _a = models.aggregates
@@ -63,7 +63,7 @@ def load(tx: session.Tx) -> list[Aggregate]:
 
 
 def save(
-    hosts: Hosts,
+    hosts: HostRecords,
     name: str,
     metadata: dict[str, str | None],
     members: list[str] | None,
@@ -112,7 +112,7 @@ def _write_members(tx: session.Tx, aggregate_id: int, before: set[str], now: set
     )
 
 
-def remove(hosts: Hosts, name: str) -> None:
+def remove(hosts: HostRecords, name: str) -> None:
     """Forget an aggregate.
 
     :raises NotFound:
@@ -129,7 +129,7 @@ def remove(hosts: Hosts, name: str) -> None:
     refresh(hosts, members)
 
 
-def refresh(hosts: Hosts, names: Iterable[str]) -> None:
+def refresh(hosts: HostRecords, names: Iterable[str]) -> None:
     """Bring the uuids in the facts of these hosts in line with the members."""
     tx = hosts.tx
     wanted = sorted(set(names))
@@ -144,15 +144,15 @@ def refresh(hosts: Hosts, names: Iterable[str]) -> None:
     for pid, template in sorted(locked.templates.items()):
         uuids_now = sorted(of.get(template.name, []))
         if pid in locked.counters and uuids_now != template.aggregates:
-            hosts.say(locked, msgspec.structs.replace(template, aggregates=uuids_now))
+            hosts.write_facts(locked, msgspec.structs.replace(template, aggregates=uuids_now))
             locked.counters[pid].generation += 1
             touched.append(pid)
     providers.save(tx, locked, touched)
 
 
-def resolve(tx: session.Tx, said: Iterable[list[str]]) -> dict[str, str]:
+def resolve(tx: session.Tx, names_listed: Iterable[list[str]]) -> dict[str, str]:
     """Names and uuids as reporters say them -> uuid; a name never heard makes an aggregate."""
-    stored = {one: engine.storable(one) for names in said for one in names}
+    stored = {one: engine.storable(one) for names in names_listed for one in names}
     if not stored:
         return {}
     found: dict[str, str] = {}
@@ -166,7 +166,7 @@ def resolve(tx: session.Tx, said: Iterable[list[str]]) -> dict[str, str]:
         new = [row for row in tx.all(READ) if row.name in set(unknown)]
         found.update((row.name, row.uuid) for row in new)
         providers.announce(tx, 'aggregate', [row.id for row in new])
-    return {name: found[kept] for name, kept in stored.items()}
+    return {name: found[stored_name] for name, stored_name in stored.items()}
 
 
 def join(tx: session.Tx, host: str, uuids_now: list[str]) -> None:

@@ -9,14 +9,14 @@ from gantt.db.engine import retry, session
 from gantt.db.hosts.rows import Memory
 
 
-class Base(session.Transactions):
+class HostTables(session.Transactions):
     """A store of one concept is complete by itself; ``SqlStore`` is all of them.
 
     What it remembers is a cache; any number of stores may share a database.
     """
 
     def __init__(
-        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
     ) -> None:
         super().__init__(engine, policy)
         self.memory = Memory()

@@ -12,8 +12,8 @@ from gantt.core.table.metrics import DeclaredMetric
 from gantt.db.engine import engine, session
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers
-from gantt.db.hosts.base import Base
-from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.base import HostTables
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
 
 _m = models.declared_metrics
@@ -33,7 +33,7 @@ def _declared(row: sa.Row) -> DeclaredMetric:
     return DeclaredMetric(**{name: getattr(row, name) for name in DeclaredMetric.__struct_fields__})
 
 
-class Declarations(Base):
+class SqlDeclarations(HostTables):
     """See ``scheduler.ports.hosts``."""
 
     @writing
@@ -45,11 +45,11 @@ class Declarations(Base):
         hosts: list[str] | None,
         uuid: str | None = None,
     ) -> Aggregate:
-        return aggregates.save(Hosts(tx, self.memory), name, metadata, hosts, uuid)
+        return aggregates.save(HostRecords(tx, self.memory), name, metadata, hosts, uuid)
 
     @writing
     def remove_aggregate(self, tx: session.Tx, name: str) -> None:
-        aggregates.remove(Hosts(tx, self.memory), name)
+        aggregates.remove(HostRecords(tx, self.memory), name)
 
     def declare_class(self, name: str) -> None:
         if not resource_classes.is_class_name(name):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import State
-from gantt.core.claims.host_event import KEPT_EACH, KEPT_SECONDS, HostEvent
+from gantt.core.claims.host_event import STORED_EACH, STORED_SECONDS, HostEvent
 from gantt.db.engine import engine, session
 from gantt.db.schema import models
 
@@ -56,7 +56,7 @@ BEYOND = (
     sa.select(_e.c.number)
     .where(_e.c.host == sa.bindparam('host'))
     .order_by(_e.c.number.desc())
-    .offset(KEPT_EACH)
+    .offset(STORED_EACH)
     .limit(1)
 )
 OLDEST = sa.select(_e.c.number, _e.c.created_at).order_by(_e.c.number).limit(sa.bindparam('limit'))
@@ -108,12 +108,12 @@ def recent(
     tx: session.Tx, hosts: Collection[str], since: float, limit: int
 ) -> list[tuple[str, HostEvent]]:
     """What happened to these hosts since then, oldest first; of lines and claims ``limit`` each."""
-    asked = {'hosts': sorted({engine.storable(host) for host in hosts}), 'since': since}
+    parameters = {'hosts': sorted({engine.storable(host) for host in hosts}), 'since': since}
     found = [
         (row.host, HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at))
-        for row in reversed(tx.all(RECENT_LINES, limit=limit, **asked))
+        for row in reversed(tx.all(RECENT_LINES, limit=limit, **parameters))
     ]
-    for row in tx.all(RECENT_CLAIMS, limit=limit, **asked):
+    for row in tx.all(RECENT_CLAIMS, limit=limit, **parameters):
         events = of_claim(
             row.id, row.consumer, row.state, row.reason, row.created_at, row.updated_at
         )
@@ -139,7 +139,7 @@ def of_claim(
 
 def purge(tx: session.Tx, limit: int) -> int:
     """Delete old lines, at most ``limit``; how many went."""
-    before = tx.now - KEPT_SECONDS
+    before = tx.now - STORED_SECONDS
     old = [row.number for row in tx.all(OLDEST, limit=limit) if row.created_at < before]
     if old:
         tx.run(_e.delete().where(_e.c.number <= old[-1]))

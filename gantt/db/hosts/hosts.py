@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims import host_event, registration
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import Registered, RegisterHost
-from gantt.core.messages.resource_classes import HOT
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostChange, HostFacts, HostRow
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.claims.locks import Aside
@@ -72,7 +72,7 @@ LIVE_CLAIMS = sa.select(sa.func.count()).where(
 )
 
 
-class Hosts:
+class HostRecords:
     """The verbs about hosts, within one transaction.
 
     :param by: who changes them, for the history
@@ -92,7 +92,7 @@ class Hosts:
     # -- verbs ------------------------------------------------------------------
     def register(
         self, messages: Sequence[RegisterHost], report_seconds: int, aside: Aside
-    ) -> list[RegistrationFate]:
+    ) -> list[RegistrationOutcome]:
         """Hand out the next epochs, or say why not; the same nonce again gets the same one.
 
         :param messages: of different hosts
@@ -132,7 +132,11 @@ class Hosts:
         ]
 
     def _register(
-        self, locked: providers.Locked, host_id: int, message: RegisterHost, report_seconds: int
+        self,
+        locked: providers.LockedProviders,
+        host_id: int,
+        message: RegisterHost,
+        report_seconds: int,
     ) -> None:
         counters = locked.counters.get(host_id)
         if counters is None:
@@ -155,8 +159,8 @@ class Hosts:
                 .where(_c.c.provider_id == row.id, _c.c.live == 1, _c.c.absences != 0)
                 .values(absences=0)
             )
-        said = {name: getattr(row, name) for name in _REGISTERED}
-        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **said))
+        row_known = {name: getattr(row, name) for name in _REGISTERED}
+        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **row_known))
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
 
@@ -201,10 +205,10 @@ class Hosts:
                 problem=f'{uuid} is the uuid of host {taken.name!r}; expected one of its own',
             )
 
-    def change(self, name: str, **said: Any) -> HostChange:
+    def change(self, name: str, **row_known: Any) -> HostChange:
         """Change what the row of a host says.  :raises NotFound:"""
         locked, row, template = self.lock_one(name)
-        self.say(locked, msgspec.structs.replace(template, **said))
+        self.write_facts(locked, msgspec.structs.replace(template, **row_known))
         return self.save(locked, row.id)
 
     def change_key(self, name: str, change: Callable[[HostKey], HostKey | None]) -> HostChange:
@@ -215,7 +219,7 @@ class Hosts:
         locked, row, template = self.lock_one(name)
         if template.key is None:
             raise exceptions.NotFound(kind='key of host', name=name)
-        self.say(locked, msgspec.structs.replace(template, key=change(template.key)))
+        self.write_facts(locked, msgspec.structs.replace(template, key=change(template.key)))
         return self.save(locked, row.id)
 
     def remove(self, name: str) -> HostChange:
@@ -239,7 +243,7 @@ class Hosts:
         return HostChange(provider_id=row.id, row=None)
 
     # -- parts of them --------------------------------------------------------------
-    def lock_one(self, name: str) -> tuple[providers.Locked, rows.Counters, HostRow]:
+    def lock_one(self, name: str) -> tuple[providers.LockedProviders, rows.Counters, HostRow]:
         """One host under lock.  :raises NotFound:"""
         found = self.tx.first(NAMED, name=name)
         locked = providers.lock(self.tx, self.memory, [found.id] if found else [])
@@ -247,24 +251,26 @@ class Hosts:
             raise exceptions.NotFound(kind='host', name=name)
         return locked, locked.counters[found.id], locked.templates[found.id]
 
-    def say(self, locked: providers.Locked, said: HostRow) -> None:
+    def write_facts(self, locked: providers.LockedProviders, row_known: HostRow) -> None:
         """Write what the host's row says beyond its counters, where it differs."""
-        self.note(locked, said)
+        self.note(locked, row_known)
         self.write_noted()
 
-    def note(self, locked: providers.Locked, said: HostRow) -> None:
+    def note(self, locked: providers.LockedProviders, row_known: HostRow) -> None:
         """The same, to be written by ``write_noted`` together with what others say."""
-        known = locked.templates[said.id]
-        if said == known:
+        known = locked.templates[row_known.id]
+        if row_known == known:
             return
-        self.lines += [(said.name, one) for one in host_event.changes(known, said, self._by)]
-        if said == msgspec.structs.replace(known, facts=said.facts):
-            self._long_facts.append({'b_id': said.id, 'facts': rows.text(said.facts)})
+        self.lines += [
+            (row_known.name, one) for one in host_event.changes(known, row_known, self._by)
+        ]
+        if row_known == msgspec.structs.replace(known, facts=row_known.facts):
+            self._long_facts.append({'b_id': row_known.id, 'facts': rows.text(row_known.facts)})
         else:
-            self._facts.append({'b_id': said.id, **facts_values(said)})
-        locked.templates[said.id] = said
-        locked.counters[said.id].facts_stamp = self.tx.stamp
-        self.memory.keep(said, self.tx.stamp)
+            self._facts.append({'b_id': row_known.id, **facts_values(row_known)})
+        locked.templates[row_known.id] = row_known
+        locked.counters[row_known.id].facts_stamp = self.tx.stamp
+        self.memory.keep(row_known, self.tx.stamp)
 
     def write_noted(self) -> None:
         """Write what was noted."""
@@ -277,7 +283,7 @@ class Hosts:
             host_events.write(self.tx, self.lines)
         self.lines = []
 
-    def save(self, locked: providers.Locked, provider_id: int) -> HostChange:
+    def save(self, locked: providers.LockedProviders, provider_id: int) -> HostChange:
         """Write the counters of a host as they became; the host as it is now."""
         providers.save(self.tx, locked, [provider_id])
         return providers.changes_of(self.tx, self.memory, locked, [provider_id])[0]
@@ -317,7 +323,7 @@ class Hosts:
                 if value['class_id'] in before
             ],
         )
-        return sum(name not in HOT for name in names)
+        return sum(name not in CORE_CLASSES for name in names)
 
     def write_traits(self, provider_id: int, names: list[str]) -> None:
         """Bring the traits in line with the facts."""

@@ -14,34 +14,34 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import Claim
 from gantt.core.messages.base import derived_id
+from gantt.core.nova import guest_events
 from gantt.core.nova import host as nova_host
-from gantt.core.nova import host_words
 from gantt.core.nova.events import (
     AggregateDeleted,
     AggregatesUpdated,
-    Cast,
-    GuestSettled,
+    GuestLocation,
     NovaAggregate,
+    NovaCast,
 )
+from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.nova.host import NovaEffect
-from gantt.core.nova.host_words import Heard
 from gantt.db.claims import adopted, groups
 from gantt.db.claims.claims import Changes, providers_of
 from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import session
-from gantt.db.engine.retry import Again, Locked, MoreLocks
+from gantt.db.engine.retry import Again, MoreLocks, RowsLocked
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers, rows
-from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
-from gantt.scheduler.ports import HeardResult, OpenMove
+from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 
 _c = models.claims
 _f = models.provider_facts
 _a = models.aggregates
 _l = models.allocations
-_n = models.nova_heard
+_n = models.nova_events_seen
 
 _ids: Any = sa.bindparam('ids', expanding=True)
 READ = sa.select(_n).where(_n.c.id.in_(_ids))
@@ -81,23 +81,23 @@ UUID_OF = sa.select(_a.c.uuid).where(_a.c.name == sa.bindparam('name'))
 
 
 def key_of_host(name: str) -> str:
-    """The row of ``nova_heard`` for a host."""
+    """The row of ``nova_events_seen`` for a host."""
     return derived_id('nova host', name)
 
 
-class Hearing:
+class GuestEventBatch:
     """A batch of words about guests.
 
     :ivar beside: providers to lock beside the hosts that the words are of
     """
 
-    def __init__(self, casts: Sequence[Cast]) -> None:
+    def __init__(self, casts: Sequence[NovaCast]) -> None:
         self.casts = casts
-        self.beside: set[int] = set()
+        self.also_locked: set[int] = set()
         self.groups: set[str] = set()
         self.adopted: dict[str, dict[str, Any]] = {}
 
-    def run(self, changes: Changes, hosts: Hosts, aside: Aside) -> HeardResult:
+    def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> NovaUpdateResult:
         """Fold the batch, but for the words of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
@@ -109,36 +109,36 @@ class Hearing:
         casts = [
             cast
             for cast in self.casts
-            if host_of(cast) in ids and not _heard(known, keys[host_of(cast)]).knows(cast)
+            if host_of(cast) in ids and not _seen(known, keys[host_of(cast)]).knows(cast)
         ]
         if not casts:
-            return HeardResult()
+            return NovaUpdateResult()
         groups.lock(tx, self.groups)
         tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
-        changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.beside))
+        changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.also_locked))
         locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
         casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
-        said = [(cast, _counts(changes, ids[host_of(cast)], cast)) for cast in casts]
-        casts = [cast for cast, counts in said if counts]
-        not_novas = [host_of(cast) for cast, counts in said if not counts]
+        counted = [(cast, _counts(changes, ids[host_of(cast)], cast)) for cast in casts]
+        casts = [cast for cast, counts in counted if counts]
+        not_novas = [host_of(cast) for cast, counts in counted if not counts]
         if not casts:
-            return HeardResult(not_novas=not_novas, locked=locked)
-        desk = Desk(changes, casts, ids)
-        heard = _read(tx, READ, {keys[host_of(cast)] for cast in casts})
+            return NovaUpdateResult(not_novas=not_novas, locked=locked)
+        desk = GuestEventDesk(changes, casts, ids)
+        seen = _read(tx, READ, {keys[host_of(cast)] for cast in casts})
         result = NovaEffect()
         for cast in casts:
             host = host_of(cast)
             if ids[host] not in changes.locked.counters:
                 continue
-            before = _heard(heard, keys[host])
-            heard[keys[host]], effect = desk.fold(ids[host], before, cast)
+            before = _seen(seen, keys[host])
+            seen[keys[host]], effect = desk.fold(ids[host], before, cast)
             result = _joined(result, effect)
         self._demand_locks(changes, desk, aside)
         mark(changes, hosts, {ids[host_of(cast)] for cast in casts})
         desk.write(hosts)
-        _write(tx, heard)
+        _write(tx, seen)
         groups.bump(tx, {claim.group for claim in desk.made if claim.group is not None})
-        return HeardResult(
+        return NovaUpdateResult(
             confirmed=result.confirmed,
             released=result.released,
             adopted=result.adopted,
@@ -147,24 +147,24 @@ class Hearing:
             locked=locked,
         )
 
-    def _demand_locks(self, changes: Changes, desk: 'Desk', aside: Aside) -> None:
+    def _demand_locks(self, changes: Changes, desk: 'GuestEventDesk', aside: Aside) -> None:
         needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
         if not needed.isdisjoint(aside.left):
-            raise Locked('a guest moves to or from a host whose row is locked')
+            raise RowsLocked('a guest moves to or from a host whose row is locked')
         people = rows.consumer_values(desk.made)
         strange = [row for row in people if row['uuid'] not in self.adopted]
         voided = {claim.group for claim in desk.made if claim.group is not None}
         if strange or not needed <= set(changes.locked.counters) or not voided <= self.groups:
-            self.beside |= needed
+            self.also_locked |= needed
             self.groups |= voided
             self.adopted.update((row['uuid'], row) for row in strange)
             raise MoreLocks('a broadcast changes more than its host')
 
 
-class Desk:
+class GuestEventDesk:
     """The claims that a batch is about, while it is folded."""
 
-    def __init__(self, changes: Changes, casts: Sequence[Cast], ids: Mapping[str, int]) -> None:
+    def __init__(self, changes: Changes, casts: Sequence[NovaCast], ids: Mapping[str, int]) -> None:
         self._changes = changes
         self.before: dict[str, Claim] = {}
         self.now: dict[str, Claim] = {}
@@ -172,7 +172,7 @@ class Desk:
         self._on: dict[int, dict[str, None]] = {}
         self._load(casts, ids)
 
-    def _load(self, casts: Sequence[Cast], ids: Mapping[str, int]) -> None:
+    def _load(self, casts: Sequence[NovaCast], ids: Mapping[str, int]) -> None:
         tx = self._changes.tx
         on = sorted({ids[host_of(cast)] for cast in casts})
         here = load_claims(tx, provider_ids=on, live=True)
@@ -182,7 +182,7 @@ class Desk:
         unplaced = {
             consumer
             for cast in casts
-            for consumer in host_words.consumers_of(cast)
+            for consumer in guest_events.consumers_of(cast)
             if (ids[host_of(cast)], consumer) not in placed_on
         }
         # Of a guest with a claim here the live ones tell whether it moves; of one that its host
@@ -198,15 +198,17 @@ class Desk:
             self.before[claim.id] = claim
             self._note(claim)
 
-    def fold(self, provider_id: int, heard: Heard, cast: Cast) -> tuple[Heard, NovaEffect]:
+    def fold(
+        self, provider_id: int, seen: EventsSeen, cast: NovaCast
+    ) -> tuple[EventsSeen, NovaEffect]:
         """One broadcast."""
         host = self._changes.locked.row(provider_id)
-        about = set(host_words.consumers_of(cast))
+        about = set(guest_events.consumers_of(cast))
         about.update(self._on.get(host.id, ()))
         claims = [self.now[one] for consumer in about for one in self._of.get(consumer, ())]
-        heard, effect = host_words.fold(host, heard, claims, cast, self._changes.tx.now)
+        seen, effect = guest_events.fold(host, seen, claims, cast, self._changes.tx.now)
         self.take(effect)
-        return heard, effect
+        return seen, effect
 
     def take(self, effect: NovaEffect) -> None:
         """Claims as they become."""
@@ -228,7 +230,7 @@ class Desk:
         """Claims that are new."""
         return [self.now[one] for one in self.changed if one not in self.before]
 
-    def write(self, hosts: Hosts) -> None:
+    def write(self, hosts: HostRecords) -> None:
         """Claims, and what follows for the hosts."""
         changes = self._changes
         for claim_id in self.changed:
@@ -248,14 +250,14 @@ class Desk:
         changes.write()
 
 
-def _counts(changes: Changes, provider_id: int, cast: Cast | None = None) -> bool:
+def _counts(changes: Changes, provider_id: int, cast: NovaCast | None = None) -> bool:
     """What is said of a host that was removed meanwhile is left to others."""
     if provider_id not in changes.locked.counters:
         return True
-    return host_words.counts(changes.locked.row(provider_id), cast)
+    return guest_events.counts(changes.locked.row(provider_id), cast)
 
 
-def mark(changes: Changes, hosts: Hosts, provider_ids: Iterable[int]) -> None:
+def mark(changes: Changes, hosts: HostRecords, provider_ids: Iterable[int]) -> None:
     """Note that Nova speaks for these hosts."""
     for pid in sorted(set(provider_ids) & set(changes.locked.counters)):
         template = changes.locked.templates[pid]
@@ -265,7 +267,7 @@ def mark(changes: Changes, hosts: Hosts, provider_ids: Iterable[int]) -> None:
     hosts.write_noted()
 
 
-def host_of(cast: Cast) -> str:
+def host_of(cast: NovaCast) -> str:
     """The host that a word about guests comes from."""
     if isinstance(cast.word, AggregatesUpdated | AggregateDeleted):
         raise TypeError('aggregates are no business of one host')
@@ -282,33 +284,35 @@ def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Cla
 
 
 # -- aggregates -----------------------------------------------------------------------
-def _save_aggregate(hosts: Hosts, said: NovaAggregate) -> None:
+def _save_aggregate(hosts: HostRecords, counted: NovaAggregate) -> None:
     tx = hosts.tx
-    before = tx.first(NAME_OF, uuid=said.uuid)
-    if before is not None and before.name != said.name:
-        if tx.first(UUID_OF, name=said.name) is not None:
+    before = tx.first(NAME_OF, uuid=counted.uuid)
+    if before is not None and before.name != counted.name:
+        if tx.first(UUID_OF, name=counted.name) is not None:
             aggregates.remove(hosts, before.name)
         else:
-            tx.run(_a.update().where(_a.c.uuid == said.uuid).values(name=said.name))
-    known = next((one for one in aggregates.load(tx) if one.name == said.name), None)
+            tx.run(_a.update().where(_a.c.uuid == counted.uuid).values(name=counted.name))
+    known = next((one for one in aggregates.load(tx) if one.name == counted.name), None)
     metadata: dict[str, str | None] = dict.fromkeys(known.metadata if known else ())
-    aggregates.save(hosts, said.name, metadata | said.metadata, sorted(set(said.hosts)), said.uuid)
+    aggregates.save(
+        hosts, counted.name, metadata | counted.metadata, sorted(set(counted.hosts)), counted.uuid
+    )
 
 
-def _forget_aggregate(hosts: Hosts, said: NovaAggregate) -> None:
-    before = hosts.tx.first(NAME_OF, uuid=said.uuid)
+def _forget_aggregate(hosts: HostRecords, counted: NovaAggregate) -> None:
+    before = hosts.tx.first(NAME_OF, uuid=counted.uuid)
     if before is not None:
         aggregates.remove(hosts, before.name)
 
 
 # -- rows ------------------------------------------------------------------------------
-def _heard(found: Mapping[str, Heard], key: str) -> Heard:
-    return found.get(key) or Heard()
+def _seen(found: Mapping[str, EventsSeen], key: str) -> EventsSeen:
+    return found.get(key) or EventsSeen()
 
 
-def _read(tx: session.Tx, query: Any, keys: Iterable[str]) -> dict[str, Heard]:
+def _read(tx: session.Tx, query: Any, keys: Iterable[str]) -> dict[str, EventsSeen]:
     return {
-        row.id: Heard(
+        row.id: EventsSeen(
             casts=msgspec.json.decode(row.casts, type=list[str]),
             unclaimed=msgspec.json.decode(row.unclaimed, type=list[str]),
             synced_at=row.synced_at,
@@ -317,18 +321,18 @@ def _read(tx: session.Tx, query: Any, keys: Iterable[str]) -> dict[str, Heard]:
     }
 
 
-def _write(tx: session.Tx, heard: Mapping[str, Heard]) -> None:
-    written = [_values(key, heard[key]) for key in sorted(heard)]
+def _write(tx: session.Tx, seen: Mapping[str, EventsSeen]) -> None:
+    written = [_values(key, seen[key]) for key in sorted(seen)]
     tx.insert_new(_n, written, 'id')
     tx.many(WRITE, [{'b_id': row.pop('id'), **row} for row in written])
 
 
-def _values(key: str, heard: Heard) -> dict[str, Any]:
+def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
     return {
         'id': key,
-        'casts': rows.text(heard.casts),
-        'unclaimed': rows.text(heard.unclaimed),
-        'synced_at': heard.synced_at,
+        'casts': rows.text(seen.casts),
+        'unclaimed': rows.text(seen.unclaimed),
+        'synced_at': seen.synced_at,
     }
 
 
@@ -352,53 +356,55 @@ def _parts(ids: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
 class NovaHosts(Locking):
     """See ``scheduler.ports.nova``."""
 
-    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
-        hearing = Hearing(casts)
+    def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
+        hearing = GuestEventBatch(casts)
         return self._around(
-            lambda tx, aside: hearing.run(Changes(tx, self.memory), Hosts(tx, self.memory), aside)
+            lambda tx, aside: hearing.run(
+                Changes(tx, self.memory), HostRecords(tx, self.memory), aside
+            )
         )
 
     @writing
-    def hear_aggregates(self, tx: session.Tx, cast: Cast) -> bool:
-        hosts, word = Hosts(tx, self.memory), cast.word
-        if isinstance(word, AggregatesUpdated):
-            named = word.aggregates
-        elif isinstance(word, AggregateDeleted):
-            named = [word.aggregate]
+    def apply_aggregates(self, tx: session.Tx, cast: NovaCast) -> bool:
+        hosts, event = HostRecords(tx, self.memory), cast.word
+        if isinstance(event, AggregatesUpdated):
+            named = event.aggregates
+        elif isinstance(event, AggregateDeleted):
+            named = [event.aggregate]
         else:
             raise TypeError('this is about guests')
         keys = [derived_id('nova aggregate', one.uuid) for one in named]
-        tx.insert_new(_n, [_values(key, Heard()) for key in sorted(set(keys))], 'id')
-        heard = _read(tx, LOCK, keys)
+        tx.insert_new(_n, [_values(key, EventsSeen()) for key in sorted(set(keys))], 'id')
+        seen = _read(tx, LOCK, keys)
         news = False
         for key, one in zip(keys, named, strict=True):
-            if heard[key].knows(cast):
+            if seen[key].knows(cast):
                 continue
             news = True
-            heard[key] = host_words.noted(heard[key], cast)
-            if isinstance(word, AggregateDeleted):
+            seen[key] = guest_events.noted(seen[key], cast)
+            if isinstance(event, AggregateDeleted):
                 _forget_aggregate(hosts, one)
             else:
                 _save_aggregate(hosts, one)
-        _write(tx, heard)
+        _write(tx, seen)
         return news
 
     @writing
-    def settle_guest(self, tx: session.Tx, said: GuestSettled) -> HeardResult:
+    def resolve_guest(self, tx: session.Tx, counted: GuestLocation) -> NovaUpdateResult:
         changes = Changes(tx, self.memory)
-        where = [_c.c.consumer == said.consumer, _c.c.live != 0]
+        where = [_c.c.consumer == counted.consumer, _c.c.live != 0]
         before = load_claims(tx, where=where)
         changes.lock(providers_of(before))
         again = load_claims(tx, where=where)
         if providers_of(again) - providers_of(before):
             raise Again('a claim came to be meanwhile')
         mine = [claim for claim in again if _counts(changes, claim.provider_id)]
-        effect = nova_host.settle(mine, said, tx.now)
+        effect = nova_host.located(mine, counted, tx.now)
         was = {claim.id: claim for claim in again}
         for claim in effect.claims:
             changes.change(was[claim.id], claim)
         changes.write()
-        return HeardResult(
+        return NovaUpdateResult(
             confirmed=effect.confirmed,
             released=effect.released,
             hosts=changes.result([]).hosts,
@@ -413,7 +419,7 @@ class NovaHosts(Locking):
         if reserved:
             found = nova_host.awaited(_live_of(tx, AWAITED, seconds, limit), tx.now, seconds)
             found.sort(key=lambda claim: (claim.created_at, claim.id))
-            late += [nova_host.Move(source=claim, target=claim) for claim in found]
+            late += [nova_host.NovaMove(source=claim, target=claim) for claim in found]
         templates = providers.read(tx, self.memory, {m.target.provider_id for m in late}).templates
         return [
             OpenMove(

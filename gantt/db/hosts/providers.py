@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.messages.resource_classes import HOT
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostChange, HostRow, Placed
 from gantt.db.engine import arrays, engine, session
 from gantt.db.engine.arrays import Update, by_key, one_of
@@ -51,7 +51,7 @@ OTHERS = (
         _i.c.provider_id, models.resource_classes.c.name, _i.c.cap, _i.c.used, _i.c.foreign_use
     )
     .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
-    .where(models.resource_classes.c.name.not_in(HOT))
+    .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
 OTHERS_OF = OTHERS.where(_i.c.provider_id.in_(_ids))
 _unsettled = sa.case((sa.and_(_c.c.state == 'confirmed', _c.c.absences == 0), 0), else_=1)
@@ -96,7 +96,7 @@ CHANGES = sa.text(
 )
 
 
-class Locked:
+class LockedProviders:
     """Providers under lock: as read, and as they become.
 
     :ivar counters: to be changed in place by whoever holds the lock
@@ -146,7 +146,7 @@ class Locked:
         return {name: of for name, of in now.items() if before.get(name) != of}
 
 
-def lock(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> Locked:
+def lock(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedProviders:
     """Lock providers, ascending by id; those that are gone are left out."""
     if not ids:
         return _locked(tx, memory, [])
@@ -155,24 +155,26 @@ def lock(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> Locked:
     return _locked(tx, memory, tx.all(LOCK, ids=sorted(ids)))
 
 
-def lock_named(tx: session.Tx, memory: rows.Memory, name: str) -> Locked:
+def lock_named(tx: session.Tx, memory: rows.Memory, name: str) -> LockedProviders:
     """Lock one host, where nothing beside it is to be locked."""
     return _locked(tx, memory, tx.all(LOCK_NAMED, name=name))
 
 
-def read(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> Locked:
-    """The same without locks."""
+def read(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedProviders:
+    """Read hosts as ``lock`` does, without locking them."""
     found = tx.all(READ, ids=sorted(ids)) if ids else []
     return complete(tx, memory, {row[0]: rows.counters(row) for row in found})
 
 
-def _locked(tx: session.Tx, memory: rows.Memory, found: Sequence[Any]) -> Locked:
+def _locked(tx: session.Tx, memory: rows.Memory, found: Sequence[Any]) -> LockedProviders:
     if found:
         tx.now = found[-1].now
     return complete(tx, memory, {row[0]: rows.counters(row) for row in found})
 
 
-def complete(tx: session.Tx, memory: rows.Memory, counters: dict[int, rows.Counters]) -> Locked:
+def complete(
+    tx: session.Tx, memory: rows.Memory, counters: dict[int, rows.Counters]
+) -> LockedProviders:
     """Add what is not in the counters: facts that are not known yet, other classes."""
     templates: dict[int, HostRow] = {}
     unknown = []
@@ -190,10 +192,12 @@ def complete(tx: session.Tx, memory: rows.Memory, counters: dict[int, rows.Count
         for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
             counters[pid].others[name] = [cap, used, foreign]
     # A host that is just being removed may be gone from one of the two tables.
-    return Locked({pid: row for pid, row in counters.items() if pid in templates}, templates)
+    return LockedProviders(
+        {pid: row for pid, row in counters.items() if pid in templates}, templates
+    )
 
 
-def save(tx: session.Tx, locked: Locked, touched: Iterable[int]) -> None:
+def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> None:
     """Write counters as they became, one version up, with their feed entries.
 
     :raises Again: somebody wrote in between, where locks are local to a node
@@ -252,7 +256,7 @@ def announce(tx: session.Tx, kind: str, refs: Iterable[object]) -> None:
 
 
 def changes_of(
-    tx: session.Tx, memory: rows.Memory, locked: Locked, ids: Iterable[int]
+    tx: session.Tx, memory: rows.Memory, locked: LockedProviders, ids: Iterable[int]
 ) -> list[HostChange]:
     """Hosts as they became, with all that is placed on them."""
     wanted = [pid for pid in sorted(ids) if pid in locked.counters]
@@ -297,7 +301,7 @@ def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], byt
     """Rows of ``PLACED`` by provider, with the digest of a quiet report."""
     by_host = {}
     for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
-        placed, settled = [], True
+        placed, is_complete = [], True
         for _, claim_id, consumer, group, unsettled, image, flavor, layout in of:
             # Thousands of guests have a few of them.
             image = image and sys.intern(image)
@@ -305,8 +309,8 @@ def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], byt
             placed.append(
                 Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor)
             )
-            settled = settled and not unsettled
-        digest = quiet_digest(one.claim_id for one in placed) if settled else b''
+            is_complete = is_complete and not unsettled
+        digest = quiet_digest(one.claim_id for one in placed) if is_complete else b''
         by_host[pid] = tuple(placed), digest
     return by_host
 
@@ -365,7 +369,7 @@ class Ids:
             if unknown:
                 self._tx.insert_new(self._table, [{'name': name} for name in unknown], 'name')
                 self._find(unknown)
-        return {name: self._known[kept] for name, kept in stored.items()}
+        return {name: self._known[cached] for name, cached in stored.items()}
 
     def _find(self, names: list[str]) -> None:
         found = self._tx.all(IDS[self._table], names=names)

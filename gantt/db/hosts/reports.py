@@ -16,18 +16,18 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.core.claims import host_facts
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.claims.reconcile import (
     APPLIED,
-    Effect,
     Registration,
-    RegistrationFate,
+    RegistrationOutcome,
+    ReportEffect,
     apply_report,
     fold_facts,
     judge,
 )
 from gantt.core.messages.report import HostReport, RegisterHost, Running
-from gantt.core.messages.resource_classes import HOT
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import adopted, groups
 from gantt.db.claims.claims import Changes
@@ -36,10 +36,10 @@ from gantt.db.engine import retry, session
 from gantt.db.engine.retry import MoreLocks
 from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, providers, rows
-from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
-from gantt.scheduler.ports import FactsResult, ReportFate, ReportResult
+from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
 
 #: What a report says of a host beyond counters.
 _REPORTED = (
@@ -62,7 +62,7 @@ class Fold:
         self.beside: set[int] = set()
         self.adopted: dict[str, dict[str, Any]] = {}
 
-    def run(self, changes: Changes, hosts: Hosts, aside: Aside) -> ReportResult:
+    def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> ReportResult:
         """Apply the batch, but for the reports of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
@@ -77,19 +77,19 @@ class Fold:
         known = providers.ids_by_name(tx, (report.name for report in self.reports))
         changes.lock(aside.without(set(known.values()) | self.beside))
         desks = self._desks(changes, known)
-        fates = []
+        outcomes = []
         for report in self.reports:
             if known.get(report.name) in aside.left:
-                fates.append(ReportFate(name=report.name, fate='locked'))
+                outcomes.append(ReportOutcome(name=report.name, outcome='locked'))
                 continue
             desk = desks.get(known.get(report.name, -1))
             if desk is None:
-                fates.append(ReportFate(name=report.name, fate='unknown_host'))
+                outcomes.append(ReportOutcome(name=report.name, outcome='unknown_host'))
                 continue
             if report.aggregates is not UNSET:
-                said = sorted({names[one] for one in report.aggregates})
-                report = msgspec.structs.replace(report, aggregates=said)
-            fates.append(desk.fold(report, tx.now))
+                aggregate_names = sorted({names[one] for one in report.aggregates})
+                report = msgspec.structs.replace(report, aggregates=aggregate_names)
+            outcomes.append(desk.fold(report, tx.now))
         written = [desk for _, desk in sorted(desks.items()) if desk.written]
         self._demand_locks(written, aside)
         for desk in written:
@@ -99,23 +99,23 @@ class Fold:
         changes.write()
         groups.bump(tx, {group for desk in written for group in desk.groups})
         result = changes.result([])
-        return ReportResult(fates=fates, hosts=result.hosts, now=tx.now)
+        return ReportResult(outcomes=outcomes, hosts=result.hosts, now=tx.now)
 
-    def _desks(self, changes: Changes, known: dict[str, int]) -> dict[int, 'Desk']:
+    def _desks(self, changes: Changes, known: dict[str, int]) -> dict[int, 'ReportDesk']:
         """One desk for each host that is there, with the claims that it will need."""
         tx, locked = changes.tx, changes.locked
         there = {pid for pid in known.values() if pid in locked.counters}
         stamps = {pid: locked.counters[pid].claims_stamp for pid in sorted(there)}
         digests = {}
         for pid, stamp in stamps.items():
-            kept = changes.memory.placed(pid, stamp)
-            if kept is not None and kept[1] is not None:
-                digests[pid] = kept[1]
+            placed_before = changes.memory.placed(pid, stamp)
+            if placed_before is not None and placed_before[1] is not None:
+                digests[pid] = placed_before[1]
         missing = [pid for pid in stamps if pid not in digests]
         for pid, (placed, quiet) in providers.read_placed(tx, missing).items():
             changes.memory.keep_placed(pid, stamps[pid], placed, quiet)
             digests[pid] = quiet
-        desks = {pid: Desk(locked.row(pid), digests[pid]) for pid in stamps}
+        desks = {pid: ReportDesk(locked.row(pid), digests[pid]) for pid in stamps}
         loud: dict[int, set[str]] = {}
         for report in self.reports:
             desk = desks.get(known.get(report.name, -1))
@@ -125,7 +125,9 @@ class Fold:
         return desks
 
     @staticmethod
-    def _read_claims(changes: Changes, desks: dict[int, 'Desk'], loud: dict[int, set[str]]) -> None:
+    def _read_claims(
+        changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
+    ) -> None:
         """Live claims of the hosts that say something new, and the others that they name."""
         if not loud:
             return
@@ -141,12 +143,12 @@ class Fold:
             for pid, ids in loud.items():
                 desks[pid].known = {one: found[one] for one in ids if one in found}
 
-    def _demand_locks(self, written: Sequence['Desk'], aside: Aside) -> None:
+    def _demand_locks(self, written: Sequence['ReportDesk'], aside: Aside) -> None:
         voided = {group for desk in written for group in desk.groups}
-        beside: set[int] = set()
+        also_needed: set[int] = set()
         for desk in written:
             needed = desk.beside()
-            beside |= needed
+            also_needed |= needed
             if not needed.isdisjoint(aside.left):
                 # A pool of it is locked: then the host waits as well.
                 aside.left.add(desk.row.id)
@@ -154,9 +156,9 @@ class Fold:
             raise MoreLocks('a report changes what others keep locked')
         people = rows.consumer_values(claim for desk in written for claim in desk.made)
         strange = [row for row in people if row['uuid'] not in self.adopted]
-        if strange or not (voided <= self.groups and beside <= self.beside):
+        if strange or not (voided <= self.groups and also_needed <= self.beside):
             self.groups |= voided
-            self.beside |= beside
+            self.beside |= also_needed
             self.adopted.update((row['uuid'], row) for row in strange)
             raise MoreLocks('a report changes more than its host')
 
@@ -167,7 +169,7 @@ def _named(report: HostReport) -> set[str]:
     return {one.claim_id for one in both if one.claim_id is not None}
 
 
-class Desk:
+class ReportDesk:
     """One host while a batch of reports is folded into it.
 
     :ivar live: its live claims by id; None: not read, nothing new is said about them
@@ -202,7 +204,7 @@ class Desk:
             return False
         return providers.quiet_digest(sorted(map(str, ids))) == self._quiet
 
-    def fold(self, report: HostReport, now: float) -> ReportFate:
+    def fold(self, report: HostReport, now: float) -> ReportOutcome:
         """Apply one report to what is on the desk."""
         if self.live is None:
             effect = _fold_quiet(self.row, report, now)
@@ -211,9 +213,9 @@ class Desk:
         self.groups.update(effect.groups)
         if effect.row is not self.row:
             self._take(effect)
-        return ReportFate(
+        return ReportOutcome(
             name=self.row.name,
-            fate=effect.fate,
+            outcome=effect.outcome,
             changed=effect.changed,
             confirmed=effect.confirmed,
             released=effect.released,
@@ -227,7 +229,7 @@ class Desk:
         changed = (*self.before.values(), *self.made)
         return {pid for claim in changed for pid in claim.allocations if pid != self.row.id}
 
-    def _take(self, effect: Effect) -> None:
+    def _take(self, effect: ReportEffect) -> None:
         self.written = True
         self.row = effect.row
         made = {claim.id for claim in self.made}
@@ -246,7 +248,7 @@ class Desk:
                 self.live.pop(claim.id, None)
                 self.known[claim.id] = claim
 
-    def write(self, changes: Changes, hosts: Hosts) -> None:
+    def write(self, changes: Changes, hosts: HostRecords) -> None:
         """Counters, claims and facts as they became; ``changes`` writes the rows."""
         pid = self.row.id
         counters = changes.locked.counters[pid]
@@ -263,17 +265,17 @@ class Desk:
         # What the fold says holds for the host itself; its pools were counted above.
         changes.grown.discard(pid)
         counters.generation = self.row.generation
-        counters.used = [self.row.used.get(name, 0) for name in HOT]
-        counters.foreign = [self.row.foreign.get(name, 0) for name in HOT]
+        counters.used = [self.row.used.get(name, 0) for name in CORE_CLASSES]
+        counters.foreign = [self.row.foreign.get(name, 0) for name in CORE_CLASSES]
         self._write_others(changes, hosts, counters)
         self._write_facts(changes, hosts)
         changes.touched.add(pid)
 
-    def _write_others(self, changes: Changes, hosts: Hosts, counters: rows.Counters) -> None:
+    def _write_others(self, changes: Changes, hosts: HostRecords, counters: rows.Counters) -> None:
         others = {
             name: [0, used, foreign]
             for name in {*self.row.used, *self.row.foreign, *self.first.used, *self.first.foreign}
-            if name not in HOT
+            if name not in CORE_CLASSES
             and ((used := self.row.used.get(name, 0)), (foreign := self.row.foreign.get(name, 0)))
         }
         for name, of in others.items():
@@ -283,18 +285,18 @@ class Desk:
         if same and set(others) <= changes.locked.others_read(self.row.id):
             counters.others.update(others)
             return
-        counters.cap = [self.row.cap(name) for name in HOT]
+        counters.cap = [self.row.cap(name) for name in CORE_CLASSES]
         others = {name: of for name, of in others.items() if of[1] or of[2]}
         counters.cold = hosts.write_inventories(self.row.id, self.row.facts, others)
         counters.others = {
             name: [inventory.cap, 0, 0]
             for name, inventory in inventories.items()
-            if name not in HOT
+            if name not in CORE_CLASSES
         }
         counters.others.update(others)
         changes.locked.forget_others(self.row.id)
 
-    def _write_facts(self, changes: Changes, hosts: Hosts) -> None:
+    def _write_facts(self, changes: Changes, hosts: HostRecords) -> None:
         first, row = self.first, self.row
         hosts.note(
             changes.locked,
@@ -309,16 +311,16 @@ class Desk:
             aggregates.join(changes.tx, row.name, row.aggregates)
 
 
-def _fold_quiet(row: HostRow, report: HostReport, now: float) -> Effect:
+def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:
     """The fold of a report that says nothing new about claims."""
-    fate = judge(row, report)
-    if fate != APPLIED:
-        return Effect(fate=fate, row=row)
+    outcome = judge(row, report)
+    if outcome != APPLIED:
+        return ReportEffect(outcome=outcome, row=row)
     folded = fold_facts(row, report, now, row.used, row.used)
-    return Effect(fate=fate, row=folded, changed=folded.generation != row.generation)
+    return ReportEffect(outcome=outcome, row=folded, changed=folded.generation != row.generation)
 
 
-class Reports(Locking):
+class SqlReports(Locking):
     """See ``scheduler.ports.hosts``.
 
     :param report_seconds: how often hosts are told to report
@@ -327,7 +329,7 @@ class Reports(Locking):
     def __init__(
         self,
         engine: sa.Engine,
-        policy: retry.Policy | None = None,
+        policy: retry.RetryPolicy | None = None,
         *,
         report_seconds: int = 60,
         **options: Any,
@@ -341,42 +343,50 @@ class Reports(Locking):
             raise found
         return found
 
-    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
         return self._around(
-            lambda tx, aside: Hosts(tx, self.memory).register(messages, self._report_seconds, aside)
+            lambda tx, aside: HostRecords(tx, self.memory).register(
+                messages, self._report_seconds, aside
+            )
         )
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         fold = Fold(reports)
         return self._around(
-            lambda tx, aside: fold.run(Changes(tx, self.memory), Hosts(tx, self.memory), aside)
+            lambda tx, aside: fold.run(
+                Changes(tx, self.memory), HostRecords(tx, self.memory), aside
+            )
         )
 
     @writing
-    def tell_facts(self, tx: session.Tx, told: TellFacts) -> FactsResult:
+    def tell_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
         """What is neither new nor of a host of Nova writes nothing."""
-        changes, hosts = Changes(tx, self.memory), Hosts(tx, self.memory)
-        ids = providers.ids_by_name(tx, [told.host])
+        changes, hosts = Changes(tx, self.memory), HostRecords(tx, self.memory)
+        ids = providers.ids_by_name(tx, [update.host])
         changes.lock(ids.values())
-        pid = ids.get(told.host, -1)
+        pid = ids.get(update.host, -1)
         counters = changes.locked.counters.get(pid)
         if counters is None:
-            return FactsResult(fate=host_facts.UNKNOWN)
+            return FactsResult(outcome=host_facts.UNKNOWN)
         before = changes.locked.row(pid)
-        fate = host_facts.judge(before, told)
-        if fate != host_facts.APPLIED:
+        outcome = host_facts.judge(before, update)
+        if outcome != host_facts.APPLIED:
             known = before.facts.beside
-            return FactsResult(fate=fate, sequence=0 if known is None else known.sequence)
+            return FactsResult(outcome=outcome, sequence=0 if known is None else known.sequence)
         # Without a word about guests no claim changes.
-        live = [] if told.guests is None else load_claims(tx, provider_ids=[pid], live=True)
-        effect = host_facts.apply(before, live, told, tx.now)
+        live = [] if update.guests is None else load_claims(tx, provider_ids=[pid], live=True)
+        effect = host_facts.apply(before, live, update, tx.now)
         was = {claim.id: claim for claim in live}
         for claim in effect.claims:
             changes.change(was[claim.id], claim)
         counters.generation = effect.row.generation
         template = changes.locked.templates[pid]
-        said = msgspec.structs.replace(template, facts=effect.row.facts, key=effect.row.key)
-        hosts.say(changes.locked, said)
+        aggregate_names = msgspec.structs.replace(
+            template, facts=effect.row.facts, key=effect.row.key
+        )
+        hosts.write_facts(changes.locked, aggregate_names)
         changes.touched.add(pid)
         changes.write()
-        return FactsResult(fate=fate, sequence=told.sequence, hosts=changes.result([]).hosts)
+        return FactsResult(
+            outcome=outcome, sequence=update.sequence, hosts=changes.result([]).hosts
+        )

@@ -19,12 +19,12 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.messages.layout import Layout, unsettled
 from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.core.messages.resource_classes import HOT
-from gantt.core.resources.host import HostFacts, HostRow, Kind, Placed
+from gantt.core.messages.resource_classes import CORE_CLASSES
+from gantt.core.resources.host import HostFacts, HostKind, HostRow, Placed
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import engine, session
 from gantt.db.schema import models
-from gantt.db.schema.models import HOT_COLUMNS
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 #: The narrow part of a provider, in the order that ``Counters`` unpacks.
 COUNTERS = (
@@ -39,9 +39,9 @@ COUNTERS = (
     'reported_at',
     'over_committed',
     'cold',
-    *(f'cap_{c}' for c in HOT_COLUMNS.values()),
-    *(f'used_{c}' for c in HOT_COLUMNS.values()),
-    *(f'foreign_{c}' for c in HOT_COLUMNS.values()),
+    *(f'cap_{c}' for c in CORE_CLASS_COLUMNS.values()),
+    *(f'used_{c}' for c in CORE_CLASS_COLUMNS.values()),
+    *(f'foreign_{c}' for c in CORE_CLASS_COLUMNS.values()),
 )
 
 #: What ``provider_facts`` has as it is, beside JSON.
@@ -142,7 +142,7 @@ class Memory:
             id=row.id,
             uuid=row.uuid,
             name=row.name,
-            kind=Kind(row.kind),
+            kind=HostKind(row.kind),
             aggregates=_names.decode(row.aggregates),
             facts=self.decode(row.facts),
             key=key(row.signing_key),
@@ -198,8 +198,10 @@ class Memory:
 
 def host_row(template: HostRow, row: Counters) -> HostRow:
     """A provider, whole."""
-    used = {name: amount for name, amount in zip(HOT, row.used, strict=True) if amount}
-    foreign = {name: amount for name, amount in zip(HOT, row.foreign, strict=True) if amount}
+    used = {name: amount for name, amount in zip(CORE_CLASSES, row.used, strict=True) if amount}
+    foreign = {
+        name: amount for name, amount in zip(CORE_CLASSES, row.foreign, strict=True) if amount
+    }
     for name, (_, taken, outside) in row.others.items():
         if taken:
             used[name] = taken
@@ -223,7 +225,9 @@ def room(row: Counters) -> dict[str, int]:
     """Class -> cap - used - foreign."""
     left = {
         name: cap - used - foreign
-        for name, cap, used, foreign in zip(HOT, row.cap, row.used, row.foreign, strict=True)
+        for name, cap, used, foreign in zip(
+            CORE_CLASSES, row.cap, row.used, row.foreign, strict=True
+        )
     }
     for name, (cap, used, foreign) in row.others.items():
         left[name] = cap - used - foreign
@@ -233,14 +237,14 @@ def room(row: Counters) -> dict[str, int]:
 def add(row: Counters, amounts: Mapping[str, int], sign: int = 1) -> None:
     """Add amounts to what is used."""
     for name, amount in amounts.items():
-        column = HOT_INDEX.get(name)
+        column = CORE_CLASS_INDEX.get(name)
         if column is not None:
             row.used[column] += sign * amount
         else:
             row.others.setdefault(name, [0, 0, 0])[1] += sign * amount
 
 
-HOT_INDEX = {name: index for index, name in enumerate(HOT)}
+CORE_CLASS_INDEX = {name: index for index, name in enumerate(CORE_CLASSES)}
 
 
 # -- claims -----------------------------------------------------------------------
@@ -328,8 +332,10 @@ def allocation_values(claim: Claim) -> list[dict[str, Any]]:
 
 def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
     """Hot classes as columns, the rest as JSON."""
-    values: dict[str, Any] = {column: amounts.get(name, 0) for name, column in HOT_COLUMNS.items()}
-    other = {name: amount for name, amount in amounts.items() if name not in HOT_COLUMNS}
+    values: dict[str, Any] = {
+        column: amounts.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()
+    }
+    other = {name: amount for name, amount in amounts.items() if name not in CORE_CLASS_COLUMNS}
     values['other'] = text(other) if other else None
     return values
 
@@ -337,7 +343,9 @@ def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
 def amounts(row: Any) -> dict[str, int]:
     """The amounts of one row of ``allocations``."""
     found = {
-        name: amount for name, column in HOT_COLUMNS.items() if (amount := getattr(row, column))
+        name: amount
+        for name, column in CORE_CLASS_COLUMNS.items()
+        if (amount := getattr(row, column))
     }
     if row.other is not None:
         found.update(_amounts.decode(row.other))

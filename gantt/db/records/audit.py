@@ -15,14 +15,14 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import State, endless
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.core.messages.resource_classes import HOT
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.db.engine import session
 from gantt.db.engine.session import reading_long
 from gantt.db.hosts import rows
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
-from gantt.db.schema.models import HOT_COLUMNS
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _p = models.providers
 _c = models.claims
@@ -40,7 +40,7 @@ _live = _c.c.live == 1
 _sums = (
     sa.select(
         _a.c.provider_id,
-        *[sa.func.coalesce(sa.func.sum(_a.c[c]), 0).label(c) for c in HOT_COLUMNS.values()],
+        *[sa.func.coalesce(sa.func.sum(_a.c[c]), 0).label(c) for c in CORE_CLASS_COLUMNS.values()],
     )
     .join(_c, _c.c.id == _a.c.claim_id)
     .where(_live)
@@ -51,21 +51,24 @@ USAGE = (
     sa.select(
         _p.c.name,
         _p.c.over_committed,
-        *[_p.c[f'cap_{c}'] for c in HOT_COLUMNS.values()],
-        *[_p.c[f'used_{c}'] for c in HOT_COLUMNS.values()],
-        *[_p.c[f'foreign_{c}'] for c in HOT_COLUMNS.values()],
-        *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in HOT_COLUMNS.values()],
+        *[_p.c[f'cap_{c}'] for c in CORE_CLASS_COLUMNS.values()],
+        *[_p.c[f'used_{c}'] for c in CORE_CLASS_COLUMNS.values()],
+        *[_p.c[f'foreign_{c}'] for c in CORE_CLASS_COLUMNS.values()],
+        *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in CORE_CLASS_COLUMNS.values()],
     )
     .select_from(_p.outerjoin(_sums, _sums.c.provider_id == _p.c.id))
     .where(
         sa.or_(
-            *[_p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0) for c in HOT_COLUMNS.values()],
+            *[
+                _p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0)
+                for c in CORE_CLASS_COLUMNS.values()
+            ],
             *[
                 sa.and_(
                     _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] > _p.c[f'cap_{c}'],
                     _p.c.over_committed == 0,
                 )
-                for c in HOT_COLUMNS.values()
+                for c in CORE_CLASS_COLUMNS.values()
             ],
         )
     )
@@ -85,7 +88,7 @@ OTHERS = (
             models.resource_classes, models.resource_classes.c.id == _i.c.class_id
         )
     )
-    .where(models.resource_classes.c.name.not_in(HOT))
+    .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
 OTHER_AMOUNTS = (
     sa.select(_a.c.provider_id, _a.c.other)
@@ -142,17 +145,17 @@ UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.ex
 )
 _moves = [purpose.value for purpose in Purpose if purpose.is_move]
 #: What a host was found running without our word is the world's doing, not ours.
-_asked_for = sa.and_(_live, _c.c.adopted == 0, _c.c.lifecycle != Lifecycle.API.value)
+_not_adopted = sa.and_(_live, _c.c.adopted == 0, _c.c.lifecycle != Lifecycle.API.value)
 TWICE = (
     sa.select(_c.c.consumer, _c.c.purpose, sa.func.count().label('count'))
-    .where(_asked_for, _c.c.purpose.not_in(_moves))
+    .where(_not_adopted, _c.c.purpose.not_in(_moves))
     .group_by(_c.c.consumer, _c.c.purpose)
     .having(sa.func.count() > 1)
 )
 #: A move has a source and a destination, so only its open destinations count.
 MOVED_TWICE = (
     sa.select(_c.c.consumer, sa.func.count().label('count'))
-    .where(_asked_for, _c.c.purpose.in_(_moves), _c.c.state == State.RESERVED.value)
+    .where(_not_adopted, _c.c.purpose.in_(_moves), _c.c.state == State.RESERVED.value)
     .group_by(_c.c.consumer)
     .having(sa.func.count() > 1)
 )
@@ -164,7 +167,7 @@ TWICE_MADE = (
 )
 
 
-class Audit(Base):
+class Audit(HostTables):
     """See ``scheduler.ports.claims``."""
 
     @reading_long
@@ -203,7 +206,7 @@ INSIDES = (
 
 def _over(tx: session.Tx) -> Iterable[str]:
     for row in tx.all(USAGE):
-        for name, c in HOT_COLUMNS.items():
+        for name, c in CORE_CLASS_COLUMNS.items():
             cap, used = getattr(row, f'cap_{c}'), getattr(row, f'used_{c}')
             foreign, total = getattr(row, f'foreign_{c}'), int(getattr(row, f'sum_{c}'))
             yield from _compare(row.name, name, bool(row.over_committed), cap, used, foreign, total)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _d = models.decisions
@@ -161,7 +161,7 @@ def _loaded(row: Any) -> tuple[bytes, bytes, float]:
     return bytes(row.packed), bytes(row.provider_ids or b''), row.created_at
 
 
-class Decisions(Base):
+class SqlDecisions(HostTables):
     """See ``scheduler.ports.records``."""
 
     @writing

@@ -27,7 +27,7 @@ from gantt.db.claims import groups
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts import aggregates, declared, providers, rows
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.records import gaps
 from gantt.db.schema import models
 from gantt.scheduler.ports import Everything, Feed, Gap
@@ -161,7 +161,7 @@ def _poll(
         if not (gap.before and oldest >= gap.before) and now - gap.since <= GAP_SECONDS
     ]
     still += [Gap(first=first, last=upto, since=now) for first, upto in news.missing]
-    kept, given_up = gaps.bounded(still)
+    remaining, given_up = gaps.bounded(still)
     versions = news.versions()
     feed = Feed(
         position=last,
@@ -172,7 +172,7 @@ def _poll(
         rules=news.rules,
         now=now,
         incarnation=incarnation,
-        gaps=kept,
+        gaps=remaining,
         is_lost=given_up,
     )
     return feed, _behind(versions, known)
@@ -409,7 +409,7 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
     )
 
 
-class ChangeFeed(Base):
+class SqlChangeFeed(HostTables):
     """See ``scheduler.ports.feed``; the functions above are what each does."""
 
     @reading_long
@@ -422,15 +422,15 @@ class ChangeFeed(Base):
 
     @reading
     def read_groups(
-        self, tx: session.Tx, uuids: Collection[str], beside: Collection[int] = ()
+        self, tx: session.Tx, uuids: Collection[str], also_providers: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         wanted = sorted(uuids)
         # Generations first: members read after them can only be newer, and then the next
         # swap fails again instead of missing a member.
         rules = groups.rules_of(tx.all(RULES, uuids=wanted))
-        ids = _hosts_of_groups(tx, wanted) | set(beside)
+        ids = _hosts_of_groups(tx, wanted) | set(also_providers)
         versions = _versions(tx, sorted(ids))
-        return rules, _hosts(tx, self.memory, versions, dict.fromkeys(beside, -1))
+        return rules, _hosts(tx, self.memory, versions, dict.fromkeys(also_providers, -1))
 
     def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
         found, behind = self.reads.read(lambda tx: _poll(tx, self.memory, position, known, gaps))

@@ -64,10 +64,10 @@ def bounded(gaps: Sequence[Gap]) -> tuple[list[Gap], bool]:
 
     :param gaps: ascending
     """
-    kept = list(gaps[-GAPS_MAX:])
-    while kept and sum(last - first + 1 for first, last in spans(kept)) > NUMBERS_MAX:
-        kept = kept[len(kept) // 2 + 1 :]
-    return kept, len(kept) < len(gaps)
+    newest = list(gaps[-GAPS_MAX:])
+    while newest and sum(last - first + 1 for first, last in spans(newest)) > NUMBERS_MAX:
+        newest = newest[len(newest) // 2 + 1 :]
+    return newest, len(newest) < len(gaps)
 
 
 def spans(gaps: Sequence[Gap]) -> list[tuple[int, int]]:

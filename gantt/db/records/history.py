@@ -14,7 +14,7 @@ from gantt.core.records.decision import Outcome
 from gantt.core.records.history import ClaimCounts, History
 from gantt.db.engine import session
 from gantt.db.engine.session import reading_long
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _c = models.claims
@@ -38,7 +38,7 @@ NEXT = (
 )
 
 
-class Activity(Base):
+class SqlActivity(HostTables):
     """Counts over time; see ``scheduler.ports``."""
 
     @reading_long

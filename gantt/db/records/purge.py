@@ -18,7 +18,7 @@ from gantt.core.records.retention import Piece
 from gantt.core.resources import group_rule
 from gantt.db.engine import arrays, retry, session
 from gantt.db.hosts import host_events, providers
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.records import decisions, services
 from gantt.db.schema import models
 
@@ -29,7 +29,7 @@ _x = models.changes
 _g = models.group_rules
 
 #: Entries of the feed that stay: many times what a poll reads again.
-CHANGES_KEPT = 200_000
+CHANGES_STORED = 200_000
 #: Rows looked at for each row that may go.
 LOOK = 10
 
@@ -146,7 +146,7 @@ class Walk:
             return rows
 
 
-class Decisions:
+class DecisionsWalk:
     """What decisions there are of each project, as far as a process has looked: it goes on from
     there.
 
@@ -165,7 +165,7 @@ class Decisions:
         self._lock = threading.Lock()
 
     def excess(
-        self, tx: session.Tx, last: int, kept: int, kept_bytes: int | None, limit: int
+        self, tx: session.Tx, last: int, count_limit: int, stored_bytes: int | None, limit: int
     ) -> list[tuple[str | None, int, int]]:
         """What is to go: project, behind which number, and up to which one.
 
@@ -174,9 +174,9 @@ class Decisions:
         with self._lock:
             if last < self._at:  # the database went back
                 self._pieces, self._floors, self._going, self._at = {}, {}, {}, 0
-            self._read(tx, max(1, min(PIECE_ROWS_MAX, kept // PIECES)))
+            self._read(tx, max(1, min(PIECE_ROWS_MAX, count_limit // PIECES)))
             self._drop(tx)
-            found = retention.excess(self._pieces, kept, kept_bytes, limit)
+            found = retention.excess(self._pieces, count_limit, stored_bytes, limit)
             self._going = {
                 project: self._pieces[project][pieces - 1].last for project, pieces in found.items()
             }
@@ -235,7 +235,7 @@ class Cursor:
 
     def __init__(self) -> None:
         self.requests, self.claims, self.groups = Walk(), Walk(), Walk()
-        self.decisions = Decisions()
+        self.decisions = DecisionsWalk()
         self.unfinished: set[str] = set()
 
     @property
@@ -245,11 +245,11 @@ class Cursor:
         return self.decisions.is_read and all(walk.found_none for walk in walks)
 
 
-class Purge(Base):
+class Purge(HostTables):
     """See ``scheduler.ports.records``."""
 
     def __init__(
-        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
     ) -> None:
         super().__init__(engine, policy, **options)
         self._cursor = Cursor()
@@ -306,14 +306,19 @@ def _delete(tx: session.Tx, column: Any, ids: Sequence[str]) -> int:
 
 
 def _decisions(
-    tx: session.Tx, cursor: Cursor, kept: int, kept_bytes: int | None, limit: int, now: float
+    tx: session.Tx,
+    cursor: Cursor,
+    count_limit: int,
+    stored_bytes: int | None,
+    limit: int,
+    now: float,
 ) -> int:
     last = tx.first(sa.select(sa.func.max(_d.c.number)))[0]
     if last is None:
         cursor.decisions.is_read = True
         return 0
     gone = 0
-    for project, after, past in cursor.decisions.excess(tx, last, kept, kept_bytes, limit):
+    for project, after, past in cursor.decisions.excess(tx, last, count_limit, stored_bytes, limit):
         if gone >= limit:
             break
         rows = tx.all(_of_project(project), after=after, past=past, limit=limit - gone)
@@ -382,7 +387,7 @@ def _changes(tx: session.Tx, limit: int) -> int:
     if ends.first is None:
         return 0
     # By number, not by row: numbers that were never used count as gone.
-    past = min(ends[1] - CHANGES_KEPT, ends.first + limit - 1)
+    past = min(ends[1] - CHANGES_STORED, ends.first + limit - 1)
     if past < ends.first:
         return 0
     tx.run(_x.delete().where(_x.c.id <= past))

@@ -6,15 +6,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.records.process import (
-    KEPT_SECONDS,
     LISTED_MAX,
     SILENT_SECONDS,
-    Service,
+    STORED_SECONDS,
     ServiceNote,
+    ServiceRecord,
 )
 from gantt.db.engine import engine, session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _s = models.services
@@ -28,7 +28,7 @@ READ = (
 )
 
 
-class Services(Base):
+class SqlServices(HostTables):
     """See ``scheduler.ports.records``."""
 
     @writing
@@ -63,13 +63,13 @@ class Services(Base):
         tx.run(_s.delete().where(_s.c.name == engine.storable(name)))
 
     @reading
-    def services(self, tx: session.Tx) -> list[Service]:
+    def services(self, tx: session.Tx) -> list[ServiceRecord]:
         return [_service(row) for row in tx.all(READ)]
 
 
 def purge(tx: session.Tx) -> int:
     """Forget those that have been silent for long; how many went."""
-    return _delete(tx, _s.c.seen_at < tx.now - KEPT_SECONDS)
+    return _delete(tx, _s.c.seen_at < tx.now - STORED_SECONDS)
 
 
 def _delete(tx: session.Tx, *which: Any) -> int:
@@ -78,8 +78,8 @@ def _delete(tx: session.Tx, *which: Any) -> int:
     return tx.run(_s.delete().where(_s.c.name.in_(names), *which)) if names else 0
 
 
-def _service(row: Any) -> Service:
-    return Service(
+def _service(row: Any) -> ServiceRecord:
+    return ServiceRecord(
         name=row.name,
         kind=row.kind,
         host=row.host,

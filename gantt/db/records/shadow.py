@@ -5,22 +5,22 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from gantt.core.records.shadow import Compared, Verdict
+from gantt.core.records.shadow import Compared, ShadowVerdict
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _s = models.shadows
 _COLUMNS = [column.name for column in _s.c if column.name != 'number']
 
-OLDEST_KEPT = (
+OLDEST_STORED = (
     sa.select(_s.c.number).order_by(_s.c.number.desc()).offset(sa.bindparam('keep')).limit(1)
 )
 COUNTS = sa.select(_s.c.verdict, sa.func.count()).group_by(_s.c.verdict)
 
 
-class Shadows(Base):
+class Shadows(HostTables):
     """Decisions of Nova and of Gantt side by side."""
 
     @writing
@@ -28,13 +28,13 @@ class Shadows(Base):
         """Keep comparisons, one that is there as it is, and of all the newest ``keep``."""
         tx.insert_new(_s, [_values(one, tx.now) for one in found], 'id')
         # Read first: a subquery of the table that is written to is not for MariaDB.
-        last = tx.first(OLDEST_KEPT, keep=keep)
+        last = tx.first(OLDEST_STORED, keep=keep)
         if last is not None:
             tx.run(_s.delete().where(_s.c.number <= last.number))
 
     @reading
     def shadows(
-        self, tx: session.Tx, verdicts: Sequence[Verdict] | None, limit: int
+        self, tx: session.Tx, verdicts: Sequence[ShadowVerdict] | None, limit: int
     ) -> list[Compared]:
         """Newest first.
 
@@ -46,9 +46,9 @@ class Shadows(Base):
         return [_compared(row) for row in tx.all(query)]
 
     @reading
-    def count_shadows(self, tx: session.Tx) -> dict[Verdict, int]:
+    def count_shadows(self, tx: session.Tx) -> dict[ShadowVerdict, int]:
         """How many of those that are kept have which verdict."""
-        return {Verdict(verdict): count for verdict, count in tx.all(COUNTS)}
+        return {ShadowVerdict(verdict): count for verdict, count in tx.all(COUNTS)}
 
 
 def _values(one: Compared, now: float) -> dict[str, object]:
@@ -58,4 +58,4 @@ def _values(one: Compared, now: float) -> dict[str, object]:
 
 def _compared(row: sa.Row) -> Compared:
     values = {name: getattr(row, name) for name in _COLUMNS}
-    return Compared(**values | {'verdict': Verdict(row.verdict)})
+    return Compared(**values | {'verdict': ShadowVerdict(row.verdict)})

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gantt.core.messages.base import derived_id
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import Base
+from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _l = models.table_log
@@ -43,7 +43,7 @@ FORGET_BEFORE = _l.delete().where(
 FORGET = _l.delete().where(_l.c.worker == sa.bindparam('b_worker'))
 
 
-class TableLogs(Base):
+class SqlTableLogs(HostTables):
     """See ``scheduler.ports.records``."""
 
     @writing

@@ -40,7 +40,7 @@ def current(engine: sa.Engine) -> str | None:
 
     :raises DatabaseUnavailable: it does not answer, or refuses us
     """
-    with _telling(), engine.connect() as connection:
+    with _logged_steps(), engine.connect() as connection:
         heads = migration.MigrationContext.configure(connection).get_current_heads()
         if not heads and connection.dialect.name == 'postgresql':
             _must_see(connection)
@@ -82,14 +82,14 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
         if pending(found) is None:
             return found  # a later release was here, and took nothing away
     settings = _config()
-    with _telling(), engine.connect() as connection, _turn(connection):
+    with _logged_steps(), engine.connect() as connection, _turn(connection):
         settings.attributes['connection'] = connection
         command.upgrade(settings, revision)
     return version(engine)
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[None]:
+def _logged_steps() -> Iterator[None]:
     """Say what is wrong with the database.
 
     :raises DatabaseUnavailable: it does not answer, or refuses us

@@ -17,11 +17,11 @@ usage and counters.  The stamps let a process keep what it has decoded.
 
 import sqlalchemy as sa
 
-from gantt.core.messages.resource_classes import HOT
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.db.engine.engine import Amount, Blob, Id, LongText, Name, Note, Seconds, Serial, Word
 
 #: Hot classes by the suffix of their columns.
-HOT_COLUMNS = {name: name.lower() for name in HOT}
+CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
 
 metadata = sa.MetaData(
     naming_convention={
@@ -37,8 +37,8 @@ def _count(name: str) -> sa.Column:
     return sa.Column(name, Amount, nullable=False, server_default='0')
 
 
-def _hot(prefix: str) -> list[sa.Column]:
-    return [_count(f'{prefix}_{suffix}') for suffix in HOT_COLUMNS.values()]
+def _core_class_columns(prefix: str) -> list[sa.Column]:
+    return [_count(f'{prefix}_{suffix}') for suffix in CORE_CLASS_COLUMNS.values()]
 
 
 meta = sa.Table(
@@ -102,9 +102,9 @@ providers = sa.Table(
     # Classes other than the hot ones: how many rows of inventories to read beside.
     _count('cold'),
     _count('refusals'),
-    *_hot('cap'),
-    *_hot('used'),
-    *_hot('foreign'),
+    *_core_class_columns('cap'),
+    *_core_class_columns('used'),
+    *_core_class_columns('foreign'),
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
 
@@ -337,7 +337,7 @@ allocations = sa.Table(
     metadata,
     sa.Column('claim_id', Id, primary_key=True),
     sa.Column('provider_id', sa.BigInteger, primary_key=True, autoincrement=False),
-    *[_count(suffix) for suffix in HOT_COLUMNS.values()],
+    *[_count(suffix) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
 )
 
@@ -398,7 +398,7 @@ table_log = sa.Table(
 )
 
 # What was heard of a host or an aggregate of Nova, by a digest of its name or uuid.
-nova_heard = sa.Table(
+nova_events_seen = sa.Table(
     'nova_heard',
     metadata,
     sa.Column('id', Id, primary_key=True),

@@ -5,24 +5,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db.claims.groups import Groups
-from gantt.db.claims.quotas import Quotas
-from gantt.db.claims.requests import Requests
-from gantt.db.claims.transitions import Claims
+from gantt.db.claims.groups import SqlGroups
+from gantt.db.claims.quotas import SqlQuotas
+from gantt.db.claims.requests import SqlRequests
+from gantt.db.claims.transitions import SqlClaims
 from gantt.db.engine import retry, session
 from gantt.db.engine.session import writing
 from gantt.db.hosts.administration import HostAdministration
-from gantt.db.hosts.declared import Declarations
+from gantt.db.hosts.declared import SqlDeclarations
 from gantt.db.hosts.nova_hosts import NovaHosts
-from gantt.db.hosts.reports import Reports
+from gantt.db.hosts.reports import SqlReports
 from gantt.db.records.audit import Audit
-from gantt.db.records.decisions import Decisions
-from gantt.db.records.feed import ChangeFeed
-from gantt.db.records.history import Activity
+from gantt.db.records.decisions import SqlDecisions
+from gantt.db.records.feed import SqlChangeFeed
+from gantt.db.records.history import SqlActivity
 from gantt.db.records.purge import Purge
-from gantt.db.records.services import Services
+from gantt.db.records.services import SqlServices
 from gantt.db.records.shadow import Shadows
-from gantt.db.records.table_log import TableLogs
+from gantt.db.records.table_log import SqlTableLogs
 from gantt.db.schema import migration, models
 
 
@@ -36,29 +36,29 @@ def connect(conf: Any) -> 'SqlStore':
     engine = session.engine_from_conf(conf)
     migration.check(engine)
     options = conf.database
-    policy = retry.Policy(
+    policy = retry.RetryPolicy(
         attempts=options.transaction_attempts, seconds=options.transaction_seconds
     )
     return SqlStore(engine, policy)
 
 
 class SqlStore(
-    Requests,
-    Claims,
-    Groups,
-    Quotas,
-    Reports,
+    SqlRequests,
+    SqlClaims,
+    SqlGroups,
+    SqlQuotas,
+    SqlReports,
     NovaHosts,
     HostAdministration,
-    Declarations,
-    ChangeFeed,
-    Decisions,
-    Activity,
+    SqlDeclarations,
+    SqlChangeFeed,
+    SqlDecisions,
+    SqlActivity,
     Audit,
     Purge,
-    Services,
+    SqlServices,
     Shadows,
-    TableLogs,
+    SqlTableLogs,
 ):
     """The ``Store`` port on SQLite, PostgreSQL or MariaDB.
 

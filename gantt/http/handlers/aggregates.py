@@ -11,16 +11,16 @@ from gantt.core.messages.request import Names
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import layers
 from gantt.core.table import aggregates
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, unknown_marker
-from gantt.http.world import Caller, World
 from gantt.insights.views import Change
 
 Metadata = Annotated[dict[Name, Text | None], msgspec.Meta(max_length=256)]
 
 
-class Aggregates(Paged, frozen=True, kw_only=True):
+class AggregatesResponse(Paged, frozen=True, kw_only=True):
     """A page of aggregates, by name."""
 
     aggregates: list[Aggregate]
@@ -38,7 +38,7 @@ class SetAggregate(Message, frozen=True, kw_only=True):
     uuid: Uuid | None = None
 
 
-def list_aggregates(world: World, caller: Caller, query: Page) -> Aggregates:
+def list_aggregates(world: HandlerContext, caller: Caller, query: Page) -> AggregatesResponse:
     """List the aggregates."""
     everything = sorted(world.insights.aggregates(), key=lambda a: a.name)
     if query.marker is not None and all(a.name != query.marker for a in everything):
@@ -46,16 +46,16 @@ def list_aggregates(world: World, caller: Caller, query: Page) -> Aggregates:
     after = [a for a in everything if query.marker is None or a.name > query.marker]
     page = after[: query.limit]
     marker = page[-1].name if len(after) > len(page) else None
-    return Aggregates(aggregates=page, next_marker=marker)
+    return AggregatesResponse(aggregates=page, next_marker=marker)
 
 
-def show_aggregate(world: World, caller: Caller, name: str) -> Aggregate:
+def show_aggregate(world: HandlerContext, caller: Caller, name: str) -> Aggregate:
     """Show one aggregate, by name or uuid."""
     return world.insights.aggregate(name)
 
 
 def set_aggregate(
-    world: World, caller: Caller, name: str, query: DryRun, body: SetAggregate
+    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: SetAggregate
 ) -> Created[Change[Aggregate]] | Change[Aggregate]:
     """Create an aggregate or change it."""
     if body.hosts is not None and len(set(body.hosts)) != len(body.hosts):
@@ -74,14 +74,16 @@ def set_aggregate(
     is_new = all(name not in (known.name, known.uuid) for known in world.insights.aggregates())
     saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
-    said = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
-    done = Change(dry_run=False, what=f'aggregate {saved.name} is saved{said}', now=saved)
+    problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
+    done = Change(dry_run=False, what=f'aggregate {saved.name} is saved{problems_text}', now=saved)
     if not is_new:
         return done
     return Created(done, path_of('aggregates', saved.name))
 
 
-def remove_aggregate(world: World, caller: Caller, name: str, query: DryRun) -> Change[Aggregate]:
+def remove_aggregate(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
+) -> Change[Aggregate]:
     """Remove an aggregate; its hosts stay."""
     before = world.insights.aggregate(name)
     if query.dry_run:

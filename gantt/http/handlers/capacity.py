@@ -8,10 +8,10 @@ from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement.what_if_edits import HostEdits
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import path_of
 from gantt.http.queries import DryRun
-from gantt.http.world import Caller, World
 from gantt.insights.views import Capacity, Change
 from gantt.insights.what_if import WhatIfAnswer
 
@@ -36,7 +36,7 @@ class ResourceClasses(msgspec.Struct, frozen=True):
     resource_classes: list[ResourceClass]
 
 
-def capacity(world: World, caller: Caller, body: CapacityOf) -> Capacity:
+def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
     with world.gates.trials.passing(caller):
         return world.insights.capacity(body.spec)
@@ -49,13 +49,13 @@ class WhatIfBody(Message, frozen=True, kw_only=True):
     hosts: HostEdits = HostEdits()
 
 
-def what_if(world: World, caller: Caller, body: WhatIfBody) -> WhatIfAnswer:
+def what_if(world: HandlerContext, caller: Caller, body: WhatIfBody) -> WhatIfAnswer:
     """Place a request on the hosts as they are and as edited; nothing is claimed or kept."""
     with world.gates.trials.passing(caller):
         return world.insights.what_if(body.request, body.hosts)
 
 
-def list_classes(world: World, caller: Caller) -> ResourceClasses:
+def list_classes(world: HandlerContext, caller: Caller) -> ResourceClasses:
     """List the standard and the declared resource classes."""
     declared = world.store.declared_classes() - resources.STANDARD
     return ResourceClasses(
@@ -66,7 +66,7 @@ def list_classes(world: World, caller: Caller) -> ResourceClasses:
     )
 
 
-def show_class(world: World, caller: Caller, name: str) -> ResourceClass:
+def show_class(world: HandlerContext, caller: Caller, name: str) -> ResourceClass:
     """Show one resource class, standard or declared."""
     if name not in resources.STANDARD and name not in world.store.declared_classes():
         raise exceptions.NotFound(kind='resource class', name=name)
@@ -74,7 +74,7 @@ def show_class(world: World, caller: Caller, name: str) -> ResourceClass:
 
 
 def set_class(
-    world: World, caller: Caller, name: str, query: DryRun
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Created[Change[ResourceClass]] | Change[ResourceClass]:
     """Declare a custom resource class; declaring it again changes nothing."""
     if name not in resources.STANDARD and not resources.CUSTOM.match(name):
@@ -85,15 +85,15 @@ def set_class(
         )
     is_new = False
     if name in resources.STANDARD:
-        said = f'resource class {name} is a standard one'
+        refusal = f'resource class {name} is a standard one'
     elif query.dry_run:
-        said = f'resource class {name} would be declared'
+        refusal = f'resource class {name} would be declared'
     else:
         is_new = name not in world.store.declared_classes()
         world.store.declare_class(name)
         world.insights.reload_soon()
-        said = f'resource class {name} is declared'
-    done = Change(dry_run=query.dry_run, what=said, now=_class(name))
+        refusal = f'resource class {name} is declared'
+    done = Change(dry_run=query.dry_run, what=refusal, now=_class(name))
     if not is_new:
         return done
     return Created(done, path_of('resource-classes', name))

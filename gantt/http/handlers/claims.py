@@ -2,27 +2,27 @@
 """Claims: resources promised to a consumer on a host."""
 
 from gantt import exceptions
-from gantt.http import asking
+from gantt.http import request_access
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
 from gantt.http.queries import ClaimsQuery, ReleaseQuery
-from gantt.http.world import Caller, World
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView
 
 UUID_LENGTH = 36
 
 
-class Claims(Paged, frozen=True, kw_only=True):
+class ClaimsResponse(Paged, frozen=True, kw_only=True):
     """A page of claims, by id."""
 
     claims: list[ClaimView]
 
 
-def list_claims(world: World, caller: Caller, query: ClaimsQuery) -> Claims:
+def list_claims(world: HandlerContext, caller: Caller, query: ClaimsQuery) -> ClaimsResponse:
     """List the claims of the project, or of all, tombstones included."""
     if query.host is not None:
         # Which of one's claims are on a host says where they are.
-        world.policy.check(asking.HOSTS, caller)
+        world.policy.check(request_access.HOSTS, caller)
     found = world.insights.claims(
         state=query.state.value if query.state else None,
         host=query.host,
@@ -32,16 +32,16 @@ def list_claims(world: World, caller: Caller, query: ClaimsQuery) -> Claims:
         marker=query.marker,
         project=caller.only,
     )
-    page = [_told(world, caller, claim) for claim in found[: query.limit]]
-    return Claims(claims=page, next_marker=page[-1].id if len(found) > len(page) else None)
+    page = [_for_caller(world, caller, claim) for claim in found[: query.limit]]
+    return ClaimsResponse(claims=page, next_marker=page[-1].id if len(found) > len(page) else None)
 
 
-def show_claim(world: World, caller: Caller, claim_id: str) -> ClaimView:
+def show_claim(world: HandlerContext, caller: Caller, claim_id: str) -> ClaimView:
     """Show one claim, live or tombstone."""
-    return _told(world, caller, _claim(world, caller, claim_id))
+    return _for_caller(world, caller, _claim(world, caller, claim_id))
 
 
-def _claim(world: World, caller: Caller, claim_id: str) -> ClaimView:
+def _claim(world: HandlerContext, caller: Caller, claim_id: str) -> ClaimView:
     """Only whole ids of those of one project: of prefixes others would be told."""
     if not caller.everywhere and len(claim_id) != UUID_LENGTH:
         raise exceptions.NotFound(kind='claim', name=claim_id)
@@ -51,13 +51,13 @@ def _claim(world: World, caller: Caller, claim_id: str) -> ClaimView:
     return claim
 
 
-def _told(world: World, caller: Caller, claim: ClaimView) -> ClaimView:
+def _for_caller(world: HandlerContext, caller: Caller, claim: ClaimView) -> ClaimView:
     """As far as the caller may read it."""
-    return claim if world.policy.allows(asking.HOSTS, caller) else redacting.claim(claim)
+    return claim if world.policy.allows(request_access.HOSTS, caller) else redacting.claim(claim)
 
 
 def release_claim(
-    world: World, caller: Caller, claim_id: str, query: ReleaseQuery
+    world: HandlerContext, caller: Caller, claim_id: str, query: ReleaseQuery
 ) -> Change[ClaimView]:
     """Force a live claim to end; the guest, if there is one, is not touched.
 
@@ -69,9 +69,9 @@ def release_claim(
             f'claim {claim.id} ended before: it is {claim.state}', claim_id=claim.id
         )
     if query.dry_run:
-        said = f'claim {claim.id} on {claim.host} would be released: {query.reason}'
-        return Change(dry_run=True, what=said, now=claim)
+        summary = f'claim {claim.id} on {claim.host} would be released: {query.reason}'
+        return Change(dry_run=True, what=summary, now=claim)
     result = world.store.force_release(claim.id, query.reason)
     world.insights.offer(result.hosts)
-    said = f'claim {claim.id} on {claim.host} is released: {query.reason}'
-    return Change(dry_run=False, what=said, now=world.insights.claim(claim.id))
+    summary = f'claim {claim.id} on {claim.host} is released: {query.reason}'
+    return Change(dry_run=False, what=summary, now=world.insights.claim(claim.id))

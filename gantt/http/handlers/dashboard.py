@@ -13,8 +13,8 @@ from typing import Any
 import falcon
 
 from gantt import exceptions
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Raw
-from gantt.http.world import Caller, World
 
 PATH = '/dashboard'
 PAGE = 'dashboard.html'
@@ -40,7 +40,7 @@ CONTENT_POLICY = '; '.join(
 )
 
 
-def show_dashboard(world: World, caller: Caller) -> Any:
+def show_dashboard(world: HandlerContext, caller: Caller) -> Any:
     """Show the dashboard page.
 
     It has no data in it; a browser that opens it asks this interface for that.
@@ -48,7 +48,7 @@ def show_dashboard(world: World, caller: Caller) -> Any:
     return _file(PAGE)
 
 
-def show_dashboard_file(world: World, caller: Caller, file: str) -> Any:
+def show_dashboard_file(world: HandlerContext, caller: Caller, file: str) -> Any:
     """Show the style or the script of the dashboard page."""
     if file not in TYPES or file == PAGE:
         raise exceptions.NotFound(kind='path', name=f'{PATH}/{file}')

@@ -4,10 +4,10 @@
 import msgspec
 
 from gantt import exceptions
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Raw
 from gantt.http.links import Paged
 from gantt.http.queries import DecisionsQuery, ExplainQuery, unknown_marker
-from gantt.http.world import Caller, World
 from gantt.insights.decision_reader import Replayed
 from gantt.insights.replaying import Otherwise
 from gantt.insights.views import DecisionSummary, Explanation, view_of
@@ -16,13 +16,15 @@ from gantt.insights.views import DecisionSummary, Explanation, view_of
 WHOLE = 'gantt:decisions:explain'
 
 
-class Decisions(Paged, frozen=True, kw_only=True):
+class DecisionsResponse(Paged, frozen=True, kw_only=True):
     """A page of decisions, newest first."""
 
     decisions: list[DecisionSummary]
 
 
-def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decisions:
+def list_decisions(
+    world: HandlerContext, caller: Caller, query: DecisionsQuery
+) -> DecisionsResponse:
     """List the decisions, newest first."""
     outcome = query.outcome.value if query.outcome else None
     # Else a page, be it empty, would tell that a decision of another project is kept.
@@ -39,11 +41,11 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
     marker = page[-1].id if len(found) > len(page) else None
     if not world.policy.allows(WHOLE, caller):
         page = [msgspec.structs.replace(one, reason='', worker='') for one in page]
-    return Decisions(decisions=page, next_marker=marker)
+    return DecisionsResponse(decisions=page, next_marker=marker)
 
 
 def show_decision(
-    world: World, caller: Caller, decision_id: str, query: ExplainQuery
+    world: HandlerContext, caller: Caller, decision_id: str, query: ExplainQuery
 ) -> Explanation | DecisionSummary:
     """Show one decision, by its id, a request id, or a unique prefix of either.
 
@@ -65,7 +67,9 @@ def show_decision(
     return view_of(DecisionSummary, explanation)
 
 
-def replay_decision(world: World, caller: Caller, decision_id: str, body: Otherwise) -> Replayed:
+def replay_decision(
+    world: HandlerContext, caller: Caller, decision_id: str, body: Otherwise
+) -> Replayed:
     """Make a decision again on the table that it saw, with other settings where given."""
     with world.gates.trials.passing(caller):
         return world.insights.replay(decision_id, body)

@@ -12,10 +12,10 @@ from gantt.core.messages.base import Message, Name, Text
 from gantt.core.table import metric_values, metrics
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.metrics import DeclaredMetric
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, unknown_marker
-from gantt.http.world import Caller, World
 from gantt.insights.views import Change
 
 Number = Annotated[float, msgspec.Meta(ge=-metrics.BOUND_MAX, le=metrics.BOUND_MAX)]
@@ -55,7 +55,7 @@ class SetMetric(Message, frozen=True, kw_only=True):
     description: Text = ''
 
 
-def list_metrics(world: World, caller: Caller, query: Page) -> MetricViews:
+def list_metrics(world: HandlerContext, caller: Caller, query: Page) -> MetricViews:
     """List the declared metrics, and those that hosts report."""
     everything = _views(world.insights.table())
     if query.marker is not None and all(one.name != query.marker for one in everything):
@@ -66,7 +66,7 @@ def list_metrics(world: World, caller: Caller, query: Page) -> MetricViews:
     return MetricViews(metrics=page, next_marker=marker)
 
 
-def show_metric(world: World, caller: Caller, name: str) -> MetricView:
+def show_metric(world: HandlerContext, caller: Caller, name: str) -> MetricView:
     """Show one metric that is declared, or that some host reports."""
     for one in _views(world.insights.table()):
         if one.name == name:
@@ -78,11 +78,11 @@ def _views(table: HostTable) -> list[MetricView]:
     found = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
         known = table.declared_metrics.get(name)
-        said, heard = table.metrics.get(name), metric_values.values(table, name)
-        reporting = 0 if said is None else int(np.count_nonzero(~np.isnan(said)))
+        declaration, values_known = table.metrics.get(name), metric_values.values(table, name)
+        reporting = 0 if declaration is None else int(np.count_nonzero(~np.isnan(declaration)))
         if known is None and not reporting:
             continue
-        with_say = 0 if heard is None else int(np.count_nonzero(~np.isnan(heard)))
+        with_say = 0 if values_known is None else int(np.count_nonzero(~np.isnan(values_known)))
         body = msgspec.structs.asdict(known or DeclaredMetric(name=name))
         found.append(
             MetricView(
@@ -93,7 +93,7 @@ def _views(table: HostTable) -> list[MetricView]:
 
 
 def set_metric(
-    world: World, caller: Caller, name: str, query: DryRun, body: SetMetric
+    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: SetMetric
 ) -> Created[Change[DeclaredMetric]] | Change[DeclaredMetric]:
     """Declare a metric, or change what is declared."""
     base.decode(name, Name, inside='name')
@@ -110,14 +110,16 @@ def set_metric(
     return Created(done, path_of('declared-metrics', saved.name))
 
 
-def remove_metric(world: World, caller: Caller, name: str, query: DryRun) -> Change[DeclaredMetric]:
+def remove_metric(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
+) -> Change[DeclaredMetric]:
     """Take a declaration back; what hosts report under the name goes on to count."""
     if query.dry_run:
         known = {metric.name: metric for metric in world.store.declared_metrics()}
         if name not in known:
             raise exceptions.NotFound(kind='declared metric', name=name)
-        said = f'metric {name} would be no longer declared'
-        return Change(dry_run=True, what=said, now=known[name])
+        declaration = f'metric {name} would be no longer declared'
+        return Change(dry_run=True, what=declaration, now=known[name])
     world.store.remove_metric(name)
     world.insights.reload_soon()
     return Change(dry_run=False, what=f'metric {name} is no longer declared', now=None)

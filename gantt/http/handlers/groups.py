@@ -10,15 +10,15 @@ from gantt.core.messages.base import Message, Text, Uuid
 from gantt.core.messages.request import Policy
 from gantt.core.resources import group_rule
 from gantt.core.resources.host import Group
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, PageOfUuids
-from gantt.http.world import Caller, World
 from gantt.insights.explain import wording
 from gantt.insights.views import Change
 
 
-class Groups(Paged, frozen=True, kw_only=True):
+class GroupsResponse(Paged, frozen=True, kw_only=True):
     """A page of server groups, by uuid."""
 
     server_groups: list[Group]
@@ -34,21 +34,21 @@ class CreateGroup(Message, frozen=True, kw_only=True):
     project_id: Text | None = None
 
 
-def list_groups(world: World, caller: Caller, query: PageOfUuids) -> Groups:
+def list_groups(world: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
     """List the server groups."""
     found = world.store.groups(query.limit + 1, query.marker, caller.only)
     page = found[: query.limit]
     marker = page[-1].uuid if len(found) > len(page) else None
-    return Groups(server_groups=page, next_marker=marker)
+    return GroupsResponse(server_groups=page, next_marker=marker)
 
 
-def show_group(world: World, caller: Caller, uuid: str) -> Group:
+def show_group(world: HandlerContext, caller: Caller, uuid: str) -> Group:
     """Show one server group with the consumers that hold a live claim for it."""
     return _group(world, caller, uuid)
 
 
 def create_group(
-    world: World, caller: Caller, query: DryRun, body: CreateGroup
+    world: HandlerContext, caller: Caller, query: DryRun, body: CreateGroup
 ) -> Created[Change[Group]] | Change[Group]:
     """Create a server group, or find that it is there already.
 
@@ -63,8 +63,8 @@ def create_group(
         raise exceptions.InvalidMessage(
             field='body.project_id', problem=f'expected the project of the token, {caller.project}'
         )
-    said = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
-    group = Group(**said)
+    summary = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
+    group = Group(**summary)
     known = world.store.load_group(body.uuid)
     _check_own(caller, body.uuid, known)
     if query.dry_run:
@@ -90,7 +90,7 @@ def create_group(
     return Created(done, path_of('server-groups', saved.uuid))
 
 
-def remove_group(world: World, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:
+def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:
     """Remove a server group that no live claim belongs to."""
     group = _group(world, caller, uuid)
     if query.dry_run:
@@ -116,7 +116,7 @@ def _check_own(caller: Caller, uuid: str, known: Group | None) -> None:
         raise exceptions.Refused(f'server group {uuid} cannot be created', uuid=uuid)
 
 
-def _group(world: World, caller: Caller, uuid: str) -> Group:
+def _group(world: HandlerContext, caller: Caller, uuid: str) -> Group:
     group = world.store.load_group(uuid)
     if group is None or not caller.sees(group.project_id):
         raise exceptions.NotFound(kind='server group', name=uuid)

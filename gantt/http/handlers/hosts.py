@@ -6,10 +6,10 @@ from typing import Annotated
 import msgspec
 
 from gantt.core.messages.base import Message, Name
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
 from gantt.http.queries import DryRun, HistoryQuery, HostsQuery
-from gantt.http.world import Caller, World
-from gantt.insights.host_views import Asked
+from gantt.insights.host_views import HostQuery
 from gantt.insights.views import (
     Change,
     HostDetail,
@@ -20,7 +20,7 @@ from gantt.insights.views import (
 )
 
 
-class Hosts(Paged, frozen=True, kw_only=True):
+class HostsResponse(Paged, frozen=True, kw_only=True):
     """A page of hosts."""
 
     hosts: list[HostSummary]
@@ -35,18 +35,18 @@ class Disable(Message, frozen=True, kw_only=True):
     by: Name | None = None
 
 
-def list_hosts(world: World, caller: Caller, query: HostsQuery) -> Hosts:
+def list_hosts(world: HandlerContext, caller: Caller, query: HostsQuery) -> HostsResponse:
     """List the hosts with their free room."""
-    page = world.insights.hosts(view_of(Asked, query, part=query.name))
-    return view_of(Hosts, page, links=[])
+    page = world.insights.hosts(view_of(HostQuery, query, part=query.name))
+    return view_of(HostsResponse, page, links=[])
 
 
-def show_host(world: World, caller: Caller, name: str) -> HostDetail:
+def show_host(world: HandlerContext, caller: Caller, name: str) -> HostDetail:
     """Show one host: believed, reported and claimed side by side."""
     return world.insights.host(name)
 
 
-def show_drain(world: World, caller: Caller, name: str) -> HostDrain:
+def show_drain(world: HandlerContext, caller: Caller, name: str) -> HostDrain:
     """Show how far a host is from being empty: the claims that remain, and what each waits for.
 
     To drain a host, disable it and ask for this until ``is_empty``.
@@ -54,7 +54,9 @@ def show_drain(world: World, caller: Caller, name: str) -> HostDrain:
     return world.insights.drain(name)
 
 
-def show_history(world: World, caller: Caller, name: str, query: HistoryQuery) -> HostHistory:
+def show_history(
+    world: HandlerContext, caller: Caller, name: str, query: HistoryQuery
+) -> HostHistory:
     """Show what happened to a host lately, newest first, also of one that was forgotten.
 
     Registrations, what operators did, facts that changed, and claims as long as they are kept.
@@ -63,7 +65,7 @@ def show_history(world: World, caller: Caller, name: str, query: HistoryQuery) -
 
 
 def disable_host(
-    world: World, caller: Caller, name: str, query: DryRun, body: Disable
+    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: Disable
 ) -> Change[HostSummary]:
     """Let nothing new land on a host.
 
@@ -72,14 +74,16 @@ def disable_host(
     by = body.by or caller.user or 'somebody'
     world.insights.host_summary(name)
     if query.dry_run:
-        said = f'host {name} would be disabled by {by}: {body.reason}'
-        return Change(dry_run=True, what=said, now=world.insights.host_summary(name))
+        summary = f'host {name} would be disabled by {by}: {body.reason}'
+        return Change(dry_run=True, what=summary, now=world.insights.host_summary(name))
     world.insights.offer([world.store.disable_host(name, body.reason, by)])
-    said = f'host {name} is disabled by {by}: {body.reason}'
-    return Change(dry_run=False, what=said, now=world.insights.host_summary(name))
+    summary = f'host {name} is disabled by {by}: {body.reason}'
+    return Change(dry_run=False, what=summary, now=world.insights.host_summary(name))
 
 
-def enable_host(world: World, caller: Caller, name: str, query: DryRun) -> Change[HostSummary]:
+def enable_host(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
+) -> Change[HostSummary]:
     """Let new claims land on a host again."""
     before = world.insights.host_summary(name)
     if query.dry_run:
@@ -89,7 +93,9 @@ def enable_host(world: World, caller: Caller, name: str, query: DryRun) -> Chang
     return Change(dry_run=False, what=f'host {name} is enabled', now=now)
 
 
-def remove_host(world: World, caller: Caller, name: str, query: DryRun) -> Change[HostSummary]:
+def remove_host(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
+) -> Change[HostSummary]:
     """Forget a host without live claims; it comes back when it registers again."""
     before = world.insights.check_removable(name)
     warning = _comes_back(world, before)
@@ -99,7 +105,7 @@ def remove_host(world: World, caller: Caller, name: str, query: DryRun) -> Chang
     return Change(dry_run=False, what=f'host {name} is forgotten{warning}', now=None)
 
 
-def _comes_back(world: World, before: HostSummary) -> str:
+def _comes_back(world: HandlerContext, before: HostSummary) -> str:
     """What to know of a host whose agent seems to run."""
     age = before.report_age_seconds
     if age is None or age >= world.insights.settings.stale_after_seconds:

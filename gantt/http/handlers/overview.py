@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 
 from gantt.core.messages.base import Message, Name
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.queries import EventsQuery
-from gantt.http.world import Caller, World
 from gantt.insights.activity import Activity, RefusedFunnel
 from gantt.insights.host_views import HostMap
 from gantt.insights.views import EventEntry, EventPage, ServiceView
@@ -16,7 +16,7 @@ Window = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
 
 
 class HostMapQuery(Message, frozen=True, kw_only=True):
-    """Of which resource class."""
+    """The query of the overview: of which resource class."""
 
     resource_class: Name = 'VCPU'
 
@@ -27,12 +27,12 @@ class WindowQuery(Message, frozen=True, kw_only=True):
     window: Window = 3600
 
 
-def show_host_map(world: World, caller: Caller, query: HostMapQuery) -> HostMap:
+def show_host_map(world: HandlerContext, caller: Caller, query: HostMapQuery) -> HostMap:
     """Show every host in a few numbers: one array for each, in the order of names."""
     return world.insights.host_map(query.resource_class)
 
 
-def show_activity(world: World, caller: Caller, query: WindowQuery) -> Activity:
+def show_activity(world: HandlerContext, caller: Caller, query: WindowQuery) -> Activity:
     """Show decisions over time, how long hosts took to confirm, and claims by state.
 
     It is made of what the database keeps, and at most a few seconds old.
@@ -40,12 +40,12 @@ def show_activity(world: World, caller: Caller, query: WindowQuery) -> Activity:
     return world.insights.activity(query.window)
 
 
-def show_refused(world: World, caller: Caller, query: WindowQuery) -> RefusedFunnel:
+def show_refused(world: HandlerContext, caller: Caller, query: WindowQuery) -> RefusedFunnel:
     """Sum up what removed the hosts of the latest refused requests."""
     return world.insights.refused(query.window)
 
 
-class Services(msgspec.Struct, frozen=True, kw_only=True):
+class ServicesResponse(msgspec.Struct, frozen=True, kw_only=True):
     """All processes that are remembered.
 
     :ivar site: what operators call this site, empty where they have not named it
@@ -55,16 +55,16 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     services: list[ServiceView]
 
 
-def list_services(world: World, caller: Caller) -> Services:
+def list_services(world: HandlerContext, caller: Caller) -> ServicesResponse:
     """List the processes of the site: schedulers, APIs, and what reports for hosts of others.
 
     Each notes itself in the database about twice a minute, and is remembered for a day after
     the last time.  One that was stopped in order is forgotten at once.
     """
-    return Services(site=world.settings.site_name, services=world.insights.services())
+    return ServicesResponse(site=world.settings.site_name, services=world.insights.services())
 
 
-def list_events(world: World, caller: Caller, query: EventsQuery) -> EventPage:
+def list_events(world: HandlerContext, caller: Caller, query: EventsQuery) -> EventPage:
     """List what happened to hosts and their claims after a cursor, oldest first.
 
     Without ``after`` there are no events, only a cursor.  With ``wait`` and nothing to tell, the

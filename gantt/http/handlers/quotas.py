@@ -10,9 +10,9 @@ from gantt.core.claims import quota
 from gantt.core.claims.quota import ProjectUsage
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
 from gantt.http.queries import DryRun, Page
-from gantt.http.world import Caller, World
 from gantt.insights.views import Change
 from gantt.scheduler.quotas import QuotaView
 
@@ -27,7 +27,7 @@ class ProjectLimits(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int]
 
 
-class QuotaList(Paged, frozen=True, kw_only=True):
+class QuotasResponse(Paged, frozen=True, kw_only=True):
     """A page of projects with limits of their own, by id; ``default`` is all others."""
 
     quotas: list[ProjectLimits]
@@ -45,7 +45,7 @@ class Usages(Paged, frozen=True, kw_only=True):
     usages: list[ProjectUsage]
 
 
-def list_quotas(world: World, caller: Caller, query: Page) -> QuotaList:
+def list_quotas(world: HandlerContext, caller: Caller, query: Page) -> QuotasResponse:
     """List the limits that are set: of projects, and for all others of the project ``default``."""
     found: dict[str, dict[str, int]] = {}
     for one in world.store.quotas():
@@ -54,23 +54,23 @@ def list_quotas(world: World, caller: Caller, query: Page) -> QuotaList:
     projects = sorted(found)
     page = [ProjectLimits(project_id=p, limits=found[p]) for p in projects[: query.limit]]
     marker = page[-1].project_id if len(projects) > len(page) else None
-    return QuotaList(quotas=page, next_marker=marker)
+    return QuotasResponse(quotas=page, next_marker=marker)
 
 
-def show_quota(world: World, caller: Caller, project_id: str) -> QuotaView:
+def show_quota(world: HandlerContext, caller: Caller, project_id: str) -> QuotaView:
     """Show the limits of a project in force, where each is from, and what is used."""
     if not caller.sees(project_id):
         raise exceptions.NotFound(kind='quota', name=project_id)
     return world.insights.quotas.shown(project_id)
 
 
-def show_limits(world: World, caller: Caller) -> QuotaView:
+def show_limits(world: HandlerContext, caller: Caller) -> QuotaView:
     """Show the limits of the own project and what is used; without a project the defaults."""
     return world.insights.quotas.shown(caller.project or quota.DEFAULT)
 
 
 def set_quota(
-    world: World, caller: Caller, project_id: str, query: DryRun, body: SetQuota
+    world: HandlerContext, caller: Caller, project_id: str, query: DryRun, body: SetQuota
 ) -> Change[QuotaView]:
     """Set limits of a project by their names; those of ``default`` are of all others.
 
@@ -94,7 +94,9 @@ def set_quota(
     return Change(dry_run=False, what=f'quota of {project_id} is set: {words}', now=now)
 
 
-def unset_quota(world: World, caller: Caller, project_id: str, query: DryRun) -> Change[QuotaView]:
+def unset_quota(
+    world: HandlerContext, caller: Caller, project_id: str, query: DryRun
+) -> Change[QuotaView]:
     """Take all limits of a project away: the defaults hold again."""
     names = [one.name for one in world.store.quotas() if one.project_id == project_id]
     if not names:
@@ -102,15 +104,15 @@ def unset_quota(world: World, caller: Caller, project_id: str, query: DryRun) ->
     words = ', '.join(names)
     if query.dry_run:
         now = world.insights.quotas.shown(project_id)
-        said = f'quota of {project_id} would be unset: {words}'
-        return Change(dry_run=True, what=said, now=now)
+        summary = f'quota of {project_id} would be unset: {words}'
+        return Change(dry_run=True, what=summary, now=now)
     world.store.set_quotas(project_id, dict.fromkeys(names))
     world.insights.quotas.read()
     now = world.insights.quotas.shown(project_id)
     return Change(dry_run=False, what=f'quota of {project_id} is unset: {words}', now=now)
 
 
-def list_usages(world: World, caller: Caller, query: Page) -> Usages:
+def list_usages(world: HandlerContext, caller: Caller, query: Page) -> Usages:
     """List what the live claims of each project take; a project without one is not listed.
 
     A member is shown its own project only.
@@ -120,7 +122,7 @@ def list_usages(world: World, caller: Caller, query: Page) -> Usages:
     return Usages(usages=page, next_marker=page[-1].project_id if len(found) > len(page) else None)
 
 
-def show_usage(world: World, caller: Caller, project_id: str) -> ProjectUsage:
+def show_usage(world: HandlerContext, caller: Caller, project_id: str) -> ProjectUsage:
     """Show what the live claims of one project take; all is 0 where there is none."""
     if not caller.sees(project_id):
         raise exceptions.NotFound(kind='usage of project', name=project_id)

@@ -13,12 +13,12 @@ from gantt import exceptions
 from gantt.core.messages.base import Message
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, for_caller
-from gantt.http import asked_fields, asking
+from gantt.http import request_access, requested_fields
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids
-from gantt.http.world import Caller, World
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
@@ -50,7 +50,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     claims: list[ClaimView]
 
 
-class Requests(Paged, frozen=True, kw_only=True):
+class RequestsResponse(Paged, frozen=True, kw_only=True):
     """A page of requests, by id."""
 
     requests: list[RequestSummary]
@@ -63,7 +63,7 @@ class Lease(Message, frozen=True, kw_only=True):
 
 
 def create_request(
-    world: World, caller: Caller, body: SelectDestinations
+    world: HandlerContext, caller: Caller, body: SelectDestinations
 ) -> Created[Placement] | Placement:
     """Ask for a place for every consumer, claimed.
 
@@ -71,27 +71,27 @@ def create_request(
     ``dry_run`` nothing is claimed and no scheduler is asked.
     """
     _check_rate(world, caller, body)
-    body = asking.checked(world, caller, body)
+    body = request_access.checked(world, caller, body)
     whole = world.policy.allows(decisions.WHOLE, caller)
     try:
         if body.dry_run:
             with world.gates.trials.passing(caller):
                 # Who could not claim by itself is told what a service would be for its project.
-                own = not caller.everywhere and world.policy.allows(asked_fields.CLAIM, caller)
+                own = not caller.everywhere and world.policy.allows(requested_fields.CLAIM, caller)
                 answer, explanation = world.insights.dry_run(body, not whole, own)
-            return Placement(answer=_told(world, caller, answer), explanation=explanation)
+            return Placement(answer=_for_caller(world, caller, answer), explanation=explanation)
         if body.budget_ms > BUDGET_MS_MAX:
             body = msgspec.structs.replace(body, budget_ms=BUDGET_MS_MAX)
         with world.gates.placements.passing(caller, body.spec.project_id):
-            answer = _asked(world, body, whole)
+            answer = _answered(world, body, whole)
     except exceptions.Refused as e:
-        raise asking.refusal(world, caller, body, e) from None
+        raise request_access.refusal(world, caller, body, e) from None
     world.insights.reload_soon()
-    done = Placement(answer=_told(world, caller, answer))
+    done = Placement(answer=_for_caller(world, caller, answer))
     return Created(done, path_of('requests', body.request_id))
 
 
-def _check_rate(world: World, caller: Caller, body: SelectDestinations) -> None:
+def _check_rate(world: HandlerContext, caller: Caller, body: SelectDestinations) -> None:
     """Count a request of a project.  :raises TooManyRequests:"""
     project = body.spec.project_id if caller.everywhere else caller.project
     quotas = world.insights.quotas
@@ -100,7 +100,7 @@ def _check_rate(world: World, caller: Caller, body: SelectDestinations) -> None:
         raise found.error()
 
 
-def list_requests(world: World, caller: Caller, query: PageOfUuids) -> Requests:
+def list_requests(world: HandlerContext, caller: Caller, query: PageOfUuids) -> RequestsResponse:
     """List the requests with claims of the project, or all.
 
     What was refused is listed with the decisions.
@@ -108,10 +108,10 @@ def list_requests(world: World, caller: Caller, query: PageOfUuids) -> Requests:
     found = world.insights.requests(query.limit + 1, query.marker, caller.only)
     page = found[: query.limit]
     marker = page[-1].request_id if len(found) > len(page) else None
-    return Requests(requests=page, next_marker=marker)
+    return RequestsResponse(requests=page, next_marker=marker)
 
 
-def _asked(world: World, body: SelectDestinations, whole: bool) -> Answer:
+def _answered(world: HandlerContext, body: SelectDestinations, whole: bool) -> Answer:
     """The schedulers' answer; their refusals in general words where ``whole`` is not set.
 
     The decision, once it is kept, tells every caller what it may know.
@@ -122,32 +122,34 @@ def _asked(world: World, body: SelectDestinations, whole: bool) -> Answer:
         raise (e if whole else redacting.error(e)) from None
 
 
-def show_request(world: World, caller: Caller, request_id: str) -> RequestView:
+def show_request(world: HandlerContext, caller: Caller, request_id: str) -> RequestView:
     """Show a request with its claims and the answer that was given."""
     return _view(world, caller, request_id)
 
 
 def cancel_request(
-    world: World, caller: Caller, request_id: str, query: CancelQuery
+    world: HandlerContext, caller: Caller, request_id: str, query: CancelQuery
 ) -> Change[RequestView]:
     """Take a request back: its reserved claims are released, it stays cancelled."""
     if query.dry_run:
         now = _view(world, caller, request_id)
         reserved = sum(claim.state == 'reserved' for claim in now.claims)
-        said = f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
-        return Change(dry_run=True, what=said, now=now)
+        summary = (
+            f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
+        )
+        return Change(dry_run=True, what=summary, now=now)
     if len(request_id) < _UUID_LENGTH or not caller.everywhere:
         request_id = _view(world, caller, request_id).request_id
     # Who may cancel everything may cancel one that is not known yet: it may be on its way.
     with world.gates.placements.passing(caller):
         world.client.cancel_claims(request_id, query.reason)
     world.insights.reload_soon()
-    said = f'request {request_id} is cancelled'
-    return Change(dry_run=False, what=said, now=_view(world, caller, request_id))
+    summary = f'request {request_id} is cancelled'
+    return Change(dry_run=False, what=summary, now=_view(world, caller, request_id))
 
 
 def extend_lease(
-    world: World, caller: Caller, request_id: str, query: DryRun, body: Lease
+    world: HandlerContext, caller: Caller, request_id: str, query: DryRun, body: Lease
 ) -> Change[RequestView]:
     """Lengthen the leases of the reserved claims of a request, never shorten them.
 
@@ -159,30 +161,32 @@ def extend_lease(
     if not reserved:
         raise exceptions.NotFound(kind='request with reserved claims', name=request_id)
     if query.dry_run:
-        said = f'the leases of {reserved} reserved claims would last {body.seconds} s from now on'
-        return Change(dry_run=True, what=f'request {request_id}: {said}', now=now)
+        summary = (
+            f'the leases of {reserved} reserved claims would last {body.seconds} s from now on'
+        )
+        return Change(dry_run=True, what=f'request {request_id}: {summary}', now=now)
     with world.gates.placements.passing(caller):
         world.client.extend_claims(request_id, body.seconds)
-    said = f'request {request_id}: the leases of {reserved} reserved claims are extended'
-    return Change(dry_run=False, what=said, now=_view(world, caller, request_id))
+    summary = f'request {request_id}: the leases of {reserved} reserved claims are extended'
+    return Change(dry_run=False, what=summary, now=_view(world, caller, request_id))
 
 
-def _view(world: World, caller: Caller, request_id: str) -> RequestView:
+def _view(world: HandlerContext, caller: Caller, request_id: str) -> RequestView:
     stored, answer, claims = world.insights.request(request_id)
     if not caller.everywhere and not caller.sees(_project(world, stored.id, claims)):
         raise exceptions.NotFound(kind='request', name=request_id)
-    if not world.policy.allows(asking.HOSTS, caller):
+    if not world.policy.allows(request_access.HOSTS, caller):
         claims = [redacting.claim(claim) for claim in claims]
     return RequestView(
         request_id=stored.id,
         state=stored.state,
         attempt=stored.attempt,
-        answer=None if answer is None else _told(world, caller, answer),
+        answer=None if answer is None else _for_caller(world, caller, answer),
         claims=claims,
     )
 
 
-def _project(world: World, request_id: str, claims: list[ClaimView]) -> str | None:
+def _project(world: HandlerContext, request_id: str, claims: list[ClaimView]) -> str | None:
     """Whose a request is: its claims say it, or else its decision while that is kept."""
     if claims:
         return claims[0].project_id
@@ -192,7 +196,11 @@ def _project(world: World, request_id: str, claims: list[ClaimView]) -> str | No
         return None
 
 
-def _told(world: World, caller: Caller, answer: Answer) -> Answer:
+def _for_caller(world: HandlerContext, caller: Caller, answer: Answer) -> Answer:
     """An answer as far as the caller may read it."""
-    told = for_caller(answer)
-    return told if world.policy.allows(asking.HOSTS, caller) else redacting.answer(told)
+    answer_shown = for_caller(answer)
+    return (
+        answer_shown
+        if world.policy.allows(request_access.HOSTS, caller)
+        else redacting.answer(answer_shown)
+    )

@@ -8,9 +8,9 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.since import since
 from gantt.http import microversion
+from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Raw
 from gantt.http.links import Link
-from gantt.http.world import Caller, World
 from gantt.insights.views import Status
 
 #: Who meets it reads what each check found; others whether all is well.
@@ -32,7 +32,7 @@ class ServedVersion(msgspec.Struct, frozen=True):
     site: Annotated[str, since(3)] = ''
 
 
-class Versions(msgspec.Struct, frozen=True):
+class VersionsResponse(msgspec.Struct, frozen=True):
     """The version discovery document."""
 
     versions: list[ServedVersion]
@@ -47,7 +47,7 @@ class Check(msgspec.Struct, frozen=True):
     code: str
 
 
-class Health(msgspec.Struct, frozen=True):
+class HealthResponse(msgspec.Struct, frozen=True):
     """The health of this process and of what it depends on.
 
     :ivar checks: none for those who may not read them: they name servers and their words
@@ -57,17 +57,17 @@ class Health(msgspec.Struct, frozen=True):
     checks: list[Check]
 
 
-def discover(world: World, caller: Caller) -> Versions:
+def discover(world: HandlerContext, caller: Caller) -> VersionsResponse:
     """Say which versions are served."""
-    return Versions(versions=[_v1(world, caller)])
+    return VersionsResponse(versions=[_v1(world, caller)])
 
 
-def discover_v1(world: World, caller: Caller) -> ServedVersion:
+def discover_v1(world: HandlerContext, caller: Caller) -> ServedVersion:
     """Say which microversions of v1 are served."""
     return _v1(world, caller)
 
 
-def _v1(world: World, caller: Caller) -> ServedVersion:
+def _v1(world: HandlerContext, caller: Caller) -> ServedVersion:
     return ServedVersion(
         id='v1.0',
         status='CURRENT',
@@ -81,25 +81,25 @@ def _v1(world: World, caller: Caller) -> ServedVersion:
     )
 
 
-def status(world: World, caller: Caller) -> Status:
+def status(world: HandlerContext, caller: Caller) -> Status:
     """Show the service at a glance: hosts, usage, and what was refused lately."""
     return msgspec.structs.replace(world.insights.status(), site=world.settings.site_name)
 
 
-def health(world: World, caller: Caller) -> Health:
+def health(world: HandlerContext, caller: Caller) -> HealthResponse:
     """Check the database, the broker and the age of the host table.
 
     The status is 503 where one of them is not well.  What each found is told to operators.
     """
     found = examine(world)
     if not world.policy.allows(DETAILS, caller):
-        found = Health(healthy=found.healthy, checks=[])
+        found = HealthResponse(healthy=found.healthy, checks=[])
     if found.healthy:
         return found
     return Raw(msgspec.json.encode(found), 'application/json', 503)  # type: ignore[return-value]
 
 
-def examine(world: World) -> Health:
+def examine(world: HandlerContext) -> HealthResponse:
     """Run every check."""
     checks = []
     for name, check in world.checks.items():
@@ -107,10 +107,10 @@ def examine(world: World) -> Health:
             checks.append(Check(name, True, check(), ''))
         except exceptions.GanttError as e:
             checks.append(Check(name, False, e.message, e.code))
-    return Health(healthy=all(check.ok for check in checks), checks=checks)
+    return HealthResponse(healthy=all(check.ok for check in checks), checks=checks)
 
 
-def metrics(world: World, caller: Caller) -> Any:
+def metrics(world: HandlerContext, caller: Caller) -> Any:
     """Show the metrics in Prometheus' text form."""
     world.insights.export(world.metrics.gauge)
     return Raw(world.metrics.render(), METRICS_TYPE)

@@ -16,8 +16,8 @@ import numpy as np
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
-from gantt.core.records.decision_codec import Kept
-from gantt.core.records.rules_in_words import told
+from gantt.core.records.decision_codec import StoredDecision
+from gantt.core.records.rule_texts import plain_text
 from gantt.insights import views
 from gantt.insights.explain import wording
 from gantt.insights.views import Explanation, MemberExplanation, ScoreRow, Step
@@ -42,12 +42,12 @@ def shape_of(request: SelectDestinations | None) -> str:
 
 
 def explain(
-    kept: Kept,
+    stored: StoredDecision,
     created_at: float,
     now: float,
     provider_ids: bytes = b'',
     host: tuple[str, int] | None = None,
-    is_kept: bool = True,
+    is_stored: bool = True,
     steps: tuple[str, list[HostStep]] | None = None,
 ) -> Explanation:
     """The explanation of a kept decision.
@@ -55,10 +55,10 @@ def explain(
     :param now: the clock that ``created_at`` is of
     :param provider_ids: hosts in the order of the verdicts, packed int64
     :param host: name and provider id of a host to say the verdict of
-    :param is_kept: False: made just now and stored nowhere
+    :param is_stored: False: made just now and stored nowhere
     :param steps: what every filter says of that host, and whether ``then`` or ``now``
     """
-    decision, request = kept.decision, kept.request
+    decision, request = stored.decision, stored.request
     verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
     found = views.view_of(
         Explanation,
@@ -68,7 +68,7 @@ def explain(
         count=len(request.consumers) if request else len(decision.members),
         table_age_seconds=round(decision.age_seconds, 3),
         oldest_report_age_seconds=round(decision.age_seconds, 3),
-        origin=kept.origin,
+        origin=stored.origin,
         created_at=views.when(created_at),
         age_seconds=views.age(now, created_at),
         members=[_member(decision, member, request) for member in decision.members],
@@ -78,7 +78,7 @@ def explain(
         lines=[],
     )
     return msgspec.structs.replace(
-        found, lines=list(_lines(found, bool(request and request.dry_run), is_kept))
+        found, lines=list(_lines(found, bool(request and request.dry_run), is_stored))
     )
 
 
@@ -143,30 +143,32 @@ def _verdicts(
             continue
         verdict = member.verdicts[int(found[0])]
         if verdict == CHOSEN:
-            said = 'was chosen'
+            sentence = 'was chosen'
         elif verdict == PASSED:
-            said = 'passed every filter, another host was chosen'
+            sentence = 'passed every filter, another host was chosen'
             if member.selection is None:
-                said = 'passed every filter, but the request was not placed'
+                sentence = 'passed every filter, but the request was not placed'
         elif verdict < len(member.filters):
             step = member.filters[verdict]
-            said = f'was removed by {step.name}: {alone.get(step.name) or step.reason}'
+            sentence = f'was removed by {step.name}: {alone.get(step.name) or step.reason}'
         else:
-            said = f'has a verdict that is not known here ({verdict})'
-        yield f'member {member.member}: {name} {said}'
+            sentence = f'has a verdict that is not known here ({verdict})'
+        yield f'member {member.member}: {name} {sentence}'
 
 
 # -- lines ---------------------------------------------------------------------
-def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
-    said = [
+def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
+    sentence = [
         found.outcome.replace('_', ' '),
         'dry run' if dry_run else '',
-        f'{wording.age(found.age_seconds)} ago' if is_kept else '',
+        f'{wording.age(found.age_seconds)} ago' if is_stored else '',
     ]
-    yield f'{", ".join(filter(None, said))}: {found.count} × {found.shape}'
+    yield f'{", ".join(filter(None, sentence))}: {found.count} × {found.shape}'
     if found.reason:
         yield from wrap(found.reason)
-    if found.contradiction is not None and any(r != told(r) for r in found.contradiction.rules):
+    if found.contradiction is not None and any(
+        r != plain_text(r) for r in found.contradiction.rules
+    ):
         # The reason is in words for who asked, which name an operator's rule alone.
         yield from wrap(f'rules:   {"; ".join(found.contradiction.rules)}')
     for line in found.added:
@@ -189,7 +191,7 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
     for line in found.relaxed:
         yield from wrap(f'given up: {line}')
     yield from _races(found)
-    if is_kept:
+    if is_stored:
         yield f'decision {found.id}'
         yield f'request  {found.request_id}'
         yield from [f'asked as {found.origin}'] if found.origin else []
@@ -213,8 +215,8 @@ def _nearest(found: Explanation) -> Iterable[str]:
         return found.nearest
     # That fewer of them fit is said of the request, by the first line.
     fewer = min(len(found.members) - 1, 1)
-    said = [f'member {failed} of {found.count} {line}' for line in found.nearest[fewer:]]
-    return [*found.nearest[:fewer], *said]
+    sentence = [f'member {failed} of {found.count} {line}' for line in found.nearest[fewer:]]
+    return [*found.nearest[:fewer], *sentence]
 
 
 def _host_filters(found: Explanation) -> Iterable[str]:
@@ -225,16 +227,16 @@ def _host_filters(found: Explanation) -> Iterable[str]:
         'now': 'each filter on its own, on the host as it is now (the table of then is gone)',
     }
     yield from wrap(f'  {when[found.host_filters_when]}', 4)
-    asked = [step for step in found.host_filters if step.passes is not None]
-    size = max((len(step.filter) for step in asked), default=0)
-    for step in asked:
+    evaluated = [step for step in found.host_filters if step.passes is not None]
+    size = max((len(step.filter) for step in evaluated), default=0)
+    for step in evaluated:
         head = f'  {"passes" if step.passes else "REMOVES"}'
         facts = ', '.join(step.facts)
-        said = facts if step.passes else step.why
+        sentence = facts if step.passes else step.why
         if not step.passes and facts and not any(map(str.isdigit, step.why)):
-            said = f'{step.why} ({facts})'
-        yield from wrap(f'{head:<9}  {step.filter:<{size}}  {said}'.rstrip(), size + 13)
-    silent = len(found.host_filters) - len(asked)
+            sentence = f'{step.why} ({facts})'
+        yield from wrap(f'{head:<9}  {step.filter:<{size}}  {sentence}'.rstrip(), size + 13)
+    silent = len(found.host_filters) - len(evaluated)
     if silent:
         yield f'  {wording.count(silent, "further filter")} did not concern the request'
 
@@ -348,11 +350,11 @@ def wrap(text: str, indent: int = 2) -> list[str]:
     """A line as so many as it takes, the further ones indented."""
     if len(text) <= WIDTH:
         return [text]
-    kept = len(text) - len(text.lstrip())
+    stored = len(text) - len(text.lstrip())
     lines = textwrap.wrap(
         text.lstrip(),
         WIDTH,
-        initial_indent=' ' * kept,
+        initial_indent=' ' * stored,
         subsequent_indent=' ' * indent,
         break_on_hyphens=False,
         break_long_words=True,

@@ -14,7 +14,7 @@ from gantt.core.claims import quota
 from gantt.core.claims.claim import State
 from gantt.core.filters.base import Filter
 from gantt.core.records.decision import Answer, Selection
-from gantt.core.records.rules_in_words import told
+from gantt.core.records.rule_texts import plain_text
 from gantt.insights.explain import wording
 from gantt.insights.views import ClaimView, Explanation, MemberExplanation
 
@@ -128,9 +128,9 @@ def _reason(found: Explanation, words: Mapping[str, str]) -> str:
         return OUTCOMES.get(found.outcome, found.outcome.replace('_', ' '))
     removed = [step for step in found.members[-1].funnel if step.removed]
     removed.sort(key=lambda step: -step.removed)
-    said = list(dict.fromkeys(words.get(step.filter) or OTHER for step in removed))
-    said.sort(key=lambda text: text == OTHER)
-    return f'no host fits; in the way: {", ".join(said)}' if said else 'no host fits'
+    reasons = list(dict.fromkeys(words.get(step.filter) or OTHER for step in removed))
+    reasons.sort(key=lambda text: text == OTHER)
+    return f'no host fits; in the way: {", ".join(reasons)}' if reasons else 'no host fits'
 
 
 def _member(member: MemberExplanation) -> MemberExplanation:
@@ -141,5 +141,5 @@ def _member(member: MemberExplanation) -> MemberExplanation:
         funnel=[],
         survivors=0,
         scores=[],
-        given_up=[told(rule) for rule in member.given_up],
+        given_up=[plain_text(rule) for rule in member.given_up],
     )

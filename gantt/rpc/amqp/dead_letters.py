@@ -26,7 +26,7 @@ from gantt.rpc.amqp import driver, envelope
 LOG = logging.getLogger(__name__)
 
 #: Of each body; what is longer is cut.
-KEPT_BYTES = envelope.KEPT_BYTES
+STORED_BYTES = envelope.STORED_BYTES
 #: Letters that may wait for the thread.
 WAITING = 200
 #: One sender has this part of the queue.
@@ -55,7 +55,7 @@ _SENDER = tuple(
 )
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """One message, as it is published."""
 
     body: bytes
@@ -142,7 +142,7 @@ class DeadLetters:
         self._conf = conf
         self._server = server
         self._count = count
-        self._waiting: collections.deque[Letter] = collections.deque()
+        self._waiting: collections.deque[DeadLetter] = collections.deque()
         self._shares = Shares(
             max(1, conf.dead_letters_kept // SHARES), float(conf.dead_letter_seconds)
         )
@@ -157,8 +157,8 @@ class DeadLetters:
         """
         if not self._conf.dead_letter_queue or not at_fault(error):
             return
-        letter = Letter(
-            masked(body[:KEPT_BYTES]),
+        dead_letter = DeadLetter(
+            masked(body[:STORED_BYTES]),
             {
                 'code': getattr(error, 'code', 'gantt.error'),
                 'problem': f'{error}'[:1000] or type(error).__name__,
@@ -168,13 +168,13 @@ class DeadLetters:
             },
         )
         with self._changed:
-            if not self._shares.take(sender(letter.body)):
-                self._count('gantt_dead_letters_total', 1, fate='beyond_share')
+            if not self._shares.take(sender(dead_letter.body)):
+                self._count('gantt_dead_letters_total', 1, outcome='beyond_share')
                 return
             if self._stopping or len(self._waiting) >= WAITING:
-                self._count('gantt_dead_letters_total', 1, fate='dropped')
+                self._count('gantt_dead_letters_total', 1, outcome='dropped')
                 return
-            self._waiting.append(letter)
+            self._waiting.append(dead_letter)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name='dead-letters', daemon=True)
                 self._thread.start()
@@ -198,12 +198,12 @@ class DeadLetters:
                 return
             self._publish(batch)
 
-    def _publish(self, batch: collections.deque[Letter]) -> None:
+    def _publish(self, batch: collections.deque[DeadLetter]) -> None:
         name = self._conf.dead_letter_queue
         total = len(batch)
         try:
             # One for each batch: nobody tends the heartbeats of a connection that rests.
-            with driver.connection_beside(self._carrier) as own:
+            with driver.separate_connection(self._carrier) as own:
                 own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
                 channel = own.default_channel
                 _, rabbit = driver.options(self._carrier)
@@ -217,16 +217,16 @@ class DeadLetters:
                     channel.basic_publish(_message(batch[0]), exchange='', routing_key=name)
                     batch.popleft()
         except Exception as e:  # sockets, AMQP, TLS: letters are not worth more than a line
-            self._count('gantt_dead_letters_total', len(batch), fate='dropped')
-            LOG.warning('%d messages could not be kept in queue %s: %s', len(batch), name, e)
-        self._count('gantt_dead_letters_total', total - len(batch), fate='kept')
+            self._count('gantt_dead_letters_total', len(batch), outcome='dropped')
+            LOG.warning('%d messages could not be stored in queue %s: %s', len(batch), name, e)
+        self._count('gantt_dead_letters_total', total - len(batch), outcome='kept')
 
 
-def _message(letter: Letter) -> Any:
+def _message(dead_letter: DeadLetter) -> Any:
     return amqp.Message(
-        letter.body,
+        dead_letter.body,
         content_type='application/octet-stream',  # nobody decodes it by mistake
         delivery_mode=2,
         timestamp=int(time.time()),
-        application_headers=letter.headers,
+        application_headers=dead_letter.headers,
     )

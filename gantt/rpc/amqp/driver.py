@@ -56,8 +56,8 @@ def server_version(transport: om.transport.RPCTransport) -> str:
     :raises Exception: whatever the driver says; the message is for people
     """
     with transport._driver._get_connection(rpc_common.PURPOSE_SEND, retry=0) as context:
-        said = context.connection.connection.connection.server_properties.get('version', '')
-    return said.decode() if isinstance(said, bytes) else str(said)
+        version_text = context.connection.connection.connection.server_properties.get('version', '')
+    return version_text.decode() if isinstance(version_text, bytes) else str(version_text)
 
 
 def probe(transport: om.transport.RPCTransport) -> None:
@@ -75,7 +75,7 @@ def caller_seconds(conf: Any) -> float:
     return float(conf.rpc_response_timeout)
 
 
-def connection_beside(transport: Any) -> Any:
+def separate_connection(transport: Any) -> Any:
     """A connection of our own to the same broker, not open yet.
 
     The library's heartbeats read from its own.
@@ -135,7 +135,7 @@ def sender(driver: Any) -> Iterator[Any]:
         context = driver._get_connection(rpc_common.PURPOSE_SEND, retry=0)
     except AWAY as e:
         where = masked(str(driver._url))
-        raise exceptions.BrokerUnavailable(url=where, problem=refusals.said(e)) from None
+        raise exceptions.BrokerUnavailable(url=where, problem=refusals.text_of(e)) from None
     with context:
         yield context.connection
 
@@ -156,7 +156,7 @@ def masked(url: str) -> str:
 def away(connection: Any, error: Exception) -> exceptions.BrokerUnavailable:
     """That the broker of one of the library's connections does not answer, and where it is."""
     where = masked(connection.connection.as_uri())
-    return exceptions.BrokerUnavailable(url=where, problem=refusals.said(error))
+    return exceptions.BrokerUnavailable(url=where, problem=refusals.text_of(error))
 
 
 def answer(
@@ -261,7 +261,7 @@ def ready_for_calls(transport: Any) -> None:
         probe(transport)
 
 
-def hear_no_more(transport: om.transport.RPCTransport) -> None:
+def stop_receiving(transport: om.transport.RPCTransport) -> None:
     """Have the thread that hears answers end; it takes some seconds to notice."""
     waiter = transport._driver._waiter
     if waiter is not None:
@@ -298,7 +298,7 @@ def consumers(transport: Any, queue: str) -> int:
 def send_again(incoming: Any, exchange: str, topic: str, seconds: float) -> None:
     """Publish a call that was taken and not begun once more, for another process.
 
-    :param incoming: a ``straight.Letter``
+    :param incoming: a ``straight.DeadLetter``
     :param seconds: after which the broker throws it away
     :raises BrokerUnavailable: nobody has it
     """
@@ -317,7 +317,7 @@ def send_again(incoming: Any, exchange: str, topic: str, seconds: float) -> None
             raise away(connection, e) from None
 
 
-def hears_answers(transport: Any, seconds: float) -> bool:
+def receives_answers(transport: Any, seconds: float) -> bool:
     """Whether answers reach this process: one is sent to its own reply queue.
 
     True also where the broker does not take it: then it is no answer that is missing.
@@ -348,7 +348,7 @@ def hears_answers(transport: Any, seconds: float) -> bool:
 def renew(transport: om.transport.RPCTransport) -> None:
     """Let a client's transport make its connections for sending and for answers anew.
 
-    Whoever has one of the old ones goes on with it.  (A process of our own that hears nothing
+    Whoever has one of the old ones goes on with it.  (A process of our own that receives nothing
     is replaced as a whole; a client lives in somebody else's.)
     """
     owner = transport._driver
@@ -360,7 +360,7 @@ def renew(transport: om.transport.RPCTransport) -> None:
     old.put = lambda item: _let_go([item])
     # A thread that hangs in there must not hold up those that come.
     owner._reply_q_lock = threading.Lock()
-    hear_no_more(transport)
+    stop_receiving(transport)
     waiter = owner._waiter if owner._reply_q is not None else None
     owner._reply_q = None
     _let_go([*old.iter_free(), *([waiter.conn.connection] if waiter is not None else [])])

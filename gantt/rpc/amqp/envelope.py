@@ -21,7 +21,7 @@ from gantt import exceptions
 
 VERSION = '2.0'
 #: Of a body beyond the bound, for the address and for those who look at it later.
-KEPT_BYTES = 1 << 16
+STORED_BYTES = 1 << 16
 _CONTEXT = '_context_'
 
 #: As kombu names them; it knows some more where their libraries are installed.
@@ -166,7 +166,7 @@ def bounded(raw: Any, limit: int) -> bytes | str:
         body = _unpacked(as_bytes(body), kind, limit)
     if len(body) <= limit:
         return body
-    head = Head(as_bytes(body[:KEPT_BYTES]))
+    head = Head(as_bytes(body[:STORED_BYTES]))
     head.size, head.address = len(body), _address(as_bytes(body))
     # The listener remembers its last message until the next one comes.
     raw.body = body = head

@@ -141,14 +141,14 @@ def send_to_self(connection: Any, queue: str, body: dict[str, str]) -> None:
     By an exchange of its name: to write to the default one takes a permission with which
     one reaches every queue.  Where the connection breaks it goes with the queue.
     """
-    said = amqp.Message(
+    message = amqp.Message(
         msgspec.json.encode(body), content_type='application/json', content_encoding='utf-8'
     )
     with _channel(connection.connection.connection) as channel:
         channel.exchange_declare(queue, 'direct', durable=False, auto_delete=True)
         try:
             channel.queue_bind(queue, queue, queue)
-            channel.basic_publish(said, exchange=queue, routing_key=queue)
+            channel.basic_publish(message, exchange=queue, routing_key=queue)
         except amqp.ChannelError:
             # The queue is gone, and nothing else would ever delete the exchange.
             channel.exchange_delete(queue)

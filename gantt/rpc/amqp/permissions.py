@@ -213,13 +213,13 @@ def _shadow(names: Names, role: str) -> User:
     """Asks Gantt for dry runs, and hears what Nova says: a queue of its own gets copies."""
     queue = rf'{_plain("gantt-shadow.")}.+'
     exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
-    heard = f'{_one_of(*names.notifications)}{PRIORITIES}'
+    notification_pattern = f'{_one_of(*names.notifications)}{PRIORITIES}'
     nova = _grant(
         names.vhost if names.nova_vhost is None else names.nova_vhost,
         [queue],
         [queue],
         [queue, exchange, f'{topic}_fanout'],
-        _keys(NOTHING, f'^({topic}|{heard})$', names.nova_exchange),
+        _keys(NOTHING, f'^({topic}|{notification_pattern})$', names.nova_exchange),
     )
     return msgspec.structs.replace(_api(names, role), nova=nova)
 
@@ -313,7 +313,7 @@ def _check_apart(hosts: list[str]) -> None:
 
 
 _EXCHANGE, _DOOR = _plain(transport.EXCHANGE), _plain(transport.HOSTS_EXCHANGE)
-#: What hosts, and who speaks for them, send.
+#: What hosts, and who reports for them, send.
 _REPORTS = _keys(
     f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE
 )

@@ -57,7 +57,7 @@ def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: 
     return made
 
 
-class Fates(NamedTuple):
+class PublishResult(NamedTuple):
     """What became of a batch, as indices; the rest is confirmed.
 
     :ivar missing: it has no queue
@@ -70,7 +70,7 @@ class Fates(NamedTuple):
     stuck: list[int]
 
 
-class Outlet:
+class ReplyPublisher:
     """A channel in confirm mode; used under the lock of its connection.
 
     Messages are numbered from 1 as the broker numbers them.
@@ -88,7 +88,9 @@ class Outlet:
         self._refused: set[int] = set()
         self._missing: set[int] = set()
 
-    def write(self, batch: Sequence[tuple[str, bytes]], beside: 'Outlet') -> Fates:
+    def write(
+        self, batch: Sequence[tuple[str, bytes]], probe_publisher: 'ReplyPublisher'
+    ) -> PublishResult:
         """Publish (queue, body) pairs and wait until the broker has said what became of each.
 
         :param beside: another of the connection; a queue that is stuck may block this one
@@ -96,28 +98,28 @@ class Outlet:
         """
         first, now = self._number + 1, time.monotonic()
         self._publish(batch)
-        self._hear(now + _PATIENCE_SECONDS)
+        self._receive(now + _PATIENCE_SECONDS)
         if self._open:
-            beside.ask(now + _CONFIRM_SECONDS)
+            probe_publisher.probe_confirms(now + _CONFIRM_SECONDS)
         missing, refused, stuck = (
             [number - first for number in sorted(numbers)]
             for numbers in (self._missing, self._refused - self._missing, self._open)
         )
-        return Fates(missing, refused, stuck)
+        return PublishResult(missing, refused, stuck)
 
-    def ask(self, end: float) -> None:
+    def probe_confirms(self, end: float) -> None:
         """Have the broker confirm a message that has no queue to go to.
 
         :raises TimeoutError: it does not
         """
         self._publish([(f'gantt-{uuid.uuid4().hex}', b'{}')])
-        self._hear(end)
+        self._receive(end)
         if self._open:
             raise TimeoutError(f'the broker did not confirm within {_CONFIRM_SECONDS:.0f} s')
 
     def _publish(self, batch: Sequence[tuple[str, bytes]]) -> None:
-        for kept in (self._open, self._refused, self._missing):
-            kept.clear()
+        for waiting in (self._open, self._refused, self._missing):
+            waiting.clear()
         below, made = self.channel.connection, []
         for queue, body in batch:
             self._number += 1
@@ -133,7 +135,7 @@ class Outlet:
         # The library's heartbeats go by this.
         below.bytes_sent += len(made)
 
-    def _hear(self, end: float) -> None:
+    def _receive(self, end: float) -> None:
         """Until nothing is open, or the time is over."""
         while self._open:
             left = end - time.monotonic()
@@ -158,12 +160,12 @@ class Outlet:
         self._missing.add(int(message.properties['message_id']))
 
 
-class _Outlets(NamedTuple):
+class _Publishers(NamedTuple):
     """Those of one connection, as long as it has the same socket."""
 
     socket: Any
-    own: Outlet
-    beside: Outlet
+    own: ReplyPublisher
+    probe_publisher: ReplyPublisher
 
 
 #: Attribute of the connection below the library's that holds its outlets.  They refer to
@@ -176,7 +178,7 @@ def can_batch(connection: Any) -> bool:
     return connection.connection.transport.driver_name == 'py-amqp'
 
 
-def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> Fates:
+def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> PublishResult:
     """Write a batch of replies on one of the library's connections.
 
     :param connection: from ``driver.sender``
@@ -186,15 +188,15 @@ def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> Fates:
         with connection._connection_lock:
             if not connection.connection.connected:
                 connection.ensure_connection()
-            found = _outlets(connection.connection)
-            fates = found.own.write(batch, found.beside)
+            found = _publishers(connection.connection)
+            outcomes = found.own.write(batch, found.probe_publisher)
     except (*driver.AWAY, *connection.connection.recoverable_connection_errors) as e:
         _give_up(connection)
         raise driver.away(connection, e) from None
-    if fates.stuck:
+    if outcomes.stuck:
         # The broker may not look at this channel any more until that queue moves.
         _give_up(connection)
-    return fates
+    return outcomes
 
 
 def _give_up(connection: Any) -> None:
@@ -203,11 +205,13 @@ def _give_up(connection: Any) -> None:
     driver.forget(connection)
 
 
-def _outlets(kombu_connection: Any) -> _Outlets:
+def _publishers(kombu_connection: Any) -> _Publishers:
     """The outlets of a connection; new ones where the connection was made anew."""
     socket = kombu_connection.connection
-    found: _Outlets | None = getattr(kombu_connection, _HELD, None)
+    found: _Publishers | None = getattr(kombu_connection, _HELD, None)
     if found is None or found.socket is not socket or found.own.channel.connection is None:
-        found = _Outlets(socket, Outlet(kombu_connection), Outlet(kombu_connection))
+        found = _Publishers(
+            socket, ReplyPublisher(kombu_connection), ReplyPublisher(kombu_connection)
+        )
         setattr(kombu_connection, _HELD, found)
     return found

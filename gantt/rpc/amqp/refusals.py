@@ -20,7 +20,7 @@ _FORBIDDEN = re.compile(r'\(403\)|ACCESS_REFUSED')
 _OTHERWISE = re.compile(r'\(406\)|PRECONDITION_FAILED')
 
 
-def said(error: object) -> str:
+def text_of(error: object) -> str:
     """The broker's own words of an error, or the error's type where it has none."""
     return _BEFORE.sub('', str(error)) or type(error).__name__
 

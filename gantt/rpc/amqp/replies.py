@@ -21,8 +21,8 @@ import msgspec
 from gantt import exceptions
 from gantt.core.records.decision import Answer
 from gantt.rpc.amqp import driver, publisher
-from gantt.rpc.amqp.timers import Later
-from gantt.rpc.call import Call
+from gantt.rpc.amqp.timers import DelayedExecutor
+from gantt.rpc.call import RpcCall
 
 LOG = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ _STUCK_SECONDS = 10.0
 ASIDE_MAX = 1000
 
 
-class Reply:
+class PendingReply:
     """One reply: a result or an error for a call."""
 
     __slots__ = ('call', 'error', 'give_up', 'result', 'wait')
 
-    def __init__(self, call: Call, result: Any = None, error: Exception | None = None) -> None:
+    def __init__(self, call: RpcCall, result: Any = None, error: Exception | None = None) -> None:
         self.call = call
         self.result = result
         self.error = error
@@ -59,7 +59,7 @@ class StockReplies:
     Implements the scheduler's port ``Replies``; no method raises.
     """
 
-    def __init__(self, later: Later, retry_seconds: float, count: Count) -> None:
+    def __init__(self, later: DelayedExecutor, retry_seconds: float, count: Count) -> None:
         self._later = later
         self._retry_seconds = retry_seconds
         self._count = count
@@ -84,7 +84,7 @@ class StockReplies:
         with self._lock:
             self._open += 1
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """An expected call got its answer, or will never get one."""
         with self._lock:
             self._open -= 1
@@ -105,32 +105,32 @@ class StockReplies:
                 reply = handle.respond(answer)
             except Exception as e:
                 LOG.exception('No reply could be made of the answer to %s', answer.request_id)
-                reply = Reply(handle.call, error=_told(e))
+                reply = PendingReply(handle.call, error=_as_reply_error(e))
             if reply is None:
                 continue
-            self.settle()
+            self.finish()
             batch.append(reply)
         self.write(batch)
 
-    def result(self, call: Call, result: Any) -> None:
+    def result(self, call: RpcCall, result: Any) -> None:
         """Answer a call that was handled at once."""
-        self.write([Reply(call, result)])
+        self.write([PendingReply(call, result)])
 
-    def soon(self, call: Call, result: Any) -> None:
-        """The same where whoever answers has better to do than to wait for the broker."""
-        self.write([Reply(call, result)])
+    def soon(self, call: RpcCall, result: Any) -> None:
+        """Send a reply later, where the thread that answers must not wait for the broker."""
+        self.write([PendingReply(call, result)])
 
-    def failure(self, call: Call, error: Exception) -> None:
+    def failure(self, call: RpcCall, error: Exception) -> None:
         """Answer a call with an error; other errors than ours are not told."""
-        self.write([Reply(call, error=_told(error))])
+        self.write([PendingReply(call, error=_as_reply_error(error))])
 
-    def write(self, batch: Sequence[Reply]) -> None:
+    def write(self, batch: Sequence[PendingReply]) -> None:
         """Write replies, each connection taken once; never raises.
 
         Towards a broker that is away nothing is tried here: the timer thread
         does that until it is back.
         """
-        by_driver: dict[Any, list[Reply]] = collections.defaultdict(list)
+        by_driver: dict[Any, list[PendingReply]] = collections.defaultdict(list)
         for reply in batch:
             if reply.call.wants_answer:
                 by_driver[reply.call.raw.listener.driver].append(reply)
@@ -141,7 +141,7 @@ class StockReplies:
             else:
                 self._write(key, replies)
 
-    def _write(self, key: Any, replies: Sequence[Reply]) -> None:
+    def _write(self, key: Any, replies: Sequence[PendingReply]) -> None:
         left = collections.deque(replies)
         try:
             with driver.sender(key) as connection:
@@ -178,7 +178,7 @@ class StockReplies:
                 return
         self._away.pop(key, None)
 
-    def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
+    def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
         """Write replies, taking out of ``left`` what was seen to.
 
         :raises BrokerUnavailable: what is left is to be tried again
@@ -187,7 +187,7 @@ class StockReplies:
             self._once(connection, left[0])
             left.popleft()
 
-    def _once(self, connection: Any, reply: Reply) -> None:
+    def _once(self, connection: Any, reply: PendingReply) -> None:
         try:
             driver.reply(connection, reply.call.raw, reply.result, reply.error)
         except driver.ReplyQueueMissing:
@@ -199,7 +199,7 @@ class StockReplies:
             driver.forget(connection)
             self._again(reply, 'error')
 
-    def _again(self, reply: Reply, reason: str) -> None:
+    def _again(self, reply: PendingReply, reason: str) -> None:
         """Let the timer thread try once more, unless the time for that is over."""
         now = time.monotonic()
         reply.give_up = reply.give_up or now + self._retry_seconds
@@ -212,7 +212,7 @@ class StockReplies:
                 'The reply to %s of %s is lost (%s)', reply.call.method, reply.call.log_id, reason
             )
 
-    def _retry(self, reply: Reply, reason: str) -> None:
+    def _retry(self, reply: PendingReply, reason: str) -> None:
         """In the timer thread: try, but knock only now and then where nobody is."""
         key = reply.call.raw.listener.driver
         if time.monotonic() < self._away.get(key, 0.0):
@@ -227,13 +227,13 @@ class OwnReplies(StockReplies):
     Over the in-process broker, which has no such channels, as :class:`StockReplies`.
     """
 
-    def __init__(self, later: Later, retry_seconds: float, count: Count) -> None:
+    def __init__(self, later: DelayedExecutor, retry_seconds: float, count: Count) -> None:
         super().__init__(later, retry_seconds, count)
         #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
         #: without a leader never confirms: of other callers none is to wait for it.
         self._stuck: dict[str, float] = {}
-        self._aside = Later(1, 'rpc-aside')
-        self._waiting: collections.deque[Reply] = collections.deque()
+        self._aside = DelayedExecutor(1, 'rpc-aside')
+        self._waiting: collections.deque[PendingReply] = collections.deque()
 
     def start(self) -> None:
         self._aside.start()
@@ -245,19 +245,19 @@ class OwnReplies(StockReplies):
     def pending(self) -> int:
         return super().pending + len(self._waiting) + self._aside.depth
 
-    def failure(self, call: Call, error: Exception) -> None:
-        """As above.  Whoever refuses does not wait for the broker's confirm.
+    def failure(self, call: RpcCall, error: Exception) -> None:
+        """Send a refusal.  Whoever refuses does not wait for the broker's confirm.
 
         Else the thread that receives would take no more than some hundred calls a
         second off the broker just when far more come than can be placed.
         """
-        self._put_aside(Reply(call, error=_told(error)))
+        self._put_aside(PendingReply(call, error=_as_reply_error(error)))
 
-    def soon(self, call: Call, result: Any) -> None:
-        """As above, together with others."""
-        self._put_aside(Reply(call, result))
+    def soon(self, call: RpcCall, result: Any) -> None:
+        """Send the reply, together with others."""
+        self._put_aside(PendingReply(call, result))
 
-    def _put_aside(self, reply: Reply) -> None:
+    def _put_aside(self, reply: PendingReply) -> None:
         if not reply.call.wants_answer:
             return
         if len(self._waiting) >= ASIDE_MAX:
@@ -272,8 +272,8 @@ class OwnReplies(StockReplies):
         if batch:
             self.write(batch)
 
-    def write(self, batch: Sequence[Reply]) -> None:
-        """As above; what is for a queue that is stuck goes to the timer thread, too."""
+    def write(self, batch: Sequence[PendingReply]) -> None:
+        """Send replies; those for a queue that is stuck go to the timer thread, too."""
         if self._stuck:
             for reply in batch:
                 if reply.call.raw.reply_q in self._stuck:
@@ -281,13 +281,13 @@ class OwnReplies(StockReplies):
             batch = [reply for reply in batch if reply.call.raw.reply_q not in self._stuck]
         super().write(batch)
 
-    def _retry(self, reply: Reply, reason: str) -> None:
+    def _retry(self, reply: PendingReply, reason: str) -> None:
         if time.monotonic() < self._stuck.get(reply.call.raw.reply_q, 0.0):
             self._again(reply, reason)
         else:
             super()._retry(reply, reason)
 
-    def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
+    def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
         if not publisher.can_batch(connection):
             super()._deliver(connection, left)
             return
@@ -303,16 +303,16 @@ class OwnReplies(StockReplies):
                 continue
             batch.append(reply)
             bodies.append((raw.reply_q, msgspec.json.encode(body)))
-        fates = publisher.write(connection, bodies)
+        outcomes = publisher.write(connection, bodies)
         left.clear()
-        if self._stuck or fates.stuck:
-            self._mark(batch, set(fates.stuck))
-        for index in (*fates.missing, *fates.stuck):
+        if self._stuck or outcomes.stuck:
+            self._mark(batch, set(outcomes.stuck))
+        for index in (*outcomes.missing, *outcomes.stuck):
             self._again(batch[index], 'caller')
-        for index in fates.refused:
+        for index in outcomes.refused:
             self._again(batch[index], 'broker')
 
-    def _mark(self, batch: Sequence[Reply], stuck: set[int]) -> None:
+    def _mark(self, batch: Sequence[PendingReply], stuck: set[int]) -> None:
         """Remember which queues took nothing, and forget those that did since, or are gone."""
         now = time.monotonic()
         for index, reply in enumerate(batch):
@@ -335,7 +335,7 @@ def is_answer(error: Exception) -> bool:
     return isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False)
 
 
-def _told(error: Exception) -> Exception:
+def _as_reply_error(error: Exception) -> Exception:
     """The error as the caller is told it: ours as it is, others without detail."""
     if is_answer(error):
         return error.with_traceback(None)
@@ -346,7 +346,7 @@ def _told(error: Exception) -> Exception:
 
 
 #: Values of ``[rpc] reply_channel``.
-CHANNELS: dict[str, Callable[[Later, float, Count], StockReplies]] = {
+CHANNELS: dict[str, Callable[[DelayedExecutor, float, Count], StockReplies]] = {
     'own': OwnReplies,
     'stock': StockReplies,
 }

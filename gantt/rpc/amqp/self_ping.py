@@ -102,7 +102,7 @@ class SelfPing:
         problems = self._unanswered()
         if self._stopping.is_set():
             return
-        self._count('gantt_rpc_self_pings_total', 1, fate='failed' if problems else 'answered')
+        self._count('gantt_rpc_self_pings_total', 1, outcome='failed' if problems else 'answered')
         if not problems:
             self.failed = self._stuck = self.rebuilds = 0
             return
@@ -116,12 +116,12 @@ class SelfPing:
         # Where none ever came another process would fare no better, and end as well.
         if problems.keys() & self._answered and not self.rebuilds:
             LOG.critical(
-                'The broker works and this process hears nothing of it: it ends, so that another '
+                'The broker works and this process receives nothing: it ends, so that another '
                 'one takes its place (%s)',
                 self.problem,
             )
             self.rebuilds = 1
-            self._count('gantt_rpc_rebuilds_total', 1, fate='done')
+            self._count('gantt_rpc_rebuilds_total', 1, outcome='done')
             self._on_stuck(self.problem)
 
     def _broker_works(self) -> bool:
@@ -130,11 +130,11 @@ class SelfPing:
         Where it does not, and for a while after, the library is about to connect again.
         """
         carriers = {transport.address(t.carrier): t.carrier for t in self._topics()}
-        asked = {
+        pings = {
             url: in_thread(functools.partial(knock, carrier), 'self-ping')
             for url, carrier in carriers.items()
         }
-        problems = _problems(asked, BROKER_SECONDS)
+        problems = _problems(pings, BROKER_SECONDS)
         if problems:
             LOG.info('The broker takes no message on a new connection either: %s', _first(problems))
             self._stuck = 0
@@ -152,18 +152,18 @@ class SelfPing:
             # One that hangs is not joined by another.
             before = self._under_way.get(topic.name)
             if before is None or before.done():
-                ask = functools.partial(call, topic, seconds)
-                self._under_way[topic.name] = in_thread(ask, 'self-ping')
+                ping = functools.partial(call, topic, seconds)
+                self._under_way[topic.name] = in_thread(ping, 'self-ping')
         problems = _problems(self._under_way, seconds + GRACE_SECONDS)
         self._answered |= self._under_way.keys() - problems.keys()
         return problems
 
 
-def _problems(asked: dict[str, Future[None]], seconds: float) -> dict[str, str]:
+def _problems(pings: dict[str, Future[None]], seconds: float) -> dict[str, str]:
     """What is wrong with those that did not end well within so many seconds."""
-    done = wait(asked.values(), seconds).done
+    done = wait(pings.values(), seconds).done
     found = {}
-    for name, one in asked.items():
+    for name, one in pings.items():
         if one not in done:
             found[name] = 'it hangs'
         elif (error := one.exception()) is not None:

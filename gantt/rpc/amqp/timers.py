@@ -32,7 +32,7 @@ def in_thread(job: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-class Later:
+class DelayedExecutor:
     """A timer thread with a bound on what it keeps.
 
     Jobs must be short and bounded themselves; one that raises is logged.  A job that is given

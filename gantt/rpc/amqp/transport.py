@@ -181,27 +181,27 @@ def wait_for_broker(
             driver.probe(transport)
             return True
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            left, said = end - time.monotonic(), refusals.said(e)
-            wrong = refusals.wrong_in_url(said)
+            left, stated = end - time.monotonic(), refusals.text_of(e)
+            wrong = refusals.wrong_in_url(stated)
             if wrong:
                 # Trying again changes nothing.
                 raise exceptions.BrokerUnavailable(
-                    f'the message broker at {where} runs and refuses us: {said}; '
+                    f'the message broker at {where} runs and refuses us: {stated}; '
                     f'correct in {option} {wrong}',
                     url=where,
-                    problem=said,
+                    problem=stated,
                     correct=f'{option} {wrong}',
                 ) from None
             if left <= 0:
-                said = f'{said} (tried for {seconds:.0f} s); start it, or correct {option}'
+                stated = f'{stated} (tried for {seconds:.0f} s); start it, or correct {option}'
                 raise exceptions.BrokerUnavailable(
-                    url=where, problem=said, correct=option
+                    url=where, problem=stated, correct=option
                 ) from None
             LOG.warning(
                 'The message broker at %s does not answer; trying for %.0f s more: %s',
                 where,
                 left,
-                said,
+                stated,
             )
             _pause(min(2.0, left), is_stopping)
     return False

@@ -44,7 +44,7 @@ _report = msgspec.json.Decoder(HostReport).decode
 _anything = msgspec.json.Decoder().decode
 
 
-class Cast(Mapping[str, Any]):
+class RpcCast(Mapping[str, Any]):
     """A report that was cast, and its body as it was sent, which only a signature asks for."""
 
     def __init__(self, report: HostReport, raw: msgspec.Raw) -> None:
@@ -67,7 +67,7 @@ class Cast(Mapping[str, Any]):
         return len(self._sent())
 
 
-def report(body: bytes | str) -> Cast | None:
+def report(body: bytes | str) -> RpcCast | None:
     """The report that a body casts, None where it is anything else or not quite right."""
     try:
         cast = _cast(envelope.opened(body))
@@ -76,4 +76,4 @@ def report(body: bytes | str) -> Cast | None:
         return None
     if cast.method != METHOD or cast.version not in wire.KNOWN or found.name != cast.args.name:
         return None
-    return Cast(found, cast.args.stats)
+    return RpcCast(found, cast.args.stats)

@@ -8,16 +8,22 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import base
-from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, classes_of
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, classes_of
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
-from gantt.core.nova.source import AggregatesTold, AskMoves, GroupsTold, GuestList, GuestsSettled
+from gantt.core.nova.source import (
+    AggregateUpdate,
+    GroupUpdate,
+    GuestList,
+    GuestLocations,
+    ListMoves,
+)
 from gantt.core.records.decision import Answer
 from gantt.rpc import wire
-from gantt.rpc.amqp.replies import Reply, StockReplies
+from gantt.rpc.amqp.replies import PendingReply, StockReplies
 from gantt.rpc.api import casts, stats, stats_foreign
-from gantt.rpc.call import Call
+from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
 #: How long a report that somebody calls (not casts) waits for its fate.
@@ -29,15 +35,15 @@ class OwnHandle:
 
     __slots__ = ('call',)
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RpcCall) -> None:
         self.call = call
 
-    def respond(self, answer: Answer) -> Reply:
+    def respond(self, answer: Answer) -> PendingReply:
         result, error = wire.answer(answer)
-        return Reply(self.call, result, error)
+        return PendingReply(self.call, result, error)
 
 
-def within(request: SelectDestinations, call: Call) -> SelectDestinations:
+def within(request: SelectDestinations, call: RpcCall) -> SelectDestinations:
     """The request with a budget that ends before its caller gives up.
 
     A monitored caller waits only so long without a sign of life, and we send
@@ -71,31 +77,31 @@ class SchedulerMethods:
             repeatable=frozenset({'select_destinations'}),
         )
 
-    def select_destinations(self, call: Call) -> object:
+    def select_destinations(self, call: RpcCall) -> object:
         request: SelectDestinations = wire.argument(call)
         if self._scheduler.has_classes(request.spec.resources):
             return self._submit(request, call)
         return Pending(functools.partial(self._submit, request))
 
-    def _submit(self, request: SelectDestinations, call: Call) -> object:
+    def _submit(self, request: SelectDestinations, call: RpcCall) -> object:
         self._replies.expect()
         try:
             self._scheduler.submit(
                 within(request, call), OwnHandle(call), self._replies, spent_ms=call.age_ms
             )
         except BaseException:
-            self._replies.settle()
+            self._replies.finish()
             raise
         return DEFERRED
 
-    def get_request(self, call: Call) -> Any:
+    def get_request(self, call: RpcCall) -> Any:
         found = self._scheduler.get_request(wire.argument(call))
         result, error = wire.answer(found)
         if error is not None:
             raise error
         return result
 
-    def cancel_claims(self, call: Call) -> Any:
+    def cancel_claims(self, call: RpcCall) -> Any:
         return base.to_builtins(self._scheduler.cancel(wire.argument(call)))
 
 
@@ -111,7 +117,7 @@ class ClaimsMethods:
                 ),
                 **{
                     f'{verb}_claims': Method(
-                        functools.partial(self._words, verb), takes={'words': ClaimWords}
+                        functools.partial(self._update, verb), takes={'words': ClaimUpdate}
                     )
                     for verb in ('confirm', 'refuse', 'release')
                 },
@@ -119,22 +125,22 @@ class ClaimsMethods:
             }
         )
 
-    def register_host(self, call: Call) -> object:
+    def register_host(self, call: RpcCall) -> object:
         host: RegisterHost = wire.argument(call)
         host = self._scheduler.signatures.introduce(host, call.args['host'])
         return Pending(future=self._scheduler.register_soon(host), convert=base.to_builtins)
 
-    def extend_claims(self, call: Call) -> Any:
+    def extend_claims(self, call: RpcCall) -> Any:
         return base.to_builtins(self._scheduler.extend(wire.argument(call)))
 
-    def _words(self, verb: str, call: Call) -> Any:
-        words: ClaimWords = wire.argument(call)
-        self._scheduler.signatures.check(call.method, words, call.args['words'])
-        return base.to_builtins(getattr(self._scheduler, verb)(words))
+    def _update(self, verb: str, call: RpcCall) -> Any:
+        update: ClaimUpdate = wire.argument(call)
+        self._scheduler.signatures.check(call.method, update, call.args['words'])
+        return base.to_builtins(getattr(self._scheduler, verb)(update))
 
 
 class StatsMethods:
-    """Topic ``gantt-stats``: what hosts, or those who speak for them, report.
+    """Topic ``gantt-stats``: what hosts, or those who report for them, report.
 
     A typed report that is cast goes straight to the intake.  What must wait
     (a foreign host for its registration, a class not known here for the database)
@@ -169,7 +175,7 @@ class StatsMethods:
             return None
         return functools.partial(self._scheduler.report, report)
 
-    def update_resource_stats(self, call: Call) -> Any:
+    def update_resource_stats(self, call: RpcCall) -> Any:
         wire.only(call.args, ('name', 'stats'), newer=call.newer_minor)
         name, body = call.args['name'], call.args['stats']
         report = stats.decode(name, body, newer=call.newer_minor)
@@ -182,35 +188,37 @@ class StatsMethods:
             return Pending(lambda call: self._checked(call, report, body))
         return self._report(call, report)
 
-    def _checked(self, call: Call, report: HostReport, body: dict[str, Any]) -> object:
+    def _checked(self, call: RpcCall, report: HostReport, body: dict[str, Any]) -> object:
         self._scheduler.signatures.check(casts.METHOD, report, body)
         return self._report(call, report)
 
-    def _report(self, call: Call, report: HostReport) -> object:
+    def _report(self, call: RpcCall, report: HostReport) -> object:
         if not call.wants_answer:
             return self._scheduler.report(report)
         pending = Pending(
             future=self._scheduler.report_soon(report),
-            convert=lambda fate: base.to_builtins(self._scheduler.fate_of(report, fate)),
+            convert=lambda outcome: base.to_builtins(
+                self._scheduler.report_outcome(report, outcome)
+            ),
         )
         if call.monitor_seconds is None:
             return pending
         queued = exceptions.Busy(reason='the report is queued', retry_after_ms=1000)
         return pending._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
 
-    def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
+    def _foreign_report(self, call: RpcCall, facts: stats.ReportedFacts) -> Any:
         try:
-            fate = self._folded(call, facts)
+            outcome = self._folded(call, facts)
         except (exceptions.StaleEpoch, exceptions.NotFound):
             # Somebody registered the host anew, or removed it: once more, from the start.
             self._foreign.forget(facts.host)
-            fate = self._folded(call, facts)
-        if self._foreign.is_behind(fate):
+            outcome = self._folded(call, facts)
+        if self._foreign.is_behind(outcome):
             # The clock that numbers them was set back: go on from what is stored.
-            fate = self._folded(call, facts)
-        return base.to_builtins(fate)
+            outcome = self._folded(call, facts)
+        return base.to_builtins(outcome)
 
-    def _folded(self, call: Call, facts: stats.Facts) -> Any:
+    def _folded(self, call: RpcCall, facts: stats.ReportedFacts) -> Any:
         """The fate of a report, waited for as long as the caller has a use for it."""
         report = self._foreign.report(facts)
         left = call.left_seconds(REPORT_WAIT_SECONDS)
@@ -221,11 +229,11 @@ class StatsMethods:
 #: Method -> its only argument and that one's type.  All of them may wait.
 SOURCE_CALLS: dict[str, tuple[str, type]] = {
     'list_guests': ('listed', GuestList),
-    'tell_aggregates': ('told', AggregatesTold),
-    'tell_groups': ('told', GroupsTold),
-    'open_moves': ('asked', AskMoves),
-    'settle_guests': ('told', GuestsSettled),
-    'tell_facts': ('told', TellFacts),
+    'tell_aggregates': ('told', AggregateUpdate),
+    'tell_groups': ('told', GroupUpdate),
+    'open_moves': ('asked', ListMoves),
+    'settle_guests': ('told', GuestLocations),
+    'tell_facts': ('told', UpdateHostFacts),
 }
 
 
@@ -235,14 +243,14 @@ def source_methods(scheduler: Any) -> dict[str, Method]:
     :param scheduler: the facade; its ``nova_source`` is what is called
     """
 
-    def made(name: str, argument: str) -> Callable[[Call], Any]:
-        def run(call: Call) -> Any:
-            said = wire.argument(call)
-            if isinstance(said, TellFacts):
-                said = scheduler.signatures.introduce_beside(said, call.args[argument])
-            elif isinstance(said, GuestList):
-                scheduler.signatures.check_list(said, call.args[argument])
-            return base.to_builtins(getattr(scheduler.nova_source, name)(said))
+    def made(name: str, argument: str) -> Callable[[RpcCall], Any]:
+        def run(call: RpcCall) -> Any:
+            stated = wire.argument(call)
+            if isinstance(stated, UpdateHostFacts):
+                stated = scheduler.signatures.introduce_agent(stated, call.args[argument])
+            elif isinstance(stated, GuestList):
+                scheduler.signatures.check_list(stated, call.args[argument])
+            return base.to_builtins(getattr(scheduler.nova_source, name)(stated))
 
         return run
 

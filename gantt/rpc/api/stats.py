@@ -50,7 +50,7 @@ class Ratios(msgspec.Struct, frozen=True):
     disk: float = 1.0
 
 
-class Facts(msgspec.Struct, kw_only=True):
+class ReportedFacts(msgspec.Struct, kw_only=True):
     """What forms 2 and 3 have in common, before epoch and sequence are known.
 
     :ivar unknown: fields of use that the report does not have: nothing is placed there then
@@ -215,7 +215,7 @@ class ForeignHosts:
         self._sequence = 0
         self._lock = threading.Lock()
 
-    def report(self, facts: Facts) -> HostReport:
+    def report(self, facts: ReportedFacts) -> HostReport:
         """A full report of a host, registered if need be.  May wait for the database."""
         sequence = self._next()
         now = self._monotonic()
@@ -240,26 +240,26 @@ class ForeignHosts:
         with self._lock:
             self._epochs.pop(host, None)
 
-    def is_behind(self, fate: Any) -> bool:
+    def is_behind(self, outcome: Any) -> bool:
         """Whether a report was stale only because a clock was ahead once; another one is not.
 
         A number that our clock has not come to yet is of such a clock, or of a scheduler that
         counts on from it.  One that it has passed is of a report that came later than ours:
         that one stays, and ours is stale.
 
-        :param fate: ``ReportFate`` of a report made here
+        :param fate: ``ReportOutcome`` of a report made here
         """
-        if fate.fate != 'stale':
+        if outcome.outcome != 'stale':
             return False
         with self._lock:
-            if fate.current_sequence <= int(self._wall() * 1000):
+            if outcome.current_sequence <= int(self._wall() * 1000):
                 return False
-            self._sequence = max(self._sequence, fate.current_sequence)
+            self._sequence = max(self._sequence, outcome.current_sequence)
         LOG.warning(
             'host %s: its last report is numbered by a clock that was ahead by %.0f s; the '
             'numbers go on from there',
-            fate.name,
-            fate.current_sequence / 1000 - self._wall(),
+            outcome.name,
+            outcome.current_sequence / 1000 - self._wall(),
         )
         return True
 

@@ -14,9 +14,9 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.rpc import wire
-from gantt.rpc.api.stats import Dictionary, Facts, Ratios
+from gantt.rpc.api.stats import Dictionary, Ratios, ReportedFacts
 
 T = TypeVar('T')
 
@@ -29,7 +29,7 @@ _PLAIN = re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?\Z')
 _PERCENT = '.percent'
 
 
-def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
+def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
     """What form 2 or 3 says about the host ``name``.
 
     :raises InvalidMessage: names the field and what was expected
@@ -38,39 +38,45 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
     if is_node:
         stats = _compute_node(stats)
     wire.finite(stats, 'stats')
-    said = base.decode(stats, Dictionary, inside='stats')
-    if said.host is not None and said.host != name:
-        raise _bad('host', f'expected {name!r} as in the argument name, got {said.host!r}')
+    dictionary = base.decode(stats, Dictionary, inside='stats')
+    if dictionary.host is not None and dictionary.host != name:
+        raise _bad('host', f'expected {name!r} as in the argument name, got {dictionary.host!r}')
     used = {
-        'vcpus_used': said.vcpus_used,
-        'memory_mb_used': _used(said.memory_mb_used, said.memory_mb, said.free_ram_mb),
-        'local_gb_used': _used(said.local_gb_used, said.local_gb, said.free_disk_gb),
+        'vcpus_used': dictionary.vcpus_used,
+        'memory_mb_used': _used(
+            dictionary.memory_mb_used, dictionary.memory_mb, dictionary.free_ram_mb
+        ),
+        'local_gb_used': _used(
+            dictionary.local_gb_used, dictionary.local_gb, dictionary.free_disk_gb
+        ),
     }
     if is_node:
         # Nova's mark of a node that was made and whose use nobody has counted yet.
-        used['free_disk_gb'] = said.free_disk_gb
-    found = Facts(
+        used['free_disk_gb'] = dictionary.free_disk_gb
+    found = ReportedFacts(
         host=name,
-        node=said.hypervisor_hostname,
-        uuid=said.uuid,
-        vcpus=said.vcpus,
-        memory_mb=said.memory_mb,
-        local_gb=said.local_gb,
+        node=dictionary.hypervisor_hostname,
+        uuid=dictionary.uuid,
+        vcpus=dictionary.vcpus,
+        memory_mb=dictionary.memory_mb,
+        local_gb=dictionary.local_gb,
         vcpus_used=used['vcpus_used'] or 0,
         memory_mb_used=used['memory_mb_used'] or 0,
         local_gb_used=used['local_gb_used'] or 0,
         unknown=tuple(field for field, amount in used.items() if amount is None),
-        disk_available_least=said.disk_available_least,
-        ratios=_ratios(said, defaults),
-        hypervisor=_hypervisor(said),
-        numa=_numa(said.numa_topology),
+        disk_available_least=dictionary.disk_available_least,
+        ratios=_ratios(dictionary, defaults),
+        hypervisor=_hypervisor(dictionary),
+        numa=_numa(dictionary.numa_topology),
         devices=_devices(
-            said.pci_device_pools if said.pci_device_pools is not None else said.pci_stats
+            dictionary.pci_device_pools
+            if dictionary.pci_device_pools is not None
+            else dictionary.pci_stats
         ),
-        metrics=_metrics(said),
+        metrics=_metrics(dictionary),
     )
     # The parts were taken out one by one: they are held to the bounds of our own reports.
-    return base.decode(base.to_builtins(found), Facts, inside='stats')
+    return base.decode(base.to_builtins(found), ReportedFacts, inside='stats')
 
 
 def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
@@ -87,12 +93,12 @@ def _used(used: int | None, total: int, free: int | None) -> int | None:
     return max(0, total - free) if free is not None else None
 
 
-def _ratios(said: Dictionary, defaults: Ratios) -> Ratios:
+def _ratios(dictionary: Dictionary, defaults: Ratios) -> Ratios:
     """Ratios as said; 0 and null mean the default."""
     return Ratios(
-        cpu=said.cpu_allocation_ratio or defaults.cpu,
-        ram=said.ram_allocation_ratio or defaults.ram,
-        disk=said.disk_allocation_ratio or defaults.disk,
+        cpu=dictionary.cpu_allocation_ratio or defaults.cpu,
+        ram=dictionary.ram_allocation_ratio or defaults.ram,
+        disk=dictionary.disk_allocation_ratio or defaults.disk,
     )
 
 
@@ -180,28 +186,30 @@ def _compute_node(stats: dict[str, Any]) -> dict[str, Any]:
 
 
 # -- parts --------------------------------------------------------------------
-def _hypervisor(said: Dictionary) -> Hypervisor:
-    info = _structure(said.cpu_info, 'cpu_info')
+def _hypervisor(dictionary: Dictionary) -> Hypervisor:
+    info = _structure(dictionary.cpu_info, 'cpu_info')
     if info is not None and not isinstance(info, dict):
         raise _bad('cpu_info', f'expected an object, got {type(info).__name__}')
     specs = (
-        said.supported_hv_specs if said.supported_hv_specs is not None else said.supported_instances
+        dictionary.supported_hv_specs
+        if dictionary.supported_hv_specs is not None
+        else dictionary.supported_instances
     )
     return Hypervisor(
-        type=said.hypervisor_type or '',
-        version=_version(said.hypervisor_version),
-        hostname=said.hypervisor_hostname or '',
-        host_ip=said.host_ip or '',
+        type=dictionary.hypervisor_type or '',
+        version=_version(dictionary.hypervisor_version),
+        hostname=dictionary.hypervisor_hostname or '',
+        host_ip=dictionary.host_ip or '',
         cpu_info={k: info[k] for k in _CPU_KEYS if k in info} if info else '',
         supported=_supported(specs),
-        stats=_texts(said),
+        stats=_texts(dictionary),
     )
 
 
-def _texts(said: Dictionary) -> dict[str, str]:
+def _texts(dictionary: Dictionary) -> dict[str, str]:
     """What stats say as text; their numbers are metrics, odd ones both."""
     found: dict[str, str] = {}
-    for name, value in (said.stats or {}).items():
+    for name, value in (dictionary.stats or {}).items():
         text = str(value)
         plain = not isinstance(value, str) or _PLAIN.match(text)
         if value is None or name in _RESTLESS or (_as_number(value) is not None and plain):
@@ -322,9 +330,9 @@ def _networks(value: Any) -> dict[str, Any]:
     return {'networks': sorted(set(names)), 'tunneled': bool(data.get('tunneled'))}
 
 
-def _metrics(said: Dictionary) -> dict[str, Metric]:
-    found: dict[str, Metric] = {}
-    for item in _list(_structure(said.metrics, 'metrics') or [], 'metrics'):
+def _metrics(dictionary: Dictionary) -> dict[str, ReportedMetric]:
+    found: dict[str, ReportedMetric] = {}
+    for item in _list(_structure(dictionary.metrics, 'metrics') or [], 'metrics'):
         data = _data(item, 'metrics', 'MonitorMetric')
         name, value = data.get('name'), data.get('value')
         number = float(value) if _is_number(value) else None
@@ -334,15 +342,17 @@ def _metrics(said: Dictionary) -> dict[str, Metric]:
         if name.endswith(_PERCENT):
             # Said as a fraction, and weighed by Nova, and so by its ratios, as a percentage.
             number = round(100 * number, 6)
-        found[name[:255]] = Metric(value=number, source=str(data.get('source') or '')[:1024])
+        found[name[:255]] = ReportedMetric(
+            value=number, source=str(data.get('source') or '')[:1024]
+        )
     for name in ('running_vms', 'current_workload'):
-        counted: int | None = getattr(said, name)
+        counted: int | None = getattr(dictionary, name)
         if counted is not None:
-            found[name] = Metric(value=float(counted), source='stats')
-    for name, text in (said.stats or {}).items():
+            found[name] = ReportedMetric(value=float(counted), source='stats')
+    for name, text in (dictionary.stats or {}).items():
         number = _as_number(text)
         if number is not None and len(found) < 256:
-            found[f'stats.{name}'[:255]] = Metric(value=number, source='stats')
+            found[f'stats.{name}'[:255]] = ReportedMetric(value=number, source='stats')
     return found
 
 

@@ -8,11 +8,11 @@ from gantt.core.messages import base
 from gantt.core.nova.events import (
     AggregateDeleted,
     AggregatesUpdated,
-    Guest,
     GuestDeleted,
     GuestsListed,
     GuestsUpdated,
     NovaAggregate,
+    NovaGuest,
 )
 from gantt.rpc import wire
 from gantt.rpc.nova import flavor as nova_flavor
@@ -75,7 +75,7 @@ def _aggregate(primitive: Any) -> NovaAggregate:
     return base.decode(body, NovaAggregate, inside='aggregate')
 
 
-def _guest(data: dict[str, Any]) -> Guest:
+def _guest(data: dict[str, Any]) -> NovaGuest:
     """An instance; without its flavor its amounts are what its own columns say.
 
     Its image, if it has one, is in its metadata: it may have pinned the processors.
@@ -95,4 +95,4 @@ def _guest(data: dict[str, Any]) -> Guest:
         'moving': data.get('migration_context') is not None,
         'flavor': flavor.get('name') if flavor is not data else None,
     }
-    return base.decode(body, Guest, inside='instance_info')
+    return base.decode(body, NovaGuest, inside='instance_info')

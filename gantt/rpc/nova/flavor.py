@@ -18,7 +18,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.topology_request import CpuPolicy, EmulatorPolicy, ThreadPolicy
 from gantt.core.topology import processors
 from gantt.core.topology import read as topology
-from gantt.core.topology.settings import Settings, pmem_class
+from gantt.core.topology.settings import TopologySettings, pmem_class
 
 _RESOURCE = re.compile(r'resources([0-9A-Za-z_-]*):(.+)\Z')
 _TRAIT = re.compile(r'trait([0-9A-Za-z_-]*):(.+)\Z')
@@ -26,7 +26,7 @@ _TRAIT = re.compile(r'trait([0-9A-Za-z_-]*):(.+)\Z')
 _DIGITS_MAX = 20
 
 
-class Asked:
+class FlavorRequest:
     """Amounts by class, and traits, of one instance."""
 
     __slots__ = ('forbidden', 'required', 'resources')
@@ -37,7 +37,9 @@ class Asked:
         self.forbidden: list[str] = []
 
 
-def asked(flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool) -> Asked:
+def requested(
+    flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool
+) -> FlavorRequest:
     """Resources and traits that an instance of ``flavor`` asks for.
 
     :param properties: of its image, all text
@@ -45,8 +47,8 @@ def asked(flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool
     :raises InvalidMessage: names the field
     """
     specs = extra_specs(flavor)
-    settings = Settings(specs, properties)
-    found = Asked()
+    settings = TopologySettings(specs, properties)
+    found = FlavorRequest()
     _from_specs(specs, found)
     traits = properties.get('traits_required', '').split(',')
     found.required += filter(None, map(str.strip, traits))
@@ -93,9 +95,9 @@ def in_use(
     :raises InvalidMessage: names the column of the flavor
     """
     try:
-        return asked(flavor, properties, volume=volume).resources
+        return requested(flavor, properties, volume=volume).resources
     except exceptions.InvalidMessage:
-        return asked(flavor | {'extra_specs': {}}, {}, volume=volume).resources
+        return requested(flavor | {'extra_specs': {}}, {}, volume=volume).resources
 
 
 def extra_specs(flavor: dict[str, Any]) -> dict[str, str]:
@@ -117,7 +119,7 @@ def _amount(flavor: dict[str, Any], name: str) -> int:
     return value
 
 
-def _from_specs(specs: dict[str, str], found: Asked) -> None:
+def _from_specs(specs: dict[str, str], found: FlavorRequest) -> None:
     """``resources:X`` and ``trait:X``; the amounts stand for a flavor's own, 0 for none at all."""
     for key, value in specs.items():
         field = f'flavor.extra_specs.{key}'
@@ -128,7 +130,7 @@ def _from_specs(specs: dict[str, str], found: Asked) -> None:
                     field, 'numbered request groups cannot be placed by this version'
                 )
         if resource is not None:
-            found.resources[resource[2]] = _said_amount(resource[2], value, field)
+            found.resources[resource[2]] = _amount_of(resource[2], value, field)
         elif trait is not None:
             lists = {'required': found.required, 'forbidden': found.forbidden}
             if value not in lists:
@@ -138,21 +140,21 @@ def _from_specs(specs: dict[str, str], found: Asked) -> None:
             lists[value].append(trait[2])
 
 
-def _said_amount(name: str, text: str, field: str) -> int:
-    said = text.strip()
+def _amount_of(name: str, text: str, field: str) -> int:
+    stripped = text.strip()
     if not (
-        said.isascii()
-        and said.isdigit()
-        and len(said) <= _DIGITS_MAX
+        stripped.isascii()
+        and stripped.isdigit()
+        and len(stripped) <= _DIGITS_MAX
         and resource_classes.is_class_name(name)
     ):
         raise exceptions.invalid(
             field, f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}'
         )
-    return int(said)
+    return int(stripped)
 
 
-def _from_policies(settings: Settings, vcpus: int, found: Asked) -> None:
+def _from_policies(settings: TopologySettings, vcpus: int, found: FlavorRequest) -> None:
     """Dedicated processors, and hosts with or without threads."""
     policy = processors.cpu_policy(settings)
     if policy in (CpuPolicy.DEDICATED, CpuPolicy.MIXED):
@@ -168,7 +170,7 @@ def _from_policies(settings: Settings, vcpus: int, found: Asked) -> None:
         found.required.append(processors.HYPERTHREADING)
 
 
-def _from_columns(flavor: dict[str, Any], volume: bool, found: Asked) -> None:
+def _from_columns(flavor: dict[str, Any], volume: bool, found: FlavorRequest) -> None:
     """What the flavor has by itself, where its extra specs do not say it."""
     if 'VCPU' not in found.resources and 'PCPU' not in found.resources:
         found.resources['VCPU'] = _amount(flavor, 'vcpus')
@@ -179,7 +181,7 @@ def _from_columns(flavor: dict[str, Any], volume: bool, found: Asked) -> None:
     found.resources.setdefault('DISK_GB', disk_gb)
 
 
-def _from_features(settings: Settings, found: Asked) -> None:
+def _from_features(settings: TopologySettings, found: FlavorRequest) -> None:
     """Features that take something of the host."""
     if settings.is_on('mem_encryption'):
         found.resources['MEM_ENCRYPTION_CONTEXT'] = 1

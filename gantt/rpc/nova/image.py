@@ -17,15 +17,15 @@ def properties(found: dict[str, Any], field: str) -> dict[str, str]:
     :param field: what they are called in an error
     :raises InvalidMessage: names the property
     """
-    said = {
+    given_properties = {
         name: ','.join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in found.items()
         if value is not None
     }
     for name in _BY_CELL:
         if found.get(name) is not None:
-            said |= _by_cell(name, found[name], f'{field}.{name}')
-    return said
+            given_properties |= _by_cell(name, found[name], f'{field}.{name}')
+    return given_properties
 
 
 def _by_cell(name: str, value: Any, field: str) -> dict[str, str]:
@@ -33,8 +33,10 @@ def _by_cell(name: str, value: Any, field: str) -> dict[str, str]:
     if not isinstance(value, list):
         raise exceptions.invalid(field, 'expected a list with a value by cell')
     return {
-        f'{name}.{cell}': ','.join(map(str, sorted(said))) if isinstance(said, list) else str(said)
-        for cell, said in enumerate(value)
+        f'{name}.{cell}': ','.join(map(str, sorted(given_properties)))
+        if isinstance(given_properties, list)
+        else str(given_properties)
+        for cell, given_properties in enumerate(value)
     }
 
 

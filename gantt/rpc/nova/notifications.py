@@ -50,7 +50,7 @@ _FIELDS: dict[str, tuple[str, str]] = {
 }
 
 #: Of an image, in the payload: all that are set, but this one.
-_NOT_TOLD = frozenset({'hw_ephemeral_encryption_secret_uuid'})
+_NOT_FORWARDED = frozenset({'hw_ephemeral_encryption_secret_uuid'})
 _INSTANCE = (
     'numa_topology',
     'pci_requests',
@@ -71,9 +71,9 @@ class Context(dict[str, Any]):
         return self
 
 
-def context(said: dict[str, Any]) -> Context:
+def context(context_fields: dict[str, Any]) -> Context:
     """The context of a request as it goes with its notifications."""
-    return Context(said | _SECRET)
+    return Context(context_fields | _SECRET)
 
 
 def ended(spec: dict[str, Any], consumers: list[str], hosts: list[str]) -> dict[str, Any]:
@@ -178,11 +178,11 @@ def _first(names: Any) -> Any:
 
 def _image(image: Any) -> Any:
     properties = data_of(data_of(image).get('properties'))
-    told = {name: value for name, value in properties.items() if name not in _NOT_TOLD}
+    forwarded = {name: value for name, value in properties.items() if name not in _NOT_FORWARDED}
     return _payload(
         'ImageMetaPayload',
         image,
-        {'properties': _object('ImageMetaPropsPayload', '1.20', told)},
+        {'properties': _object('ImageMetaPropsPayload', '1.20', forwarded)},
     )
 
 

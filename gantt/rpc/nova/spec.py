@@ -27,7 +27,7 @@ from gantt.rpc.nova.objects import fields, objects, optional
 _UNSET_ID = '00000000-0000-0000-0000-000000000000'
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class DestinationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request of Nova and the form that its answer must have."""
 
     request: SelectDestinations
@@ -42,7 +42,7 @@ def translate(
     budget_ms: int,
     lease_seconds: int,
     max_attempts: int,
-) -> Wanted:
+) -> DestinationRequest:
     """The arguments of a call as a request.
 
     The request id derives from what is asked and from the context's request
@@ -70,7 +70,7 @@ def translate(
     request_id = base.derived_id(
         'nova', context.get('request_id') or '', *consumers, request.fingerprint
     )
-    return Wanted(
+    return DestinationRequest(
         request=msgspec.structs.replace(request, request_id=request_id, origin=_origin(context)),
         as_objects=bool(args.get('return_objects')),
         alternates=alternates,
@@ -79,9 +79,9 @@ def translate(
 
 def _origin(context: dict[str, Any]) -> str | None:
     """The id of the request to Nova's API, as operators meet it in Nova's logs and events."""
-    said = context.get('request_id')
+    given = context.get('request_id')
     try:
-        return msgspec.convert(said, Origin)
+        return msgspec.convert(given, Origin)
     except msgspec.ValidationError:
         return None  # no decision depends on it
 
@@ -98,8 +98,8 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
     image = optional(spec.get('image'), 'ImageMeta', 'spec_obj.image')
     properties = optional(image.get('properties'), 'ImageMetaProps', 'spec_obj.image.properties')
     hints = _hints(spec.get('scheduler_hints'))
-    said = nova_image.properties(properties, 'spec_obj.image.properties')
-    asked = nova_flavor.asked(flavor, said, volume=bool(spec.get('is_bfv')))
+    given = nova_image.properties(properties, 'spec_obj.image.properties')
+    flavor_request = nova_flavor.requested(flavor, given, volume=bool(spec.get('is_bfv')))
     wanted = optional(
         spec.get('requested_destination'), 'Destination', 'spec_obj.requested_destination'
     )
@@ -109,9 +109,9 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
     if group and 'group' in hints:
         hints['group'] = [group['uuid']]  # the hint was how the caller found it, by name perhaps
     return {
-        'resources': asked.resources,
-        'required_traits': asked.required,
-        'forbidden_traits': asked.forbidden,
+        'resources': flavor_request.resources,
+        'required_traits': flavor_request.required,
+        'forbidden_traits': flavor_request.forbidden,
         'project_id': spec.get('project_id'),
         'user_id': spec.get('user_id'),
         'purpose': purpose,
@@ -127,7 +127,7 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         },
         'image': {
             'uuid': image.get('id'),
-            'properties': said,
+            'properties': given,
             'disk_format': image.get('disk_format') or '',
         },
         'volume_backed': bool(spec.get('is_bfv')),
@@ -213,13 +213,13 @@ def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
             f'{field}.rules.max_server_per_host', f'expected an integer, got {most[:20]!r}'
         )
     members = _names(group.get('members'), f'{field}.members')
-    asked = set(consumers)
+    flavor_request = set(consumers)
     return {
         'uuid': group.get('uuid'),
         'policy': policy,
         'max_per_host': int(most),
         # Nova lists the instances that are being placed among the members.
-        'members': [m for m in members if m not in asked],
+        'members': [m for m in members if m not in flavor_request],
         'hosts': _names(group.get('hosts'), f'{field}.hosts'),
     }
 
@@ -279,11 +279,11 @@ def devices(spec: dict[str, Any]) -> list[dict[str, Any]]:
     requests = found.get('requests') or []
     if not isinstance(requests, list):
         raise exceptions.invalid(_REQUESTS, 'expected a list')
-    asked = [
+    flavor_request = [
         _request(fields(one, 'InstancePCIRequest', _REQUESTS), f'{_REQUESTS}[{number}]')
         for number, one in enumerate(requests)
     ]
-    return [one for one in asked if one is not None]
+    return [one for one in flavor_request if one is not None]
 
 
 def _request(one: dict[str, Any], field: str) -> dict[str, Any] | None:

@@ -21,7 +21,13 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
-from gantt.core.records.shadow import Asked, Begun, Ended, Heard, Seen
+from gantt.core.records.shadow import (
+    Observation,
+    ObservedBegin,
+    ObservedEnd,
+    ObservedGuests,
+    ObservedRequest,
+)
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, envelope
 from gantt.rpc.amqp.envelope import Incoming
@@ -63,17 +69,17 @@ ARRIVALS = frozenset(
 )
 #: What the conductor notifies of when a task has failed begins so.
 TASK = 'compute_task.'
-_TOLD = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
+_CONCERNS_US = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
 
 #: Its error, and how the conductor's copy of the scheduler's is called.
 _NO_HOST = ('NoValidHost', 'NoValidHost_Remote')
-_NOTICES: dict[str, type[Begun] | type[Ended]] = {
-    notifications.START: Begun,
-    notifications.END: Ended,
+_NOTICES: dict[str, type[ObservedBegin] | type[ObservedEnd]] = {
+    notifications.START: ObservedBegin,
+    notifications.END: ObservedEnd,
 }
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class TapSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How what is heard is understood.
 
     :ivar budget_ms: of the dry run
@@ -86,13 +92,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes_max: int = 1 << 20
 
 
-def understood(body: bytes | str, terms: Terms) -> Heard | None:
+def understood(body: bytes | str, terms: TapSettings) -> Observation | None:
     """A message off the wire; None: it is nothing that we listen for.
 
     :raises InvalidMessage: it is, and cannot be understood
     """
     raw = body.encode() if isinstance(body, str) else body
-    if b'select_destinations' not in raw and b'instance_info' not in raw and not _TOLD(raw):
+    if b'select_destinations' not in raw and b'instance_info' not in raw and not _CONCERNS_US(raw):
         return None
     size = envelope.size_of(body)
     if size > terms.payload_bytes_max:
@@ -101,26 +107,28 @@ def understood(body: bytes | str, terms: Terms) -> Heard | None:
         message = envelope.incoming(None, raw)
     except Exception as e:  # what a stranger wrote may break a decoder in any way
         raise envelope.refusal(e) from None
-    said = message.message
+    envelope_fields = message.message
     origin = str(message.ctxt.get('request_id') or '')
-    if 'event_type' in said:
-        return _notified(str(said['event_type']), said.get('payload'), origin)
-    args = said.get('args')
+    if 'event_type' in envelope_fields:
+        return _notified(str(envelope_fields['event_type']), envelope_fields.get('payload'), origin)
+    args = envelope_fields.get('args')
     if not isinstance(args, dict):
         return None
-    match said.get('method'):
+    match envelope_fields.get('method'):
         case 'select_destinations':
             return _request(message, args, origin, terms)
         case 'update_instance_info':
-            word = casts.update_instance_info(args)
-            return Seen(host=word.host, consumers=[guest.consumer for guest in word.guests])
+            guest_event = casts.update_instance_info(args)
+            return ObservedGuests(
+                host=guest_event.host, consumers=[guest.consumer for guest in guest_event.guests]
+            )
         case 'sync_instance_info':
             listed = casts.sync_instance_info(args)
-            return Seen(host=listed.host, consumers=listed.consumers)
+            return ObservedGuests(host=listed.host, consumers=listed.consumers)
     return None
 
 
-def _notified(event: str, payload: Any, origin: str) -> Heard | None:
+def _notified(event: str, payload: Any, origin: str) -> Observation | None:
     """What a notification says, in its versioned form or the other."""
     notice = _NOTICES.get(event)
     if notice is not None:
@@ -132,10 +140,10 @@ def _notified(event: str, payload: Any, origin: str) -> Heard | None:
     versioned = data_of(payload)
     data, key = (versioned, 'uuid') if versioned else (payload, 'instance_id')
     guest, host = str(data.get(key) or ''), str(data.get('host') or '')
-    return Seen(host=host, consumers=[guest]) if guest and host else None
+    return ObservedGuests(host=host, consumers=[guest]) if guest and host else None
 
 
-def _refused(payload: Any, origin: str) -> Heard | None:
+def _refused(payload: Any, origin: str) -> Observation | None:
     """Where Placement has no candidate, nova-scheduler sends nothing, and its caller this."""
     if not isinstance(payload, dict):
         return None
@@ -146,7 +154,7 @@ def _refused(payload: Any, origin: str) -> Heard | None:
     else:
         none = any(f"'class': '{name}'" in str(payload.get('reason')) for name in _NO_HOST)
         guest = payload.get('instance_id')
-    return Begun(origin=origin, consumer=str(guest)) if none and guest else None
+    return ObservedBegin(origin=origin, consumer=str(guest)) if none and guest else None
 
 
 def _guest_of(payload: Any) -> str:
@@ -161,7 +169,9 @@ def _guest_of(payload: Any) -> str:
     return str(properties.get('uuid') or '') if isinstance(properties, dict) else ''
 
 
-def _request(message: Incoming, args: dict[str, Any], origin: str, terms: Terms) -> Asked:
+def _request(
+    message: Incoming, args: dict[str, Any], origin: str, terms: TapSettings
+) -> ObservedRequest:
     wire.whole_text(args, 'args')
     wanted = nova_spec.translate(
         legacy.arguments(args),
@@ -171,14 +181,16 @@ def _request(message: Incoming, args: dict[str, Any], origin: str, terms: Terms)
         max_attempts=terms.max_attempts,
     ).request
     # Under an id of its own: the real request may come here one day.
-    asked = msgspec.structs.replace(
+    request = msgspec.structs.replace(
         wanted, request_id=derived_id('shadow', wanted.request_id), dry_run=True
     )
     moves, hosts = wanted.spec.purpose.is_move, wanted.spec.ignore_hosts
-    return Asked(request=asked, origin=origin, source=hosts[0] if moves and hosts else None)
+    return ObservedRequest(
+        request=request, origin=origin, source=hosts[0] if moves and hosts else None
+    )
 
 
-class Ears:
+class BroadcastTap:
     """The queue, and the thread that reads it.
 
     :param carrier: of ``transport.nova_transport``
@@ -191,14 +203,14 @@ class Ears:
         carrier: Any,
         exchange: str,
         topic: str,
-        hear: Callable[[Heard], None],
+        receive: Callable[[Observation], None],
         count: Callable[..., None],
-        terms: Terms,
+        terms: TapSettings,
     ) -> None:
         self._carrier = carrier
         self._exchange = exchange
         self._topic = topic
-        self._hear = hear
+        self._receive = receive
         self._count = count
         self._terms = terms
         self._stopping = threading.Event()
@@ -226,7 +238,7 @@ class Ears:
             try:
                 self._listen()
             except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-                LOG.warning('Nova is not heard: %s; trying again in %.0f s', e, pause)
+                LOG.warning('Nova cannot be listened to: %s; trying again in %.0f s', e, pause)
             if self._listening.is_set():
                 pause = PAUSE_FIRST
             self._listening.clear()
@@ -235,7 +247,7 @@ class Ears:
 
     def _listen(self) -> None:
         """Until told to stop, or the connection breaks."""
-        with driver.connection_beside(self._carrier) as own:
+        with driver.separate_connection(self._carrier) as own:
             own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             queue = self._declared(own)
             LOG.info('Listening to what %s is asked, on queue %s', self._topic, queue)
@@ -289,16 +301,18 @@ class Ears:
             LOG.debug('Not there yet: %s', left)
         self._unbound = left
 
-    def _take(self, letter: Any) -> None:
+    def _take(self, raw_message: Any) -> None:
         """One message; never raises."""
         try:
-            word = understood(envelope.bounded(letter, self._terms.payload_bytes_max), self._terms)
+            guest_event = understood(
+                envelope.bounded(raw_message, self._terms.payload_bytes_max), self._terms
+            )
         except exceptions.GanttError as e:
-            self._count('gantt_shadow_requests_total', fate='unreadable')
+            self._count('gantt_shadow_requests_total', outcome='unreadable')
             LOG.info('A message of Nova is not understood: %s', e)
             return
         except Exception:
             LOG.exception('A message of Nova met a defect')
             return
-        if word is not None:
-            self._hear(word)
+        if guest_event is not None:
+            self._receive(guest_event)

@@ -18,12 +18,12 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.request import Purpose, SelectDestinations
-from gantt.core.nova.events import AggregateWord, Cast, GuestWord
+from gantt.core.nova.events import AggregateEvent, GuestEvent, NovaCast
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.host import HostRow
-from gantt.rpc.amqp.replies import Reply, StockReplies
-from gantt.rpc.amqp.timers import Later
-from gantt.rpc.call import Call
+from gantt.rpc.amqp.replies import PendingReply, StockReplies
+from gantt.rpc.amqp.timers import DelayedExecutor
+from gantt.rpc.call import RpcCall
 from gantt.rpc.nova import casts as nova_casts
 from gantt.rpc.nova import legacy, objects
 from gantt.rpc.nova import spec as nova_spec
@@ -51,13 +51,13 @@ _WAIT_FIRST_MS, _WAIT_MOST_MS = 500, 5000
 
 
 #: Puts a call back into its queue, for so many seconds; whether that was done.
-GiveBack = Callable[[Call, float], bool]
+GiveBack = Callable[[RpcCall, float], bool]
 
 #: The broker notices after its heartbeat and at most so much of it more.
 _HEARTBEAT_SLACK = 1.5
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of [rpc] that concern Nova."""
 
     budget_seconds: int = 45
@@ -74,8 +74,8 @@ class NovaHandle:
     def __init__(
         self,
         methods: 'NovaMethods',
-        call: Call,
-        wanted: nova_spec.Wanted,
+        call: RpcCall,
+        wanted: nova_spec.DestinationRequest,
         deadline: float,
         spec: dict[str, Any],
     ) -> None:
@@ -87,7 +87,7 @@ class NovaHandle:
         self.wanted = wanted
         self.deadline = deadline
 
-    def respond(self, answer: Answer) -> Reply | None:
+    def respond(self, answer: Answer) -> PendingReply | None:
         if answer.outcome is Outcome.PLACED:
             wanted = self.wanted
             self._methods.notifier.ended(
@@ -97,7 +97,7 @@ class NovaHandle:
                 [chosen[0].host for chosen in answer.selections],
             )
             claimed = wanted.request.spec.purpose is not Purpose.REBUILD
-            return Reply(
+            return PendingReply(
                 self.call,
                 objects.destinations(
                     answer.selections,
@@ -110,11 +110,11 @@ class NovaHandle:
             )
         if answer.outcome is Outcome.BUSY and self._methods.gave_back(self):
             return None
-        if answer.outcome in _PASSING and self._ask_again(answer.retry_after_ms):
+        if answer.outcome in _PASSING and self._repeat(answer.retry_after_ms):
             return None
-        return Reply(self.call, error=NoValidHost(answer.reason))
+        return PendingReply(self.call, error=NoValidHost(answer.reason))
 
-    def _ask_again(self, hint_ms: int | None) -> bool:
+    def _repeat(self, hint_ms: int | None) -> bool:
         wait = max(hint_ms or 0, self._wait_ms) / 1000
         self._wait_ms = min(self._wait_ms * 2, _WAIT_MOST_MS)
         if time.monotonic() + wait >= self.deadline:
@@ -134,8 +134,8 @@ class NovaMethods:
         self,
         scheduler: Any,
         replies: StockReplies,
-        later: Later,
-        terms: Terms,
+        later: DelayedExecutor,
+        terms: TopicSettings,
         notifier: NovaNotifier,
         wall: Callable[[], float] = time.time,
         *,
@@ -154,7 +154,7 @@ class NovaMethods:
         self._attached = time.monotonic()
         self.later = later
         self.notifier = notifier
-        casts: dict[str, Callable[[dict[str, Any]], GuestWord | AggregateWord]] = {
+        casts: dict[str, Callable[[dict[str, Any]], GuestEvent | AggregateEvent]] = {
             'update_aggregates': nova_casts.update_aggregates,
             'delete_aggregate': nova_casts.delete_aggregate,
             'update_instance_info': nova_casts.update_instance_info,
@@ -186,7 +186,7 @@ class NovaMethods:
         self._attached_wall = self._wall()
         self._attached = time.monotonic()
 
-    def select_destinations(self, call: Call) -> object:
+    def select_destinations(self, call: RpcCall) -> object:
         try:
             seconds = self._seconds_left(call)
             args = legacy.arguments(call.args)
@@ -198,7 +198,7 @@ class NovaMethods:
                 max_attempts=self._terms.max_attempts,
             )
         except exceptions.GanttError as e:
-            raise _told(e) from None
+            raise _as_no_valid_host(e) from None
         spec = args['spec_obj']
         handle = NovaHandle(self, call, wanted, call.arrived + seconds, spec)
         self.notifier.begun(call.context, spec)
@@ -211,10 +211,10 @@ class NovaMethods:
         try:
             self._begin(handle)
         except exceptions.GanttError as e:
-            self._replies.settle()
-            raise _told(e) from None
+            self._replies.finish()
+            raise _as_no_valid_host(e) from None
         except BaseException:
-            self._replies.settle()
+            self._replies.finish()
             raise
         return DEFERRED
 
@@ -236,8 +236,8 @@ class NovaMethods:
         try:
             self._submit(handle, handle.call.age_ms)
         except Exception as e:
-            self._replies.settle()
-            error = _told(e) if isinstance(e, exceptions.GanttError) else e
+            self._replies.finish()
+            error = _as_no_valid_host(e) if isinstance(e, exceptions.GanttError) else e
             self._replies.failure(handle.call, error)
 
     def gave_back(self, handle: NovaHandle) -> bool:
@@ -248,18 +248,18 @@ class NovaMethods:
         left = handle.deadline - time.monotonic()
         if self._give_back is None or left <= 0 or not self._give_back(handle.call, left):
             return False
-        self._replies.settle()
+        self._replies.finish()
         return True
 
     def _submit(self, handle: NovaHandle, spent_ms: float) -> None:
         self._scheduler.submit(handle.wanted.request, handle, self._replies, spent_ms=spent_ms)
 
     def _cast(
-        self, decode: Callable[[dict[str, Any]], GuestWord | AggregateWord], call: Call
+        self, decode: Callable[[dict[str, Any]], GuestEvent | AggregateEvent], call: RpcCall
     ) -> None:
         unique = call.raw.unique_id
         self._scheduler.nova_event(
-            Cast(
+            NovaCast(
                 id=unique[:64] if isinstance(unique, str) else '',
                 asked_at=_timestamp(call.context.get('timestamp')),
                 skew=self._terms.clock_skew_seconds,
@@ -267,7 +267,7 @@ class NovaMethods:
             )
         )
 
-    def _seconds_left(self, call: Call) -> float:
+    def _seconds_left(self, call: RpcCall) -> float:
         """How long this call may take.
 
         A call may have waited in the queue while no scheduler listened, longer
@@ -305,7 +305,7 @@ class NovaMethods:
             )
         return max(1.0, min(seconds, patience - age))
 
-    def _note_attachment(self, call: Call) -> None:
+    def _note_attachment(self, call: RpcCall) -> None:
         channel = call.raw.channel
         if channel is not self._channel:
             if self._channel is not None:
@@ -324,5 +324,5 @@ def _timestamp(value: Any) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()
 
 
-def _told(error: exceptions.GanttError) -> NoValidHost:
+def _as_no_valid_host(error: exceptions.GanttError) -> NoValidHost:
     return NoValidHost(f'{error.message} ({error.code})')

@@ -91,7 +91,7 @@ class Pausing:
         elif silent < DOUBT_SECONDS:
             self._question = None
         elif question is None:
-            self._ask()
+            self._probe()
         elif question.is_answered:
             # The one wait is for something else, a lock perhaps.
             if question.age >= OTHERS_SECONDS:
@@ -99,7 +99,7 @@ class Pausing:
         elif silent >= SILENT_SECONDS and question.age >= UNANSWERED_SECONDS:
             self._pause(silent)
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         answer = in_thread(self._scheduler.ping, 'rpc-pausing-ask')
         self._question = _Question(time.monotonic(), answer)
 
@@ -109,7 +109,7 @@ class Pausing:
             self._resume()
             return
         if question is None or (question.answer.done() and question.age >= OTHERS_SECONDS):
-            self._ask()
+            self._probe()
         now = time.monotonic()
         if now - self._looked_at_others >= OTHERS_SECONDS:
             self._looked_at_others = now

@@ -28,7 +28,7 @@ from gantt.rpc.amqp.consumer import GATHER_SECONDS, Consumer
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.envelope import Incoming, as_bytes
 from gantt.rpc.amqp.replies import Count, StockReplies, is_answer
-from gantt.rpc.call import CALLER_SECONDS, Call
+from gantt.rpc.call import CALLER_SECONDS, RpcCall
 
 
 # -- Worker threads behind a bounded queue.
@@ -88,7 +88,7 @@ class WorkerPool:
             try:
                 job()
             except Exception:
-                LOG.exception('A worker thread met an error that nobody answered')
+                LOG.exception('A worker thread met an error that no caller was answered with')
 
 
 LOG = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Pending(NamedTuple):
     :ivar seconds: who has no answer after so long gets ``overdue``; None: waits on
     """
 
-    run: Callable[[Call], Any] | None = None
+    run: Callable[[RpcCall], Any] | None = None
     future: Future[Any] | None = None
     convert: Callable[[Any], Any] = lambda result: result
     seconds: float | None = None
@@ -134,7 +134,7 @@ class Method(NamedTuple):
     :ivar bytes_max: of a message; None: as large as any may be
     """
 
-    run: Callable[[Call], Any]
+    run: Callable[[RpcCall], Any]
     inline: bool = False
     takes: Mapping[str, Any] = {}
     bytes_max: int | None = message.REQUEST_BYTES_MAX
@@ -179,7 +179,7 @@ class Topic:
         queue: int,
         payload_bytes_max: int,
         count: Count,
-        letters: DeadLetters | None = None,
+        dead_letter_queue: DeadLetters | None = None,
     ) -> None:
         self.name = target.topic
         self.carrier, self.target = transport, target
@@ -187,7 +187,7 @@ class Topic:
         self._replies = replies
         self._pool = WorkerPool(target.topic, threads, queue)
         self._count = count
-        self._letters = letters
+        self._dead_letters = dead_letter_queue
         self._limit = payload_bytes_max
         #: Whichever method is asked for: more are not even decoded.
         self.bytes_max = max(map(self._most, interface.methods.values()), default=self._limit)
@@ -209,7 +209,7 @@ class Topic:
         try:
             self.consumer.start()
         except om.MessagingException as e:
-            raise self.undeclared(refusals.said(e)) from None
+            raise self.undeclared(refusals.text_of(e)) from None
 
     def undeclared(self, problem: str) -> exceptions.Misconfigured:
         """The error of queues that cannot be declared."""
@@ -258,7 +258,7 @@ class Topic:
         given_back = 0
         for job in self._pool.take_back():
             call = job.args[1] if isinstance(job, functools.partial) else None
-            if isinstance(call, Call) and call.wants_answer:
+            if isinstance(call, RpcCall) and call.wants_answer:
                 given_back += 1
                 self._fail(call, exceptions.Busy(reason=reason, retry_after_ms=GIVEN_BACK_MS))
             else:
@@ -293,7 +293,7 @@ class Topic:
     def handle(self, message: Incoming) -> None:
         """Check a message, then run its method or have the pool do so; never raises."""
         try:
-            call = Call(message)
+            call = RpcCall(message)
         except Exception as e:  # of what a sender wrote around its message
             self._refused(e, 'a message', '-', b'')
             return
@@ -303,14 +303,14 @@ class Topic:
         except Exception as e:
             self._fail(call, e)
 
-    def _run(self, run: Callable[[Call], Any], call: Call) -> None:
+    def _run(self, run: Callable[[RpcCall], Any], call: RpcCall) -> None:
         """On a thread of the pool."""
         try:
             self._answer(call, run(call))
         except Exception as e:
             self._fail(call, e)
 
-    def _answer(self, call: Call, result: Any) -> None:
+    def _answer(self, call: RpcCall, result: Any) -> None:
         """
         :raises Busy: too much waits for a thread
         """
@@ -333,7 +333,7 @@ class Topic:
 
     def _done(
         self,
-        call: Call,
+        call: RpcCall,
         convert: Callable[[Any], Any],
         open_: threading.Lock,
         timer: int,
@@ -352,24 +352,24 @@ class Topic:
             if self._is_awaited(call):
                 self._replies.soon(call, result)
         finally:
-            self._replies.settle()
+            self._replies.finish()
 
-    def _overdue(self, call: Call, error: exceptions.GanttError, open_: threading.Lock) -> None:
+    def _overdue(self, call: RpcCall, error: exceptions.GanttError, open_: threading.Lock) -> None:
         """Called by the timer thread."""
         if open_.acquire(blocking=False):
             try:
                 self._fail(call, error)
             finally:
-                self._replies.settle()
+                self._replies.finish()
 
-    def _is_awaited(self, call: Call) -> bool:
+    def _is_awaited(self, call: RpcCall) -> bool:
         """Whether to answer at all: nobody reads what comes after the caller gave up."""
         is_awaited = call.is_awaited(self._patience)
         if not is_awaited:
             self._count('gantt_rpc_replies_lost_total', 1, reason='late')
         return is_awaited
 
-    def _checked(self, call: Call) -> Method:
+    def _checked(self, call: RpcCall) -> Method:
         """The method that the message asks for.
 
         :raises PayloadTooLarge, InvalidMessage, UnsupportedVersion: nothing was done
@@ -405,7 +405,7 @@ class Topic:
         call.args = args
         return method
 
-    def _fail(self, call: Call, error: Exception) -> None:
+    def _fail(self, call: RpcCall, error: Exception) -> None:
         what = call.method or 'a message'
         # The whole body is looked at only where it says more than the error does.
         body = call.raw.body if dead_letters.at_fault(error) else b''
@@ -434,8 +434,8 @@ class Topic:
                     dead_letters.extract(body),
                 )
             else:
-                said = quoting.plain(f'{error}', LOGGED_CHARACTERS)
-                LOG.info('Refused %s of %s: %s', what, log_id, said)
+                error_text = quoting.plain(f'{error}', LOGGED_CHARACTERS)
+                LOG.info('Refused %s of %s: %s', what, log_id, error_text)
         self._count('gantt_rpc_refused_total', 1, code=code)
-        if self._letters is not None:
-            self._letters.put(body, error, topic=self.name, method=what, request=log_id)
+        if self._dead_letters is not None:
+            self._dead_letters.put(body, error, topic=self.name, method=what, request=log_id)

@@ -5,7 +5,7 @@
     aggregates in one transaction → offer the touched hosts to the host table → count;
     now and then look for moves that nobody ended, and raise an alarm
 
-Every scheduler hears every broadcast; the store sees to it that each has the
+Every scheduler receives every broadcast; the store sees to it that each has the
 effect of one.  Losing one loses little: the next list of guests makes up for it.
 """
 
@@ -14,12 +14,12 @@ import logging
 import queue
 
 from gantt import exceptions
-from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, Cast, GuestSettled
+from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, GuestLocation, NovaCast
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, HeardResult, Recorder, Store
+from gantt.scheduler.ports import Clock, NovaUpdateResult, Recorder, Store
 from gantt.scheduler.set_aside import SetAside
-from gantt.scheduler.settings import Settings
-from gantt.scheduler.work_queue import Lane
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.work_queue import WorkQueue
 
 LOG = logging.getLogger(__name__)
 
@@ -38,48 +38,57 @@ MOVES_MOST, MOVES_SHOWN = 1000, 5
 ADOPTED_SHOWN = 5
 
 
-class NovaWords:
+class NovaEvents:
     """The thread that folds broadcasts, and its queue."""
 
     def __init__(
-        self, store: Store, cache: HostCache, recorder: Recorder, clock: Clock, settings: Settings
+        self,
+        store: Store,
+        cache: HostCache,
+        recorder: Recorder,
+        clock: Clock,
+        settings: SchedulerSettings,
     ) -> None:
         self._store = store
         self._cache = cache
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self.lane: Lane[Cast] = Lane('nova words', self._turn, QUEUE_LIMIT, recorder)
-        self._aside: SetAside[Cast] = SetAside(clock, lambda cast: getattr(cast.word, 'host', ''))
-        self._heard = False
+        self.work_queue: WorkQueue[NovaCast] = WorkQueue(
+            'nova words', self._turn, QUEUE_LIMIT, recorder
+        )
+        self._aside: SetAside[NovaCast] = SetAside(
+            clock, lambda cast: getattr(cast.word, 'host', '')
+        )
+        self._has_received = False
         self._look_at = 0.0
-        self._said_of: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
-    def submit(self, cast: Cast) -> None:
+    def submit(self, cast: NovaCast) -> None:
         """Queue a broadcast.
 
         :raises Busy: the queue is full
         """
         self._count(cast, 'heard')
-        if not self.lane.put(cast):
+        if not self.work_queue.put(cast):
             self._count(cast, 'dropped')
             raise exceptions.Busy(
                 reason=f'{QUEUE_LIMIT} broadcasts are waiting', retry_after_ms=1000
             )
 
-    def hear(self, cast: Cast) -> HeardResult:
+    def receive(self, cast: NovaCast) -> NovaUpdateResult:
         """Fold what one host says of its guests, at once: may wait for the database."""
         self._count(cast, 'heard')
-        self._heard = True
-        result = self._store.hear_guests([cast])
+        self._has_received = True
+        result = self._store.apply_guest_events([cast])
         host = getattr(cast.word, 'host', None)
-        self._tell(result, f'by a list of host {host}' if cast.by_source else 'by broadcasts')
-        self._tell_not_novas([cast], result)
+        self._log_result(result, f'by a list of host {host}' if cast.by_source else 'by broadcasts')
+        self._log_ignored_hosts([cast], result)
         return result
 
-    def settle(self, said: GuestSettled) -> None:
+    def resolve(self, location: GuestLocation) -> None:
         """Nova's API was asked about a guest."""
-        self._tell(self._store.settle_guest(said))
+        self._log_result(self._store.resolve_guest(location))
 
     def _turn(self, idle_seconds: float) -> int:
         done = self.step(idle_seconds)
@@ -105,27 +114,27 @@ class NovaWords:
         batch = again + self._aside.behind(self._drain(wait))
         if batch:
             self._fold(batch)
-        elif self.lane.ending.is_set():
+        elif self.work_queue.ending.is_set():
             self._set_aside([])
-        self.lane.kept = len(self._aside)
+        self.work_queue.set_aside_count = len(self._aside)
         return len(batch)
 
-    def _set_aside(self, casts: list[Cast]) -> None:
+    def _set_aside(self, casts: list[NovaCast]) -> None:
         """Words of hosts whose rows others keep locked wait for the next batches."""
-        for cast in self._aside.put(casts, ending=self.lane.ending.is_set()):
+        for cast in self._aside.put(casts, ending=self.work_queue.ending.is_set()):
             self._count(cast, 'dropped')
 
-    def _drain(self, idle_seconds: float) -> list[Cast]:
-        batch: list[Cast] = []
+    def _drain(self, idle_seconds: float) -> list[NovaCast]:
+        batch: list[NovaCast] = []
         with contextlib.suppress(queue.Empty):
-            batch.append(self.lane.next(idle_seconds))
+            batch.append(self.work_queue.next(idle_seconds))
             while len(batch) < CASTS_PER_COMMIT:
-                batch.append(self.lane.next())
+                batch.append(self.work_queue.next())
         return batch
 
-    def _fold(self, batch: list[Cast]) -> None:
+    def _fold(self, batch: list[NovaCast]) -> None:
         """In their order: those about guests together, as far as they follow each other."""
-        guests: list[Cast] = []
+        guests: list[NovaCast] = []
         for cast in batch:
             if isinstance(cast.word, AggregatesUpdated | AggregateDeleted):
                 self._attempt(guests)
@@ -135,7 +144,7 @@ class NovaWords:
                 guests.append(cast)
         self._attempt(guests)
 
-    def _attempt(self, batch: list[Cast]) -> None:
+    def _attempt(self, batch: list[NovaCast]) -> None:
         """Until the database is there; what cannot be stored costs the others nothing."""
         while batch:
             try:
@@ -144,7 +153,7 @@ class NovaWords:
             except exceptions.Unavailable as e:
                 self._recorder.count('gantt_jobs_failed_total', job='nova words')
                 LOG.warning('%d broadcasts of Nova wait for the database: %s', len(batch), e)
-                if self.lane.ending.wait(AWAY_SECONDS):
+                if self.work_queue.ending.wait(AWAY_SECONDS):
                     for cast in batch:
                         self._count(cast, 'dropped')
                     return
@@ -157,20 +166,20 @@ class NovaWords:
                 self._count(batch[0], 'failed')
                 return
 
-    def _apply(self, batch: list[Cast]) -> None:
-        self._heard = True
+    def _apply(self, batch: list[NovaCast]) -> None:
+        self._has_received = True
         if isinstance(batch[0].word, AggregatesUpdated | AggregateDeleted):
-            self._store.hear_aggregates(batch[0])
+            self._store.apply_aggregates(batch[0])
         else:
-            result = self._store.hear_guests(batch)
-            self._tell(result)
-            self._tell_not_novas(batch, result)
+            result = self._store.apply_guest_events(batch)
+            self._log_result(result)
+            self._log_ignored_hosts(batch, result)
             if result.locked:
                 locked = set(result.locked)
                 self._set_aside([c for c in batch if getattr(c.word, 'host', '') in locked])
 
-    def _tell_not_novas(self, batch: list[Cast], result: HeardResult) -> None:
-        """Of hosts that an agent of ours speaks for: each in the log now and then."""
+    def _log_ignored_hosts(self, batch: list[NovaCast], result: NovaUpdateResult) -> None:
+        """Log now and then the hosts whose Nova events do not count: an agent reports for them."""
         if not result.not_novas:
             return
         hosts, now = set(result.not_novas), self._clock.monotonic()
@@ -178,15 +187,15 @@ class NovaWords:
             if getattr(cast.word, 'host', None) in hosts:
                 self._count(cast, 'not_novas')
         for host in sorted(hosts):
-            if now - self._said_of.get(host, -AGAIN_SECONDS) >= AGAIN_SECONDS:
-                self._said_of[host] = now
+            if now - self._logged.get(host, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+                self._logged[host] = now
                 LOG.warning(
-                    'Nova speaks of guests on host %s, which an agent of its own speaks for: it '
+                    'Nova reports guests on host %s, which an agent of its own reports for: it '
                     'has no say there. Stop one of them, or run the agent with --facts-only',
                     host,
                 )
 
-    def _tell(self, result: HeardResult, how: str = 'by broadcasts') -> None:
+    def _log_result(self, result: NovaUpdateResult, how: str = 'by broadcasts') -> None:
         self._cache.offer(result.hosts)
         for what, ids in (
             ('confirmed', result.confirmed),
@@ -203,13 +212,15 @@ class NovaWords:
                 ', '.join(result.adopted[:ADOPTED_SHOWN]),
             )
 
-    def _count(self, cast: Cast, fate: str) -> None:
-        self._recorder.count('gantt_nova_events_total', event=type(cast.word).__name__, fate=fate)
+    def _count(self, cast: NovaCast, outcome: str) -> None:
+        self._recorder.count(
+            'gantt_nova_events_total', event=type(cast.word).__name__, fate=outcome
+        )
 
     # -- moves that nobody ended ---------------------------------------------------
     def look_for_moves(self) -> None:
         """Raise an alarm for moves that have been open for too long."""
-        if not self._heard:
+        if not self._has_received:
             return
         seconds = self._settings.nova_move_seconds
         late = self._store.open_moves(seconds, MOVES_MOST)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from gantt import exceptions
 from gantt.core.messages.request import SelectDestinations
-from gantt.core.nova.events import GuestSettled
+from gantt.core.nova.events import GuestLocation
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.nova.events import NovaWords
+from gantt.scheduler.nova.events import NovaEvents
 from gantt.scheduler.ports import Store
 
 LOG = logging.getLogger(__name__)
@@ -33,10 +33,10 @@ Item = tuple[SelectDestinations, str | None, Then]
 class NovaMoves:
     """The thread that settles, and its queue."""
 
-    def __init__(self, store: Store, cache: HostCache, words: NovaWords) -> None:
+    def __init__(self, store: Store, cache: HostCache, events: NovaEvents) -> None:
         self._store = store
         self._cache = cache
-        self._words = words
+        self._events = events
         self._queue: queue.Queue[Item | None] = queue.Queue(QUEUE_LIMIT)
         self._thread: threading.Thread | None = None
 
@@ -70,17 +70,17 @@ class NovaMoves:
         while (item := self._queue.get()) is not None:
             request, source, then = item
             try:
-                self.settle(request, source)
+                self.resolve(request, source)
             except exceptions.Unavailable as e:
                 LOG.debug('a guest was not settled before its next move: %s', e)
             except Exception:
                 LOG.exception('a guest was not settled before its next move')
             then()
 
-    def settle(self, request: SelectDestinations, source: str | None) -> None:
+    def resolve(self, request: SelectDestinations, source: str | None) -> None:
         """The guests are on ``source``, or nowhere; a repeat of a request says nothing new."""
         before = self._cache.database_now - CLOCK_SECONDS
         if self._store.load_request(request.request_id) is not None:
             return
         for consumer in request.consumers:
-            self._words.settle(GuestSettled(consumer=consumer, host=source, before=before))
+            self._events.resolve(GuestLocation(consumer=consumer, host=source, before=before))

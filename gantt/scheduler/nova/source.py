@@ -13,25 +13,25 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import host_facts
-from gantt.core.claims.host_facts import FactsHeard, TellFacts
-from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, Cast, GuestsListed
+from gantt.core.claims.host_facts import UpdateHostFacts, UpdateHostFactsResult
+from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, GuestsListed, NovaCast
 from gantt.core.nova.source import (
-    AggregatesTold,
-    AskMoves,
-    GroupsTold,
+    AggregateUpdate,
+    GroupUpdate,
     GuestList,
-    GuestsHeard,
-    GuestsSettled,
-    MoveAsked,
+    GuestListResult,
+    GuestLocations,
+    ListMoves,
     Moves,
+    PendingMove,
 )
 from gantt.core.resources.host import Group
 from gantt.core.table import metrics
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
-from gantt.scheduler.nova.events import NovaWords
+from gantt.scheduler.nova.events import NovaEvents
 from gantt.scheduler.ports import Recorder, Store
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 
@@ -46,112 +46,114 @@ class NovaSource:
         self,
         store: Store,
         cache: HostCache,
-        words: NovaWords,
+        events: NovaEvents,
         recorder: Recorder,
-        settings: Settings,
+        settings: SchedulerSettings,
         alarm: Alarm,
     ) -> None:
         self._store = store
         self._cache = cache
-        self._words = words
+        self._events = events
         self._recorder = recorder
         self._settings = settings
         self._alarm = alarm
 
-    def tell_facts(self, told: TellFacts) -> FactsHeard:
+    def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
         """What an agent on the host has read; what was told later stays.
 
         :raises InvalidMessage: names the field
-        :raises NotFound: who speaks for the host has not told of it yet
-        :raises Refused: an agent of its own speaks for the host
+        :raises NotFound: who reports for the host has not told of it yet
+        :raises Refused: an agent of its own reports for the host
         :raises NotProven: it is not the agent that is known of the host; the alarm was raised
         """
-        host_facts.check(told)
+        host_facts.check(update)
         if self._settings.refuse_undeclared_metrics:
-            metrics.check_report(told, self._cache.working.declared_metrics, 'told')
+            metrics.check_report(update, self._cache.working.declared_metrics, 'told')
         try:
-            result = self._store.tell_facts(told)
+            result = self._store.tell_facts(update)
         except exceptions.NotProven as e:
             self._alarm.raise_('tell_facts', e)
             raise
         self._cache.offer(result.hosts)
-        self._recorder.count('gantt_nova_facts_total', fate=result.fate)
-        if result.fate == host_facts.UNKNOWN:
-            raise exceptions.NotFound(kind='host', name=told.host)
-        if result.fate == host_facts.NOT_OURS:
+        self._recorder.count('gantt_nova_facts_total', fate=result.outcome)
+        if result.outcome == host_facts.UNKNOWN:
+            raise exceptions.NotFound(kind='host', name=update.host)
+        if result.outcome == host_facts.NOT_OURS:
             raise exceptions.Refused(
-                f'no report source for Nova speaks for host {told.host!r}: what is there its own '
+                f'no report source for Nova speaks for host {update.host!r}: what is there its own '
                 'agent reports, and one beside it has no say',
-                name=told.host,
+                name=update.host,
             )
-        return FactsHeard(
-            fate=result.fate,
+        return UpdateHostFactsResult(
+            outcome=result.outcome,
             sequence=result.sequence,
             report_seconds=self._settings.report_seconds,
         )
 
-    def list_guests(self, listed: GuestList) -> GuestsHeard:
+    def list_guests(self, listed: GuestList) -> GuestListResult:
         """All guests of a host; nothing where the host is not registered."""
-        word = GuestsListed(
+        event = GuestsListed(
             host=listed.host,
             consumers=list(dict.fromkeys(guest.consumer for guest in listed.guests)),
             told=listed.guests,
         )
-        result = self._words.hear(
-            Cast(
+        result = self._events.receive(
+            NovaCast(
                 asked_at=listed.asked_at,
                 skew=self._settings.nova_clock_skew_seconds,
                 begun=listed.begun,
-                word=word,
+                word=event,
                 by_source=True,
             )
         )
-        return GuestsHeard(
+        return GuestListResult(
             confirmed=len(result.confirmed),
             released=len(result.released),
             adopted=len(result.adopted),
         )
 
-    def tell_aggregates(self, told: AggregatesTold) -> None:
+    def tell_aggregates(self, update: AggregateUpdate) -> None:
         """Aggregates as Nova has them."""
-        if told.aggregates:
-            self._store.hear_aggregates(Cast(word=AggregatesUpdated(aggregates=told.aggregates)))
-        for aggregate in told.gone:
-            self._store.hear_aggregates(Cast(word=AggregateDeleted(aggregate=aggregate)))
+        if update.aggregates:
+            self._store.apply_aggregates(
+                NovaCast(word=AggregatesUpdated(aggregates=update.aggregates))
+            )
+        for aggregate in update.gone:
+            self._store.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
 
-    def tell_groups(self, told: GroupsTold) -> int:
+    def tell_groups(self, update: GroupUpdate) -> int:
         """Server groups that are not known yet; how many of them were taken over.
 
         One that has another rule here keeps it, and that is logged.
         """
         taken = 0
-        for said in told.groups:
-            if self._store.load_group(said.uuid) is not None:
+        for group_known in update.groups:
+            if self._store.load_group(group_known.uuid) is not None:
                 continue
             try:
-                self._store.save_group(Group(**msgspec.structs.asdict(said)))
+                self._store.save_group(Group(**msgspec.structs.asdict(group_known)))
                 taken += 1
             except exceptions.Refused as e:
-                LOG.warning('server group %s of Nova is not taken over: %s', said.uuid, e)
+                LOG.warning('server group %s of Nova is not taken over: %s', group_known.uuid, e)
         return taken
 
-    def open_moves(self, asked: AskMoves) -> Moves:
+    def open_moves(self, query: ListMoves) -> Moves:
         """Moves that nobody has ended; what is claimed from now on is not asked about."""
         before = self._cache.database_now - CLOCK_SECONDS
         return Moves(
             moves=[
-                MoveAsked(
+                PendingMove(
                     consumer=move.target.consumer,
                     source=move.source.host,
                     target=move.target.host,
                     seconds=round(move.seconds, 3),
                 )
-                for move in self._store.open_moves(asked.seconds, asked.limit, asked.reserved)
+                for move in self._store.open_moves(query.seconds, query.limit, query.reserved)
             ],
             before=before,
         )
 
-    def settle_guests(self, told: GuestsSettled) -> None:
+    def settle_guests(self, update: GuestLocations) -> None:
         """Nova knows where these guests are, and no migration of them is open."""
-        for said in told.guests:
-            self._words.settle(said)
+        for group_known in update.guests:
+            self._events.resolve(group_known)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gantt.core.claims.quota import Excess
-from gantt.core.claims.request_state import Attempt, State
+from gantt.core.claims.request_state import Attempt, RequestState
 from gantt.core.fair_queue import FairQueue
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
@@ -34,7 +34,7 @@ BYTES_MAX = 32 << 20
 ATTEMPTS_SINCE = 1_577_836_800
 
 
-class Call:
+class PendingRequest:
     """One request on its way: who waits for it, and how far it has come.
 
     :ivar attempt: how far; only the scheduling thread changes it, by ``request_state``
@@ -106,10 +106,10 @@ class Admission:
         self.limit = limit
         self.retry_after_ms = retry_after_ms
         self._clock = clock
-        self._queue: FairQueue[Call] = FairQueue(weights)
-        self._parked: list[tuple[float, int, Call]] = []
+        self._queue: FairQueue[PendingRequest] = FairQueue(weights)
+        self._parked: list[tuple[float, int, PendingRequest]] = []
         self._serial = itertools.count()
-        self._inside: dict[str, Call] = {}
+        self._inside: dict[str, PendingRequest] = {}
         self._bytes = 0  # of those inside
         self._held: dict[str, Held] = {}  # project -> what it has of them
         self._lock = threading.Lock()  # of all above
@@ -155,8 +155,8 @@ class Admission:
             return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, why))]
         key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
         number = first_attempt(self._clock.wall())
-        call = Call(request, self._clock.monotonic() + left, number)
-        told: list[AtOnce] = []
+        call = PendingRequest(request, self._clock.monotonic() + left, number)
+        answers_now: list[AtOnce] = []
         project, size = call.project, call.bytes
         with self._lock:
             inside = self._inside
@@ -167,7 +167,7 @@ class Admission:
                 why, displaced = self._room(call)
                 if why:
                     return [AtOnce(replies, handle, self._busy(request, why))]
-                told = [one for other in displaced for one in self._displace(other)]
+                answers_now = [one for other in displaced for one in self._displace(other)]
             call.waiters.append((handle, replies))
             inside[key] = call
             self._bytes += size
@@ -180,9 +180,11 @@ class Admission:
             if 0 < self._wanted <= len(self._queue):
                 self._wanted = 0
                 self._bell.put(None)
-        return told
+        return answers_now
 
-    def _join(self, inside: Call, call: Call, handle: Any, replies: Replies) -> Answer | None:
+    def _join(
+        self, inside: PendingRequest, call: PendingRequest, handle: Any, replies: Replies
+    ) -> Answer | None:
         """Let one more caller wait for a request; what it is refused with."""
         if inside.fingerprint != call.fingerprint:
             return refusal(call.request, Outcome.REUSED, 'the request id is in use')
@@ -197,7 +199,7 @@ class Admission:
         return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
 
     # -- who is refused where there is no room -----------------------------------------
-    def _room(self, call: Call) -> tuple[str, list[Call]]:
+    def _room(self, call: PendingRequest) -> tuple[str, list[PendingRequest]]:
         """Why there is no room for a call, or else whom it takes the place of."""
         if self.closed:
             return 'shutting down', []
@@ -212,7 +214,7 @@ class Admission:
         found = self._instead_of(call)
         return ('', found) if found else (f'{why}, and this project has its share of them', [])
 
-    def _instead_of(self, call: Call) -> list[Call]:
+    def _instead_of(self, call: PendingRequest) -> list[PendingRequest]:
         """Calls of projects with more than their share that make room for a call; may be none."""
         own = self._held.get(call.project)
         others = {p: self._share(p, held) for p, held in self._held.items() if held is not own}
@@ -220,7 +222,7 @@ class Admission:
         bound = max(self._share(call.project, own, call), 1 / weights)
         count = len(self._inside) + 1 - self.limit
         size = self._bytes + call.bytes - BYTES_MAX
-        found: list[Call] = []
+        found: list[PendingRequest] = []
         for _, project in sorted([(s, p) for p, s in others.items() if s > bound], reverse=True):
             held, weight = self._held[project], self._weight(project)
             left_count, left_bytes = held.count, held.bytes
@@ -234,19 +236,19 @@ class Admission:
                     return found
         return []
 
-    def _share(self, project: str, held: Held | None, more: Call | None = None) -> float:
+    def _share(self, project: str, held: Held | None, more: PendingRequest | None = None) -> float:
         """What a project has inside of all that may be, relative to its weight."""
         count = (held.count if held else 0) + (1 if more else 0)
         size = (held.bytes if held else 0) + (more.bytes if more else 0)
         return max(count / self.limit, size / BYTES_MAX) / self._weight(project)
 
-    def _displaceable(self, project: str) -> list[Call]:
+    def _displaceable(self, project: str) -> list[PendingRequest]:
         """The calls of a project that wait and have claimed nothing, newest first."""
         parked = [call for _, _, call in self._parked if call.project == project]
         found = [*self._queue.newest(project), *reversed(parked)]
         return [call for call in found if not call.attempt.may_hold_claims]
 
-    def _displace(self, call: Call) -> list[AtOnce]:
+    def _displace(self, call: PendingRequest) -> list[AtOnce]:
         """Take a call out that makes room for one of another project."""
         try:
             self._queue.remove(call.project, call)
@@ -261,7 +263,7 @@ class Admission:
         return self._queue.weights.get(project, 1.0)
 
     # -- again -------------------------------------------------------------------------
-    def take_back(self) -> list[Call]:
+    def take_back(self) -> list[PendingRequest]:
         """The calls that no batch has had yet; each is left by whoever takes it back."""
         with self._lock:
             return self._queue.take_fresh()
@@ -270,35 +272,35 @@ class Admission:
         """Let a waiting ``drain`` return, with nothing if need be."""
         self._bell.put(None)
 
-    def again(self, call: Call) -> None:
+    def again(self, call: PendingRequest) -> None:
         """Plan a call again in one of the next batches, before newer ones of its project."""
         with self._lock:
             self._return(call)
 
-    def put_back(self, call: Call) -> None:
-        """The same for a call that was not planned at all: it costs its project nothing."""
+    def put_back(self, call: PendingRequest) -> None:
+        """End a call that was not planned at all: it costs its project nothing."""
         with self._lock:
             self._queue.again(call.project, call, call.charged)
 
-    def later(self, call: Call, seconds: float) -> None:
+    def later(self, call: PendingRequest, seconds: float) -> None:
         """Plan a call again after ``seconds``, at its deadline at the latest."""
         at = min(self._clock.monotonic() + seconds, call.deadline)
         with self._lock:
             heapq.heappush(self._parked, (at, next(self._serial), call))
 
-    def is_waiting(self, call: Call) -> bool:
+    def is_waiting(self, call: PendingRequest) -> bool:
         """Whether a call waits for another batch."""
         with self._lock:
             return self._queue.has_returned(call.project, call) or any(
                 parked is call for _, _, parked in self._parked
             )
 
-    def leave(self, call: Call) -> list[tuple[Any, Replies]]:
+    def leave(self, call: PendingRequest) -> list[tuple[Any, Replies]]:
         """Take a finished call out; returns everybody who waits for its answer."""
         with self._lock:
             return self._left(call)
 
-    def _left(self, call: Call) -> list[tuple[Any, Replies]]:
+    def _left(self, call: PendingRequest) -> list[tuple[Any, Replies]]:
         keys = [call.request.request_id]
         if self._inside.get(keys[0]) is not call:
             keys = [k for k, c in self._inside.items() if c is call]
@@ -313,7 +315,7 @@ class Admission:
         waiters, call.waiters = call.waiters, []
         return waiters
 
-    def _return(self, call: Call) -> None:
+    def _return(self, call: PendingRequest) -> None:
         # What it has not got yet is paid for when it is taken again; a try costs one in any case.
         members = len(call.attempt.todo)
         self._queue.again(call.project, call, max(0, min(call.charged, members) - 1))
@@ -321,7 +323,7 @@ class Admission:
     # -- out ---------------------------------------------------------------------------
     def drain(
         self, most: int, most_bytes: int, wait_seconds: float, idle_seconds: float
-    ) -> list[Call]:
+    ) -> list[PendingRequest]:
         """The next batch: what comes next by the projects' weights and fits together.
 
         Waits ``idle_seconds`` for a first call; then up to ``wait_seconds`` for
@@ -351,8 +353,8 @@ class Admission:
             while self._parked and self._parked[0][0] <= now:
                 self._return(heapq.heappop(self._parked)[2])
 
-    def _fitting(self, most: int, most_bytes: int) -> list[Call]:
-        batch: list[Call] = []
+    def _fitting(self, most: int, most_bytes: int) -> list[PendingRequest]:
+        batch: list[PendingRequest] = []
         room, left = most, most_bytes
         waiting = self._queue
         while waiting and (room > 0 or not batch):
@@ -416,14 +418,14 @@ def refusal(
     )
 
 
-def out_of_time(call: Call) -> tuple[Outcome, str]:
+def out_of_time(call: PendingRequest) -> tuple[Outcome, str]:
     """How a call ends whose budget is spent: busy elsewhere, lost races, or never begun."""
     attempt = call.attempt
     if attempt.locked:
         return Outcome.BUSY, attempt.locked
     if attempt.conflicts:
         return Outcome.CONFLICT, f'lost {len(attempt.conflicts)} races within its budget'
-    if attempt.state is State.TAKING_OVER:
+    if attempt.state is RequestState.TAKING_OVER:
         return Outcome.BUSY, 'another worker is at this request'
     return Outcome.EXPIRED, 'its budget was spent in the queue'
 

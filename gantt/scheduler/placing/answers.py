@@ -10,7 +10,7 @@ from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
-from gantt.scheduler.placing.admission import Admission, Call, refusal
+from gantt.scheduler.placing.admission import Admission, PendingRequest, refusal
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
 
 #: Told of every answer, the seconds from its request's arrival, and the id that the request has
@@ -38,7 +38,7 @@ class Answers:
         self._on_answer = on_answer
         self._waiting: list[tuple[Replies, Any, Answer]] = []
 
-    def put(self, call: Call, answer: Answer) -> None:
+    def put(self, call: PendingRequest, answer: Answer) -> None:
         """A call is at its end: everybody who waits for it is to get this."""
         for handle, replies in self._admission.leave(call):
             self._waiting.append((replies, handle, answer))
@@ -61,7 +61,7 @@ class Answers:
 
     # -- of before ---------------------------------------------------------------
     def known(
-        self, call: Call, outcome: Outcome, reason: str, excess: Excess | None = None
+        self, call: PendingRequest, outcome: Outcome, reason: str, excess: Excess | None = None
     ) -> Answer | StoredRequest | None:
         """The answer of before to a call that is to be refused; its row where that is open.
 

@@ -92,7 +92,7 @@ class LockedHosts:
         self.found.update({pid: (name, until) for pid, name in found.items()})
 
     def names(self) -> list[str]:
-        """Of the hosts to be left out now, in order."""
+        """The rows of the hosts to be left out now, in order."""
         if not self.found:
             return []
         now = self._clock.monotonic()

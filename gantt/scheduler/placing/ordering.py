@@ -14,7 +14,7 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.filters.base import walks
 from gantt.core.messages.request import SelectDestinations
-from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.ports import Clock
@@ -74,13 +74,13 @@ class Ordering:
         return sorted(names, key=lambda name: rank[name])
 
     def _measure(self, table: HostTable, request: SelectDestinations, pipeline: Pipeline) -> None:
-        survey = Survey(table, request.spec, pipeline)
+        filter_run = FilterRun(table, request.spec, pipeline)
         few = np.linspace(0, len(table) - 1, min(WALKED_MAX, len(table))).astype(np.int64)
         for k, rule in enumerate(pipeline.filters):
             hosts = len(few) if walks(rule) else len(table)
             began = self._clock.monotonic()
             try:
-                mask = survey.mask_of(k, request.consumers[0], few)
+                mask = filter_run.mask_of(k, request.consumers[0], few)
             except exceptions.PluginError:
                 return  # the decision itself will say so
             spent = (self._clock.monotonic() - began) / hosts

@@ -19,11 +19,11 @@ from gantt.core.claims.claim import Claim, longest
 from gantt.core.claims.commit import (
     ClaimDraft,
     CommitResult,
+    CommitStatus,
     DecisionRecord,
-    Fate,
     GroupSwap,
     RequestDraft,
-    RequestFate,
+    RequestOutcome,
 )
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
@@ -48,10 +48,10 @@ from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing import answers
-from gantt.scheduler.placing.admission import Call
+from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
 from gantt.scheduler.ports import Store
-from gantt.scheduler.settings import Settings
+from gantt.scheduler.settings import SchedulerSettings
 
 #: Who finds a request begun by another worker waits for so long since that one's last pass:
 #: passes of one that lives follow each other at once.
@@ -100,7 +100,7 @@ class Plan:
 
     def __init__(
         self,
-        call: Call,
+        call: PendingRequest,
         request: SelectDestinations,
         decision: Decision,
         members: list[int],
@@ -150,7 +150,7 @@ class Plan:
 
     @property
     def age_seconds(self) -> float:
-        """Of what it was decided on, as answers say it."""
+        """The state of the table that it was decided on, as answers show it."""
         return round(self.decision.age_seconds, 3)
 
     def answer(self) -> Answer:
@@ -220,25 +220,25 @@ class Plan:
         drafts = self.drafts if accepted is None else [self.drafts[i] for i in accepted]
         return {pid for made in drafts for pid in made.claim.allocations}
 
-    def evitable(self, fate: RequestFate) -> int:
+    def evitable(self, outcome: RequestOutcome) -> int:
         """How many members lost a race for a host that had others to go to.
 
         Not those of a group that has changed: that race is for the group.
         """
-        if fate.fate not in (Fate.PARTIAL, Fate.DROPPED):
+        if outcome.outcome not in (CommitStatus.PARTIAL, CommitStatus.DROPPED):
             return 0
-        taken, spread = set(fate.accepted), self.decision.spread
+        taken, spread = set(outcome.accepted), self.decision.spread
         return sum(
             i not in taken and member.survivors > spread
             for i, member in enumerate(self.decision.members)
         )
 
-    def outcome(self, fate: RequestFate) -> tuple[dict[int, Done], list[str]]:
+    def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, Done], list[str]]:
         """What a commit that did not complete the request has claimed, as ``Attempt.done``.
 
         :returns: that, and the hosts of the members that lost a race
         """
-        accepted = {self.members[i] for i in fate.accepted}
+        accepted = {self.members[i] for i in outcome.accepted}
         done = self._done() if accepted else {}
         lost = [m.selection for m in self.decision.members if m.member not in accepted]
         made = {member: done[member] for member in accepted}
@@ -254,7 +254,7 @@ def _digest_of(ids: bytes) -> str:
 class Planner:
     """Lays plans over the working table, and takes what is not committed back from it."""
 
-    def __init__(self, store: Store, cache: HostCache, settings: Settings) -> None:
+    def __init__(self, store: Store, cache: HostCache, settings: SchedulerSettings) -> None:
         self._store = store
         self._cache = cache
         self._settings = settings
@@ -264,7 +264,7 @@ class Planner:
 
     def plan(
         self,
-        call: Call,
+        call: PendingRequest,
         pipeline: Pipeline,
         pause: Callable[[], Pause] | None = None,
         without: Sequence[str] = (),
@@ -314,7 +314,7 @@ class Planner:
             self._cache.note(table_log.Picks(True, _picks(plan)))
         return plan
 
-    def refused(self, call: Call, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
+    def refused(self, call: PendingRequest, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
         """The decision about a call that a quota ends: no host was looked at."""
         request, tries = call.request, call.attempt.tries
         decision = Decision(
@@ -360,18 +360,18 @@ class Planner:
         """
         written: set[int] = set()
         claims: set[str] = set()
-        for plan, fate in zip(plans, result.fates, strict=True):
-            self.undo(plan, fate.accepted)
-            written |= plan.providers(fate.accepted)
-            claims.update(plan.drafts[i].claim.id for i in fate.accepted)
+        for plan, outcome in zip(plans, result.outcomes, strict=True):
+            self.undo(plan, outcome.accepted)
+            written |= plan.providers(outcome.accepted)
+            claims.update(plan.drafts[i].claim.id for i in outcome.accepted)
         self._cache.commit_applied(result.hosts, written - set(result.freed), claims)
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
         # What a commit reads back of a host is its usage, not who has which of its cores.
         if any(
-            draft.claim.layout is not None and i not in fate.accepted
-            for plan, fate in zip(plans, result.fates, strict=True)
-            if fate.fate in (Fate.DROPPED, Fate.PARTIAL)
+            draft.claim.layout is not None and i not in outcome.accepted
+            for plan, outcome in zip(plans, result.outcomes, strict=True)
+            if outcome.outcome in (CommitStatus.DROPPED, CommitStatus.PARTIAL)
             for i, draft in enumerate(plan.drafts)
         ):
             # Such a layout was planned beside claims that are not known here.
@@ -384,20 +384,20 @@ class Planner:
         :returns: whether that changes among how many
         """
         return self.contention.note(
-            placed=sum(len(fate.accepted) for fate in result.fates),
-            lost=sum(plan.evitable(f) for plan, f in zip(plans, result.fates, strict=True)),
+            placed=sum(len(outcome.accepted) for outcome in result.outcomes),
+            lost=sum(plan.evitable(f) for plan, f in zip(plans, result.outcomes, strict=True)),
         )
 
     def _apply_groups(self, plans: list[Plan], result: CommitResult) -> None:
         """Take over the groups of a batch, and read those back whose swap failed."""
         changed: set[str] = set()
-        for plan, fate in zip(plans, result.fates, strict=True):
+        for plan, outcome in zip(plans, result.outcomes, strict=True):
             group = plan.group
             if group is None:
                 continue
-            if fate.fate is Fate.GROUP_CHANGED:
+            if outcome.outcome is CommitStatus.GROUP_CHANGED:
                 changed.add(group.uuid)
-            elif group.makes and fate.fate in (Fate.PLACED, Fate.PARTIAL):
+            elif group.makes and outcome.outcome in (CommitStatus.PLACED, CommitStatus.PARTIAL):
                 rule = GroupRule(group.policy, group.max_per_host)
                 self._cache.set_rules([group.uuid], {group.uuid: rule})
         if not result.freed:
@@ -420,7 +420,7 @@ class Planner:
         self._cache.set_groups({u: rules[u].generation if u in rules else 0 for u in changed})
 
     # -- parts ---------------------------------------------------------------
-    def _spread(self, call: Call) -> int:
+    def _spread(self, call: PendingRequest) -> int:
         """Among how many best to pick: by what all have lost of late, and this one itself."""
         own = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
         return min(own * self.contention.spread, SPREAD_MOST)

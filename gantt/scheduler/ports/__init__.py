@@ -8,18 +8,18 @@ locked that nothing can be done without; nothing else leaks out.
 
 from typing import Protocol
 
-from gantt.scheduler.ports.claims import ClaimFate, ClaimResult, Claims
+from gantt.scheduler.ports.claims import ClaimOutcome, ClaimResult, Claims
 from gantt.scheduler.ports.feed import ChangeFeed, Everything, Feed, Gap
 from gantt.scheduler.ports.groups import Groups
 from gantt.scheduler.ports.hosts import (
     Declarations,
     FactsResult,
     Hosts,
-    ReportFate,
+    ReportOutcome,
     ReportResult,
     Reports,
 )
-from gantt.scheduler.ports.nova import HeardResult, Nova, OpenMove
+from gantt.scheduler.ports.nova import Nova, NovaUpdateResult, OpenMove
 from gantt.scheduler.ports.process import Clock, Recorder, Replies
 from gantt.scheduler.ports.quotas import Quotas
 from gantt.scheduler.ports.records import Decisions, Services, TableLogs
@@ -27,7 +27,7 @@ from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
 
 __all__ = [
     'ChangeFeed',
-    'ClaimFate',
+    'ClaimOutcome',
     'ClaimResult',
     'Claims',
     'Clock',
@@ -38,14 +38,14 @@ __all__ = [
     'Feed',
     'Gap',
     'Groups',
-    'HeardResult',
+    'NovaUpdateResult',
     'Hosts',
     'Nova',
     'OpenMove',
     'Quotas',
     'Recorder',
     'Replies',
-    'ReportFate',
+    'ReportOutcome',
     'ReportResult',
     'Reports',
     'RequestLine',

@@ -6,21 +6,21 @@ from typing import Protocol
 
 import msgspec
 
-from gantt.core.claims.adoption import Guest, GuestFate
+from gantt.core.claims.adoption import GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
-from gantt.core.messages.report import ClaimWords
+from gantt.core.messages.report import ClaimUpdate
 from gantt.core.records.history import ClaimCounts
 from gantt.core.resources.host import HostChange
 
 
-class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """Answer to a word about one claim: ok | gone (final, unknown, of another host) | kept.
 
     :ivar reason: why a claim that is live is gone for who asks
     """
 
     claim_id: str
-    fate: str
+    outcome: str
     state: str = ''
     reason: str = ''
 
@@ -28,7 +28,7 @@ class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
     """Fates of the claims named, and the touched hosts as they are now."""
 
-    fates: list[ClaimFate]
+    outcomes: list[ClaimOutcome]
     hosts: list[HostChange] = []
     #: claim -> why it could not be read: by the sweeper alone, and each time it finds so
     unreadable: dict[str, str] = {}
@@ -37,13 +37,13 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
 class Claims(Protocol):
     """What hosts, operators and time do to claims, and claims as readers see them."""
 
-    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+    def confirm_claims(self, words: ClaimUpdate) -> ClaimResult:
         """Reserved -> confirmed; already confirmed is ok; anything else is gone."""
 
-    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+    def refuse_claims(self, words: ClaimUpdate) -> ClaimResult:
         """Reserved -> refused, counted against the host."""
 
-    def release_claims(self, words: ClaimWords) -> ClaimResult:
+    def release_claims(self, words: ClaimUpdate) -> ClaimResult:
         """Live -> released, for claims of this host, in order of (epoch, sequence)."""
 
     def sweep(self, limit: int) -> ClaimResult:
@@ -52,7 +52,9 @@ class Claims(Protocol):
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
         """An operator's release of a live claim."""
 
-    def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
+    def adopt_guests(
+        self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
+    ) -> list[GuestOutcome]:
         """Claims for guests that run already, fitting or not; fates in the order given."""
 
     def claims(

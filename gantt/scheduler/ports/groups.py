@@ -24,7 +24,7 @@ class Groups(Protocol):
         """The group with the consumers of its live claims."""
 
     def read_groups(
-        self, uuids: Collection[str], beside: Collection[int] = ()
+        self, uuids: Collection[str], also: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         """Rules of those that are there, and the hosts that members are on.
 

@@ -7,24 +7,24 @@ from typing import Protocol
 import msgspec
 
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.host_facts import TellFacts
-from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.claims.host_facts import UpdateHostFacts
+from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.metrics import DeclaredMetric
 
 
-class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
+class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of one report.
 
-    ``fate``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
+    ``outcome``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
     keep the host's row locked: give it to the store again).
     ``changed`` says whether a claim, usage or a fact changed (the generation grew).
     """
 
     name: str
-    fate: str
+    outcome: str
     changed: bool = False
     confirmed: list[str] = []
     released: list[str] = []
@@ -36,7 +36,7 @@ class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
 class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
     """Fates in the order given, and the touched hosts with what is placed there."""
 
-    fates: list[ReportFate]
+    outcomes: list[ReportOutcome]
     hosts: list[HostChange] = []
     now: float = 0.0
 
@@ -44,12 +44,12 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
 class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the word of an agent.
 
-    :ivar fate: applied | stale | unknown_host | refused (its own agent speaks for the host)
+    :ivar fate: applied | stale | unknown_host | refused (its own agent reports for the host)
     :ivar sequence: the last one that is known of the host
     :ivar hosts: the host as it is now, where the word was applied
     """
 
-    fate: str
+    outcome: str
     sequence: int = 0
     hosts: list[HostChange] = []
 
@@ -63,8 +63,8 @@ class Reports(Protocol):
         :raises StaleRegistration: a later one of the same journal was there before
         """
 
-    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
-        """The same for hosts that differ, in one transaction.
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
+        """Register hosts that differ, in one transaction.
 
         Of a host whose row others keep locked the error is ``Busy``.
         """
@@ -72,7 +72,7 @@ class Reports(Protocol):
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         """Fold reports into their hosts and claims, in the order given."""
 
-    def tell_facts(self, told: TellFacts) -> FactsResult:
+    def tell_facts(self, update: UpdateHostFacts) -> FactsResult:
         """Fold what an agent tells beside the reports of its host; see ``core.claims.host_facts``.
 
         :raises NotProven: its sender is not the agent that is known of the host
@@ -89,7 +89,7 @@ class Hosts(Protocol):
         """:raises NotFound:"""
 
     def revoke_host_key(self, name: str) -> HostChange:
-        """Nobody speaks for the host until its key is forgotten; that one is never taken again.
+        """Nobody reports for the host until its key is forgotten; that one is never taken again.
 
         :raises NotFound: the host is not known, or has no key
         """
@@ -104,7 +104,7 @@ class Hosts(Protocol):
         """Forget a host without live claims.  :raises NotFound, Refused:"""
 
     def rename_host(self, old: str, new: str) -> HostChange:
-        """Claims, history and aggregates follow; who speaks for it registers by ``new``.
+        """Claims, history and aggregates follow; who reports for it registers by ``new``.
 
         :raises NotFound:
         :raises Refused: there is a host ``new``

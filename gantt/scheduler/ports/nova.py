@@ -7,18 +7,18 @@ from typing import Protocol
 import msgspec
 
 from gantt.core.claims.claim import Claim
-from gantt.core.nova.events import Cast, GuestSettled
+from gantt.core.nova.events import GuestLocation, NovaCast
 from gantt.core.resources.host import HostChange
 
 
-class HeardResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids of the claims that words of Nova changed, and the touched hosts as they are now."""
+class NovaUpdateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids of the claims that events of Nova changed, and the touched hosts as they are now."""
 
     confirmed: list[str] = []
     released: list[str] = []
     adopted: list[str] = []
     hosts: list[HostChange] = []
-    not_novas: list[str] = []  # hosts of words that do not count: agents speak for them
+    not_novas: list[str] = []  # hosts of words that do not count: agents report for them
     locked: list[str] = []  # hosts whose rows others keep locked: their words were not folded
 
 
@@ -33,13 +33,13 @@ class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
 class Nova(Protocol):
     """Broadcasts and answers of Nova, folded into claims and aggregates."""
 
-    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+    def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
         """Fold broadcasts about guests, each once; see ``core.nova.host_words``."""
 
-    def hear_aggregates(self, cast: Cast) -> bool:
+    def apply_aggregates(self, cast: NovaCast) -> bool:
         """Take over aggregates as Nova's API says they are; whether it was news."""
 
-    def settle_guest(self, said: GuestSettled) -> HeardResult:
+    def resolve_guest(self, stated: GuestLocation) -> NovaUpdateResult:
         """End the claims of a guest where Nova's API says that it is not."""
 
     def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.records.history import History
-from gantt.core.records.process import Service, ServiceNote
+from gantt.core.records.process import ServiceNote, ServiceRecord
 
 
 class Decisions(Protocol):
@@ -71,7 +71,7 @@ class Services(Protocol):
     def forget_service(self, name: str) -> None:
         """Forget a process that ends."""
 
-    def services(self) -> list[Service]:
+    def services(self) -> list[ServiceRecord]:
         """Those that noted themselves within the last day, the one seen last first."""
 
 

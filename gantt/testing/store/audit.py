@@ -45,8 +45,10 @@ def _over_commit(tables: Tables) -> Iterable[str]:
 
 def _inside(tables: Tables) -> Iterable[str]:
     for provider_id, row in sorted(tables.hosts.items(), key=lambda one: one[1].name):
-        said = ((claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id))
-        layouts = [(one, layout) for one, layout in said if layout]
+        claim_layouts = (
+            (claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id)
+        )
+        layouts = [(one, layout) for one, layout in claim_layouts if layout]
         yield from doubled(row.name, layouts)
         if not row.over_committed:
             yield from overdrawn(row.name, row.facts, [layout for _, layout in layouts])

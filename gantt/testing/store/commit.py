@@ -11,9 +11,9 @@ import msgspec
 from gantt.core.claims.claim import EXPIRES, Claim, State
 from gantt.core.claims.commit import (
     CommitResult,
-    Fate,
+    CommitStatus,
     RequestDraft,
-    RequestFate,
+    RequestOutcome,
     accept,
     behind_others,
     judge_rivals,
@@ -22,7 +22,7 @@ from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.layout import unsettled
 from gantt.core.resources.group_rule import GroupRule, first_generation
 from gantt.core.resources.host import Group
-from gantt.core.topology.room import room_of
+from gantt.core.topology.free import room_of
 from gantt.testing.store.tables import RequestRow, Tables
 
 _replace = msgspec.structs.replace
@@ -30,27 +30,27 @@ _replace = msgspec.structs.replace
 
 def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitResult:
     """One batch; see ``core.claims.commit``."""
-    fates: dict[str, RequestFate] = {}
+    outcomes: dict[str, RequestOutcome] = {}
     overtaken: set[str] = set()
     released: set[int] = set()
     for draft in batch:
         row = tables.requests.get(draft.id)
         is_first = row is None and not draft.continues
-        fate = None if is_first else judge_request(row, draft, now)
-        if fate is not None:
-            fates[draft.id] = fate
+        outcome = None if is_first else judge_request(row, draft, now)
+        if outcome is not None:
+            outcomes[draft.id] = outcome
         elif takes_over(row, draft):
             overtaken.add(draft.id)
             for claim in tables.of_request(draft.id, live=True):
                 released |= _release(tables, claim, 'taken over', now)
-    groups = _judge_groups(tables, batch, fates)
-    going = [draft for draft in batch if draft.id not in fates]
+    groups = _judge_groups(tables, batch, outcomes)
+    going = [draft for draft in batch if draft.id not in outcomes]
     rivals, ended = judge_rivals(_live_of(tables, going), going)
-    fates.update(ended)
-    going = [draft for draft in going if draft.id not in fates]
+    outcomes.update(ended)
+    going = [draft for draft in going if draft.id not in outcomes]
     accepted = _accept(tables, going)
     for draft in going:
-        fates[draft.id] = _write(tables, draft, accepted[draft.id], now)
+        outcomes[draft.id] = _write(tables, draft, accepted[draft.id], now)
         made = (draft.claims[index].claim.id for index in accepted[draft.id])
         for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
             released |= _release(tables, rival, f'replaced by {draft.id}', now)
@@ -59,12 +59,16 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         tables.bump_group(uuid)
         groups[uuid] = tables.groups[uuid].generation
     for request_id in overtaken:
-        if fates[request_id].fate in (Fate.DROPPED, Fate.GROUP_CHANGED, Fate.BARRED):
+        if outcomes[request_id].outcome in (
+            CommitStatus.DROPPED,
+            CommitStatus.GROUP_CHANGED,
+            CommitStatus.BARRED,
+        ):
             del tables.requests[request_id]
     tables.write()
     named = {p for d in batch for c in d.claims for p in c.claim.allocations}
     return CommitResult(
-        fates=[fates[draft.id] for draft in batch],
+        outcomes=[outcomes[draft.id] for draft in batch],
         hosts=[tables.hosts[p] for p in sorted(named | released) if p in tables.hosts],
         freed=sorted(released),
         groups=groups,
@@ -83,13 +87,13 @@ def _release(tables: Tables, claim: Claim, reason: str, now: float) -> set[int]:
 
 
 def _judge_groups(
-    tables: Tables, batch: Sequence[RequestDraft], fates: dict[str, RequestFate]
+    tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
 ) -> dict[str, int]:
     """Stop what was planned under another rule or generation; generations of all groups named."""
     rules: dict[str, GroupRule] = {}
     for draft in batch:
         swap = draft.group
-        if swap is None or draft.id in fates:
+        if swap is None or draft.id in outcomes:
             continue
         if swap.uuid not in tables.groups and swap.may_be_first:
             tables.groups[swap.uuid] = Group(
@@ -102,8 +106,8 @@ def _judge_groups(
         known = tables.groups.get(swap.uuid)
         if known is not None:
             rules[swap.uuid] = known.rule
-    for request_id in behind_others(batch, fates, rules):
-        fates[request_id] = RequestFate(id=request_id, fate=Fate.GROUP_CHANGED)
+    for request_id in behind_others(batch, outcomes, rules):
+        outcomes[request_id] = RequestOutcome(id=request_id, outcome=CommitStatus.GROUP_CHANGED)
     return {uuid: rule.generation for uuid, rule in rules.items()}
 
 
@@ -125,7 +129,7 @@ def _accept(tables: Tables, going: Sequence[RequestDraft]) -> dict[str, list[int
     )
 
 
-def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> RequestFate:
+def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> RequestOutcome:
     for index in took:
         claim = draft.claims[index].claim
         expires = claim.lifecycle in EXPIRES
@@ -140,7 +144,7 @@ def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> 
         )
     placed = draft.completes and len(took) == len(draft.claims)
     if not took and not placed:
-        return RequestFate(id=draft.id, fate=Fate.DROPPED, attempt=draft.attempt)
+        return RequestOutcome(id=draft.id, outcome=CommitStatus.DROPPED, attempt=draft.attempt)
     before = tables.requests.get(draft.id)
     made = before.claims if before is not None and before.attempt == draft.attempt else 0
     tables.requests[draft.id] = RequestRow(
@@ -154,9 +158,9 @@ def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> 
         claims=made + len(took),
         written_at=now,
     )
-    return RequestFate(
+    return RequestOutcome(
         id=draft.id,
-        fate=Fate.PLACED if placed else Fate.PARTIAL,
+        outcome=CommitStatus.PLACED if placed else CommitStatus.PARTIAL,
         accepted=took,
         attempt=draft.attempt,
     )

@@ -19,14 +19,14 @@ def atomic(method: F) -> F:
     """One transaction: nobody else is inside meanwhile."""
 
     @functools.wraps(method)
-    def run(self: 'Declarations', *args: Any, **kwargs: Any) -> Any:
+    def run(self: 'DeclarationTables', *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             return method(self, *args, **kwargs)
 
     return run  # type: ignore[return-value]
 
 
-class Declarations:
+class DeclarationTables:
     """Resource classes and metrics."""
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class Declarations:
                 'be; remove one first'
             )
         known[metric.name] = metric
-        self._tables.tell('metric', metric.name)
+        self._tables.append_change('metric', metric.name)
         return metric
 
     @atomic
     def remove_metric(self, name: str) -> None:
         if self._tables.metrics.pop(name, None) is None:
             raise exceptions.NotFound(kind='declared metric', name=name)
-        self._tables.tell('metric', name)
+        self._tables.append_change('metric', name)
 
     @atomic
     def declared_metrics(self) -> list[DeclaredMetric]:

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.adoption import Adoption, Guest, GuestFate
+from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.registration import renamed
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import RegisterHost
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import HostChange, HostRow
 from gantt.core.resources.host_keys import HostKey
-from gantt.testing.store.nova import NovaWords
+from gantt.testing.store.nova import NovaTables
 from gantt.testing.store.operators import atomic
 
 _replace = msgspec.structs.replace
 
 
-class HostKeeping(NovaWords):
+class HostKeeping(NovaTables):
     """Disabled, enabled, renamed, removed; and guests told of."""
 
     @atomic
@@ -32,7 +32,7 @@ class HostKeeping(NovaWords):
 
     @atomic
     def revoke_host_key(self, name: str) -> HostChange:
-        """Nobody speaks for the host until its key is forgotten.  :raises NotFound:"""
+        """Nobody reports for the host until its key is forgotten.  :raises NotFound:"""
         return self._change_key(name, host_keys.revoked)
 
     @atomic
@@ -64,7 +64,7 @@ class HostKeeping(NovaWords):
             )
         del tables.hosts[row.id], tables.ids[name]
         tables.epochs[name] = row.epoch
-        tables.tell('host', row.id)
+        tables.append_change('host', row.id)
         return HostChange(provider_id=row.id, row=None)
 
     def _host(self, name: str) -> HostRow:
@@ -93,10 +93,10 @@ class HostKeeping(NovaWords):
         del tables.ids[old]
         tables.ids[new] = row.id
         tables.epochs[old] = before.epoch
-        heard = tables.heard.pop(derived_id('nova host', old), None)
-        tables.heard.pop(derived_id('nova host', new), None)
-        if heard is not None:
-            tables.heard[derived_id('nova host', new)] = heard
+        seen = tables.events_seen.pop(derived_id('nova host', old), None)
+        tables.events_seen.pop(derived_id('nova host', new), None)
+        if seen is not None:
+            tables.events_seen[derived_id('nova host', new)] = seen
         tables.call_host(row.id, new)
         uuids = sorted(a.uuid for a in tables.aggregates.values() if new in a.hosts)
         return self._put(_replace(row, aggregates=uuids))
@@ -105,7 +105,7 @@ class HostKeeping(NovaWords):
     def decommission_host(self, name: str) -> HostChange:
         change = self.remove_host(name)
         self._move_members(name, None)
-        self._tables.heard.pop(derived_id('nova host', name), None)
+        self._tables.events_seen.pop(derived_id('nova host', name), None)
         return change
 
     def _move_members(self, old: str, new: str | None) -> None:
@@ -124,14 +124,16 @@ class HostKeeping(NovaWords):
                 raise exceptions.HostRenamed(name=message.name, new=row.name)
 
     @atomic
-    def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
+    def adopt_guests(
+        self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
+    ) -> list[GuestOutcome]:
         tables = self._tables
         found = (tables.named(guest.host) for guest in guests)
         rows = {row.name: row for row in found if row is not None}
         live = [claim for one in {g.consumer for g in guests} for claim in tables.live_of(one)]
         adoption = Adoption(rows, live, self._now)
-        fates = [adoption.judge(guest) for guest in guests]
+        outcomes = [adoption.judge(guest) for guest in guests]
         if not dry_run:
             self._put_claims(adoption.made)
             tables.write()
-        return fates
+        return outcomes

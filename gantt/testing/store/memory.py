@@ -17,17 +17,17 @@ from gantt import exceptions
 from gantt.core.claims import reconcile, registration
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, longest, why_not_confirmed
 from gantt.core.claims.commit import CommitResult, RequestDraft
-from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.nova import host as nova_host
 from gantt.core.resources.host import Aggregate
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports import (
-    ClaimFate,
+    ClaimOutcome,
     ClaimResult,
     Clock,
-    ReportFate,
+    ReportOutcome,
     ReportResult,
     StoredRequest,
 )
@@ -59,7 +59,7 @@ class MemoryStore(HostKeeping):
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
         row = self._tables.requests.get(request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
-            return ClaimResult(fates=[])
+            return ClaimResult(outcomes=[])
         del self._tables.requests[request_id]
         live = self._tables.of_request(request_id, live=True)
         return self._happen(live, Event.CANCEL, 'given up')
@@ -115,23 +115,23 @@ class MemoryStore(HostKeeping):
         self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
     ) -> ClaimResult:
         now = self._now
-        fates = []
+        outcomes = []
         for claim in self._tables.of_request(request_id, live=True):
             reserved = claim.state is State.RESERVED
             leased = reserved and claim.lifecycle in EXPIRES
             until = now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
             if leased and claim.lease_until < until:
                 self._tables.put_claim(_replace(claim, lease_until=until, updated_at=now))
-            fates.append(
-                ClaimFate(
-                    claim_id=claim.id, fate='ok' if reserved else 'kept', state=claim.state.value
+            outcomes.append(
+                ClaimOutcome(
+                    claim_id=claim.id, outcome='ok' if reserved else 'kept', state=claim.state.value
                 )
             )
-        return ClaimResult(fates=fates, hosts=self._tables.write())
+        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
 
     def _happen(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
-        fates = self._tables.happen(claims, event, reason, self._now)
-        return ClaimResult(fates=fates, hosts=self._tables.write())
+        outcomes = self._tables.happen(claims, event, reason, self._now)
+        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
 
     # -- hosts ------------------------------------------------------------------
     @atomic
@@ -171,9 +171,9 @@ class MemoryStore(HostKeeping):
         )
         return registered, change
 
-    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
-        """The same for several; what was refused says why."""
-        found: list[RegistrationFate] = []
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
+        """Register several hosts; what was refused gives the reason."""
+        found: list[RegistrationOutcome] = []
         for message in messages:
             try:
                 found.append(self.register_host(message))
@@ -185,14 +185,14 @@ class MemoryStore(HostKeeping):
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         now = self._now
         written: set[int] = set()
-        fates = [self._apply(report, now, written) for report in reports]
-        return ReportResult(fates=fates, hosts=self._tables.write(written), now=now)
+        outcomes = [self._apply(report, now, written) for report in reports]
+        return ReportResult(outcomes=outcomes, hosts=self._tables.write(written), now=now)
 
-    def _apply(self, report: HostReport, now: float, written: set[int]) -> ReportFate:
+    def _apply(self, report: HostReport, now: float, written: set[int]) -> ReportOutcome:
         tables = self._tables
         row = tables.named(report.name)
         if row is None:
-            return ReportFate(name=report.name, fate='unknown_host')
+            return ReportOutcome(name=report.name, outcome='unknown_host')
         accepted = reconcile.judge(row, report) == reconcile.APPLIED
         if accepted and report.aggregates is not UNSET:
             report = _replace(report, aggregates=self._join(row.name, report.aggregates))
@@ -211,9 +211,9 @@ class MemoryStore(HostKeeping):
             tables.put_claim(claim, count=False)
         for group in effect.groups:
             tables.bump_group(group)
-        return ReportFate(
+        return ReportOutcome(
             name=row.name,
-            fate=effect.fate,
+            outcome=effect.outcome,
             changed=effect.changed,
             confirmed=effect.confirmed,
             released=effect.released,
@@ -222,18 +222,18 @@ class MemoryStore(HostKeeping):
             current_sequence=effect.row.sequence,
         )
 
-    def _join(self, host: str, said: Sequence[str]) -> list[str]:
+    def _join(self, host: str, host_aggregates: Sequence[str]) -> list[str]:
         """Make a host a member of exactly these aggregates; a name never heard makes one."""
         tables = self._tables
         uuids: dict[str, str] = {}
         for aggregate in tables.aggregates.values():
             uuids.setdefault(aggregate.uuid, aggregate.uuid)
             uuids[aggregate.name] = aggregate.uuid
-        for name in said:
+        for name in host_aggregates:
             if name not in uuids:
                 uuids[name] = derived_id('aggregate', name)
                 tables.put_aggregate(Aggregate(id=tables.next_id(), uuid=uuids[name], name=name))
-        wanted = {uuids[name] for name in said}
+        wanted = {uuids[name] for name in host_aggregates}
         for aggregate in list(tables.aggregates.values()):
             if (host in aggregate.hosts) != (aggregate.uuid in wanted):
                 hosts = set(aggregate.hosts) ^ {host}
@@ -241,41 +241,46 @@ class MemoryStore(HostKeeping):
         return sorted(wanted)
 
     @atomic
-    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
-        return self._said(words, Event.CONFIRM)
+    def confirm_claims(self, update: ClaimUpdate) -> ClaimResult:
+        return self._apply_update(update, Event.CONFIRM)
 
     @atomic
-    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
-        result = self._said(words, Event.REFUSE)
-        refused = sum(fate.fate == 'ok' for fate in result.fates)
+    def refuse_claims(self, update: ClaimUpdate) -> ClaimResult:
+        result = self._apply_update(update, Event.REFUSE)
+        refused = sum(outcome.outcome == 'ok' for outcome in result.outcomes)
         if refused:
-            provider_id = self._tables.ids[words.name]
+            provider_id = self._tables.ids[update.name]
             count = self._tables.refusals.get(provider_id, 0)
             self._tables.refusals[provider_id] = count + refused
         return result
 
     @atomic
-    def release_claims(self, words: ClaimWords) -> ClaimResult:
-        return self._said(words, Event.RELEASE)
+    def release_claims(self, update: ClaimUpdate) -> ClaimResult:
+        return self._apply_update(update, Event.RELEASE)
 
-    def _said(self, words: ClaimWords, event: Event) -> ClaimResult:
+    def _apply_update(self, update: ClaimUpdate, event: Event) -> ClaimResult:
         tables = self._tables
-        row = tables.named(words.name)
-        if row is None or row.epoch != words.epoch:
+        row = tables.named(update.name)
+        if row is None or row.epoch != update.epoch:
             return ClaimResult(
-                fates=[ClaimFate(claim_id=claim_id, fate='gone') for claim_id in words.claim_ids]
+                outcomes=[
+                    ClaimOutcome(claim_id=claim_id, outcome='gone') for claim_id in update.claim_ids
+                ]
             )
-        reconcile.check_number(words, row.sequence, row.boot_nonce)
-        is_late = words.sequence <= row.sequence
-        fates = [self._word(row.id, one, event, is_late, words.reason) for one in words.claim_ids]
-        if not is_late and any(fate.state for fate in fates):
-            tables.hosts[row.id] = _replace(tables.hosts[row.id], sequence=words.sequence)
+        reconcile.check_number(update, row.sequence, row.boot_nonce)
+        is_late = update.sequence <= row.sequence
+        outcomes = [
+            self._advance_claims(row.id, one, event, is_late, update.reason)
+            for one in update.claim_ids
+        ]
+        if not is_late and any(outcome.state for outcome in outcomes):
+            tables.hosts[row.id] = _replace(tables.hosts[row.id], sequence=update.sequence)
             tables.touch(row.id)
-        return ClaimResult(fates=fates, hosts=tables.write())
+        return ClaimResult(outcomes=outcomes, hosts=tables.write())
 
-    def _word(
+    def _advance_claims(
         self, provider_id: int, claim_id: str, event: Event, is_late: bool, reason: str
-    ) -> ClaimFate:
+    ) -> ClaimOutcome:
         """One word about one claim.
 
         Late ones are as good as others where their effect rests on the state of
@@ -283,24 +288,24 @@ class MemoryStore(HostKeeping):
         """
         claim = self._tables.claims.get(claim_id)
         if claim is None or claim.provider_id != provider_id:
-            return ClaimFate(claim_id=claim_id, fate='gone')
+            return ClaimOutcome(claim_id=claim_id, outcome='gone')
         if event is Event.RELEASE and is_late:
-            fate = 'kept' if claim.is_live else 'gone'
-            return ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
-        said = self._tables.happen([claim], event, reason, self._now)[0]
+            outcome = 'kept' if claim.is_live else 'gone'
+            return ClaimOutcome(claim_id=claim_id, outcome=outcome, state=claim.state.value)
+        host_aggregates = self._tables.happen([claim], event, reason, self._now)[0]
         if event is Event.CONFIRM:
-            fate = 'ok' if said.state == State.CONFIRMED else 'gone'
-            why = '' if fate == 'ok' else why_not_confirmed(claim)
-            return _replace(said, fate=fate, reason=why)
-        return said
+            outcome = 'ok' if host_aggregates.state == State.CONFIRMED else 'gone'
+            why = '' if outcome == 'ok' else why_not_confirmed(claim)
+            return _replace(host_aggregates, outcome=outcome, reason=why)
+        return host_aggregates
 
     @atomic
     def sweep(self, limit: int) -> ClaimResult:
         due = self._tables.overdue(self._now)[:limit]
-        kept = nova_host.kept_by_moves(due, self._of_nova(due), self._now)
-        for claim in kept.values():
+        protected = nova_host.protected_by_moves(due, self._of_nova(due), self._now)
+        for claim in protected.values():
             self._tables.put_claim(claim)
-        ends = [claim for claim in due if claim.id not in kept]
+        ends = [claim for claim in due if claim.id not in protected]
         return self._happen(ends, Event.EXPIRE, 'lease ran out')
 
     def _of_nova(self, due: Sequence[Claim]) -> list[Claim]:

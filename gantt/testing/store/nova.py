@@ -7,44 +7,46 @@ import msgspec
 
 from gantt.core.claims import host_facts, reconcile
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages.base import derived_id
+from gantt.core.nova import guest_events
 from gantt.core.nova import host as nova_host
-from gantt.core.nova import host_words
 from gantt.core.nova.events import (
     AggregateDeleted,
     AggregatesUpdated,
-    Cast,
-    GuestSettled,
+    GuestLocation,
     NovaAggregate,
+    NovaCast,
 )
-from gantt.core.nova.host_words import Heard
-from gantt.scheduler.ports import FactsResult, HeardResult, OpenMove
+from gantt.core.nova.guest_events import EventsSeen
+from gantt.scheduler.ports import FactsResult, NovaUpdateResult, OpenMove
 from gantt.testing.store.operators import Operators, atomic
 
 _replace = msgspec.structs.replace
 
 
-class NovaWords(Operators):
+class NovaTables(Operators):
     """Hosts that an unmodified Nova runs."""
 
     @atomic
-    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+    def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
         """Fold what hosts say of their guests, each broadcast once."""
-        result = HeardResult()
+        result = NovaUpdateResult()
         for cast in casts:
             assert not isinstance(cast.word, AggregatesUpdated | AggregateDeleted)
             host = self._tables.named(cast.word.host)
-            if host is None or self._heard(host.name).knows(cast):
+            if host is None or self._events_seen(host.name).knows(cast):
                 continue
-            if not host_words.counts(host, cast):
+            if not guest_events.counts(host, cast):
                 result.not_novas.append(host.name)
                 continue
-            about = set(host_words.consumers_of(cast))
+            about = set(guest_events.consumers_of(cast))
             about |= {claim.consumer for claim in self._tables.live_on(host.id)}
             claims = self._claims_of(about)
-            heard, effect = host_words.fold(host, self._heard(host.name), claims, cast, self._now)
-            self._tables.heard[derived_id('nova host', host.name)] = heard
+            seen, effect = guest_events.fold(
+                host, self._events_seen(host.name), claims, cast, self._now
+            )
+            self._tables.events_seen[derived_id('nova host', host.name)] = seen
             if host.speaks_for != 'nova':
                 self._tables.hosts[host.id] = _replace(host, speaks_for='nova')
                 self._tables.touch(host.id)
@@ -54,8 +56,8 @@ class NovaWords(Operators):
             result.adopted.extend(effect.adopted)
         return _replace(result, hosts=self._tables.write())
 
-    def _heard(self, host: str) -> Heard:
-        return self._tables.heard.get(derived_id('nova host', host)) or Heard()
+    def _events_seen(self, host: str) -> EventsSeen:
+        return self._tables.events_seen.get(derived_id('nova host', host)) or EventsSeen()
 
     def _claims_of(self, consumers: Iterable[str]) -> list[Claim]:
         wanted = set(consumers)
@@ -90,71 +92,77 @@ class NovaWords(Operators):
         self._tables.hosts[provider_id] = _replace(row, used=used, generation=row.generation + 1)
 
     @atomic
-    def hear_aggregates(self, cast: Cast) -> bool:
-        word, news = cast.word, False
-        named = [word.aggregate] if isinstance(word, AggregateDeleted) else []
-        if isinstance(word, AggregatesUpdated):
-            named = word.aggregates
+    def apply_aggregates(self, cast: NovaCast) -> bool:
+        event, news = cast.word, False
+        named = [event.aggregate] if isinstance(event, AggregateDeleted) else []
+        if isinstance(event, AggregatesUpdated):
+            named = event.aggregates
         for one in named:
             key = derived_id('nova aggregate', one.uuid)
-            heard = self._tables.heard.get(key) or Heard()
-            if heard.knows(cast):
+            seen = self._tables.events_seen.get(key) or EventsSeen()
+            if seen.knows(cast):
                 continue
             news = True
-            self._tables.heard[key] = host_words.noted(heard, cast)
-            if isinstance(word, AggregateDeleted):
+            self._tables.events_seen[key] = guest_events.noted(seen, cast)
+            if isinstance(event, AggregateDeleted):
                 self._forget_aggregate(one)
             else:
                 self._save_aggregate(one)
         return news
 
-    def _save_aggregate(self, said: NovaAggregate) -> None:
+    def _save_aggregate(self, location: NovaAggregate) -> None:
         tables = self._tables
-        before = next((a for a in tables.aggregates.values() if a.uuid == said.uuid), None)
-        if before is not None and before.name != said.name:
-            if tables.aggregate(said.name) is not None:
+        before = next((a for a in tables.aggregates.values() if a.uuid == location.uuid), None)
+        if before is not None and before.name != location.name:
+            if tables.aggregate(location.name) is not None:
                 self.remove_aggregate(before.name)
             else:
-                tables.aggregates[before.id] = _replace(before, name=said.name)
-        known = tables.aggregate(said.name)
+                tables.aggregates[before.id] = _replace(before, name=location.name)
+        known = tables.aggregate(location.name)
         metadata: dict[str, str | None] = dict.fromkeys(known.metadata if known else ())
-        self.save_aggregate(said.name, metadata | said.metadata, list(said.hosts), said.uuid)
+        self.save_aggregate(
+            location.name, metadata | location.metadata, list(location.hosts), location.uuid
+        )
 
-    def _forget_aggregate(self, said: NovaAggregate) -> None:
-        before = next((a for a in self._tables.aggregates.values() if a.uuid == said.uuid), None)
+    def _forget_aggregate(self, location: NovaAggregate) -> None:
+        before = next(
+            (a for a in self._tables.aggregates.values() if a.uuid == location.uuid), None
+        )
         if before is not None:
             self.remove_aggregate(before.name)
 
     @atomic
-    def settle_guest(self, said: GuestSettled) -> HeardResult:
+    def resolve_guest(self, location: GuestLocation) -> NovaUpdateResult:
         hosts = self._tables.hosts
         claims = [
             claim
-            for claim in self._tables.live_of(said.consumer)
-            if (host := hosts.get(claim.provider_id)) is None or host_words.counts(host)
+            for claim in self._tables.live_of(location.consumer)
+            if (host := hosts.get(claim.provider_id)) is None or guest_events.counts(host)
         ]
-        effect = nova_host.settle(claims, said, self._now)
+        effect = nova_host.located(claims, location, self._now)
         self._put_claims(effect.claims)
-        return HeardResult(
+        return NovaUpdateResult(
             confirmed=effect.confirmed,
             released=effect.released,
             hosts=self._tables.write(),
         )
 
     @atomic
-    def tell_facts(self, told: TellFacts) -> FactsResult:
-        row = self._tables.named(told.host)
+    def tell_facts(self, update: UpdateHostFacts) -> FactsResult:
+        row = self._tables.named(update.host)
         if row is None:
-            return FactsResult(fate=host_facts.UNKNOWN)
-        effect = host_facts.apply(row, self._tables.live_on(row.id), told, self._now)
+            return FactsResult(outcome=host_facts.UNKNOWN)
+        effect = host_facts.apply(row, self._tables.live_on(row.id), update, self._now)
         known = effect.row.facts.beside
         sequence = 0 if known is None else known.sequence
-        if effect.fate != host_facts.APPLIED:
-            return FactsResult(fate=effect.fate, sequence=sequence)
+        if effect.outcome != host_facts.APPLIED:
+            return FactsResult(outcome=effect.outcome, sequence=sequence)
         self._tables.hosts[row.id] = effect.row
         for claim in effect.claims:
             self._tables.put_claim(claim, count=False)
-        return FactsResult(fate=effect.fate, sequence=sequence, hosts=self._tables.write([row.id]))
+        return FactsResult(
+            outcome=effect.outcome, sequence=sequence, hosts=self._tables.write([row.id])
+        )
 
     @atomic
     def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
@@ -165,7 +173,7 @@ class NovaWords(Operators):
             found = nova_host.awaited(self._tables.all_live(), self._now, seconds)
             found = [claim for claim in found if self._is_novas(claim.provider_id)]
             found.sort(key=lambda claim: (claim.created_at, claim.id))
-            late += [nova_host.Move(source=claim, target=claim) for claim in found[:limit]]
+            late += [nova_host.NovaMove(source=claim, target=claim) for claim in found[:limit]]
         return [
             OpenMove(
                 source=move.source,

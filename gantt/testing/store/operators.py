@@ -16,7 +16,7 @@ from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, Group, HostChange
 from gantt.scheduler.ports import (
-    ClaimFate,
+    ClaimOutcome,
     ClaimResult,
     Clock,
     Everything,
@@ -24,12 +24,12 @@ from gantt.scheduler.ports import (
     Gap,
 )
 from gantt.testing.store import audit as memory_audit
-from gantt.testing.store.declared import Declarations, atomic
+from gantt.testing.store.declared import DeclarationTables, atomic
 
 _replace = msgspec.structs.replace
 
 
-class Operators(Declarations):
+class Operators(DeclarationTables):
     """What operators and readers do; callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
@@ -62,9 +62,9 @@ class Operators(Declarations):
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
         claim = self._tables.claims.get(claim_id)
         if claim is None:
-            return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
-        fates = self._tables.happen([claim], Event.FORCE, reason, self._now)
-        return ClaimResult(fates=fates, hosts=self._tables.write())
+            return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
+        outcomes = self._tables.happen([claim], Event.FORCE, reason, self._now)
+        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
 
     @atomic
     def save_aggregate(
@@ -103,7 +103,7 @@ class Operators(Declarations):
         if aggregate is None:
             raise exceptions.NotFound(kind='aggregate', name=name)
         del self._tables.aggregates[aggregate.id]
-        self._tables.tell('aggregate', aggregate.id)
+        self._tables.append_change('aggregate', aggregate.id)
         self._tables.refresh_membership(aggregate.hosts)
         self._tables.write()
 
@@ -114,7 +114,7 @@ class Operators(Declarations):
         if known is None:
             first = group_rule.first_generation(tables.next_id(), by_itself=True)
             tables.groups[group.uuid] = _replace(group, policy=str(group.policy), generation=first)
-            tables.tell('group', group.uuid)
+            tables.append_change('group', group.uuid)
         else:
             group_rule.check(group.uuid, group, known)
         saved = tables.group(group.uuid)
@@ -135,7 +135,7 @@ class Operators(Declarations):
                 claims=count,
             )
         del tables.groups[uuid]
-        tables.tell('group', uuid)
+        tables.append_change('group', uuid)
 
     # -- reading ------------------------------------------------------------
     @atomic
@@ -224,11 +224,11 @@ class Operators(Declarations):
 
     @atomic
     def read_groups(
-        self, uuids: Collection[str], beside: Collection[int] = ()
+        self, uuids: Collection[str], also_providers: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         tables = self._tables
         found = {u: tables.groups[u].rule for u in sorted(uuids) if u in tables.groups}
-        ids = tables.hosts_of_groups(uuids) | set(beside)
+        ids = tables.hosts_of_groups(uuids) | set(also_providers)
         return found, [tables.change_of(p) for p in sorted(ids)]
 
     @atomic

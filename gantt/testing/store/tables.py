@@ -13,10 +13,10 @@ import msgspec
 from gantt.core.claims import reconcile
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
 from gantt.core.messages.layout import unsettled
-from gantt.core.nova.host_words import Heard
+from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.resources.host import Aggregate, Group, HostChange, HostRow, Placed
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.scheduler.ports import ClaimFate
+from gantt.scheduler.ports import ClaimOutcome
 
 _replace = msgspec.structs.replace
 
@@ -52,7 +52,7 @@ class Tables:
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
         self.metrics: dict[str, DeclaredMetric] = {}
-        self.heard: dict[str, Heard] = {}  # of hosts and aggregates of Nova
+        self.events_seen: dict[str, EventsSeen] = {}  # of hosts and aggregates of Nova
         self.serial = 0
         self.position = 0
         self.news: dict[tuple[str, object], int] = {}
@@ -111,17 +111,17 @@ class Tables:
 
     def happen(
         self, claims: Iterable[Claim], event: Event, reason: str, now: float
-    ) -> list[ClaimFate]:
+    ) -> list[ClaimOutcome]:
         """Let ``event`` happen to claims; what became of each."""
-        fates = []
+        outcomes = []
         for claim in claims:
             state = after(claim.state, event, claim.lifecycle)
-            fate = 'gone' if not claim.is_live else 'kept'
+            outcome = 'gone' if not claim.is_live else 'kept'
             if state is not claim.state:
                 self.put_claim(stepped(claim, state, reason, now))
-                fate = 'ok'
-            fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=state.value))
-        return fates
+                outcome = 'ok'
+            outcomes.append(ClaimOutcome(claim_id=claim.id, outcome=outcome, state=state.value))
+        return outcomes
 
     def overdue(self, now: float, grace: float = 0.0) -> list[Claim]:
         """Reserved claims whose lease ran out more than ``grace`` seconds ago, oldest first."""
@@ -174,7 +174,7 @@ class Tables:
         ids = sorted(self._touched | self._changed | set(written))
         self._touched, self._changed = set(), set()
         for provider_id in ids:
-            self.tell('host', provider_id)
+            self.append_change('host', provider_id)
         return [self.change_of(provider_id) for provider_id in ids]
 
     def change_of(self, provider_id: int) -> HostChange:
@@ -199,7 +199,7 @@ class Tables:
         self.serial += 1
         return self.serial
 
-    def tell(self, kind: str, ref: object) -> None:
+    def append_change(self, kind: str, ref: object) -> None:
         """An entry of the feed; of one thing only the last counts."""
         self.position += 1
         self.news.pop((kind, ref), None)
@@ -210,7 +210,7 @@ class Tables:
         group = self.groups.get(uuid)
         if group is not None:
             self.groups[uuid] = _replace(group, generation=group.generation + 1)
-            self.tell('group', uuid)
+            self.append_change('group', uuid)
 
     def hosts_of_groups(self, uuids: Iterable[str]) -> set[int]:
         """Hosts that members of groups are on."""
@@ -237,7 +237,7 @@ class Tables:
         """Write an aggregate, one generation further."""
         grown = _replace(aggregate, generation=aggregate.generation + 1)
         self.aggregates[aggregate.id] = grown
-        self.tell('aggregate', aggregate.id)
+        self.append_change('aggregate', aggregate.id)
 
     def refresh_membership(self, names: Iterable[str]) -> None:
         """Bring the uuids in the rows of these hosts in line with the aggregates."""

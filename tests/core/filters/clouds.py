@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import Flavor, Image, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate, HostChange, Placed
@@ -102,10 +102,12 @@ def a_hypervisor(rng: random.Random) -> Hypervisor:
     )
 
 
-def metrics(rng: random.Random) -> dict[str, Metric]:
+def metrics(rng: random.Random) -> dict[str, ReportedMetric]:
     names = ('stats.num_instances', 'stats.io_workload', 'cpu.percent', 'stats.boot', 'stats.ssd')
     return {
-        name: Metric(value=rng.choice((0.0, 1.0, 4.0, 8.0, 0.5 if 'stats' not in name else 3.0)))
+        name: ReportedMetric(
+            value=rng.choice((0.0, 1.0, 4.0, 8.0, 0.5 if 'stats' not in name else 3.0))
+        )
         for name in some(rng, names, most=5)
     }
 

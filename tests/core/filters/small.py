@@ -4,7 +4,7 @@
 from typing import Any
 
 from gantt import plugin_loader
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import Flavor, Image, RequestSpec
 from gantt.core.resources.host import Aggregate
 from gantt.core.table.host_table import HostTable
@@ -48,7 +48,9 @@ def counting(**counts: list[float]) -> HostTable:
     many = len(next(iter(counts.values())))
     return a_table(
         *(
-            a_host(n + 1, metrics={f'stats.{k}': Metric(value=v[n]) for k, v in counts.items()})
+            a_host(
+                n + 1, metrics={f'stats.{k}': ReportedMetric(value=v[n]) for k, v in counts.items()}
+            )
             for n in range(many)
         )
     )

@@ -6,7 +6,7 @@ import pytest
 
 from gantt import exceptions, plugin_loader
 from gantt.core.filters.aggregate_isolation import AggregateImagePropertiesIsolation
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import (
@@ -214,13 +214,13 @@ def test_all_metrics_that_are_weighed_are_there():
 
 def test_metrics_out_of_their_bounds_or_too_old_are_not_there():
     table = a_table(
-        a_host(1, metrics={'m': Metric(value=1)}),
-        a_host(2, metrics={'m': Metric(value=101)}),
-        a_host(3, metrics={'m': Metric(value=-1)}),
+        a_host(1, metrics={'m': ReportedMetric(value=1)}),
+        a_host(2, metrics={'m': ReportedMetric(value=101)}),
+        a_host(3, metrics={'m': ReportedMetric(value=-1)}),
         a_host(4),
-        a_host(5, metrics={'m': Metric(value=2, age_seconds=55)}),
-        a_host(6, metrics={'m': Metric(value=3)}, reported_at=NOW - 61),
-        a_host(7, metrics={'m': Metric(value=4, age_seconds=49)}),
+        a_host(5, metrics={'m': ReportedMetric(value=2, age_seconds=55)}),
+        a_host(6, metrics={'m': ReportedMetric(value=3)}, reported_at=NOW - 61),
+        a_host(7, metrics={'m': ReportedMetric(value=4, age_seconds=49)}),
     )
     rule = a_filter('MetricsFilter', metrics_weight_setting='m=1')
     assert len(passing(table, rule, a_spec())) == 6

@@ -173,7 +173,7 @@ def counted(right):
         return tree.Range(counted(right.low), counted(right.high))
     if isinstance(right, tuple):
         return tuple(counted(one) for one in right)
-    if isinstance(right, tree.Version):
+    if isinstance(right, tree.VersionNumber):
         parts = [int(p) for p in right.text.split('.')] + [0, 0]
         return (parts[0] * 1000 + parts[1]) * 1000 + parts[2]
     return right
@@ -204,7 +204,7 @@ def asked(op: str, value, right) -> bool | None:
     if isinstance(right, tuple):
         answers = [asked('==', value, one) for one in right]
         return None if None in answers else any(answers)
-    if isinstance(right, tree.Version):
+    if isinstance(right, tree.VersionNumber):
         here = parts_of(value)
         return None if here is None else RELATIONS[op](here, parts_of(right.text))
     if op == 'contains':

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked, parse
@@ -249,7 +249,7 @@ def test_a_metric_out_of_its_bounds_or_too_old_is_not_known():
     reports = [(300.0, 0.0), (20.0, 100.0), (20.0, 0.0)]
     table = a_table(
         *(
-            a_host(n, metrics={'temp': Metric(value=value, age_seconds=age)})
+            a_host(n, metrics={'temp': ReportedMetric(value=value, age_seconds=age)})
             for n, (value, age) in enumerate(reports, 1)
         )
     )

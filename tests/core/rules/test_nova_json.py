@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.nova import facts
 from gantt.core.rules import nova_json, tree
@@ -27,7 +27,7 @@ def the_hosts():
             2,
             vcpu=8,
             node='n2',
-            metrics={'stats.x': Metric(value=5.0)},
+            metrics={'stats.x': ReportedMetric(value=5.0)},
             cell=an_id(1),
             hypervisor=Hypervisor(cpu_info={'arch': 'a', 'features': [], 'cores': 5}),
         ),
@@ -35,12 +35,12 @@ def the_hosts():
             3,
             ram=1024,
             hypervisor=Hypervisor(host_ip='10.0.0.3', cpu_info='{"arch": 5}'),
-            metrics={'stats.failed_builds': Metric(value=2.0)},
+            metrics={'stats.failed_builds': ReportedMetric(value=2.0)},
         ),
         a_host(
             4,
             hypervisor=Hypervisor(stats={'x': '5'}, cpu_info={'cores': {'a': [1]}}),
-            metrics={'stats.y': Metric(value=0.5)},
+            metrics={'stats.y': ReportedMetric(value=0.5)},
             disabled='off',
         ),
     )

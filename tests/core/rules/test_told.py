@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.records.rules_in_words import told
+from gantt.core.records.rule_texts import plain_text
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,5 @@ from gantt.core.records.rules_in_words import told
     ids=range(9),
 )
 def test_an_operators_rule_is_told_by_its_place(shown, words):
-    assert told(shown) == words
-    assert told(told(shown)) == words
+    assert plain_text(shown) == words
+    assert plain_text(plain_text(shown)) == words

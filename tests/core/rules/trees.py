@@ -5,7 +5,7 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import rule, tree
@@ -23,7 +23,7 @@ unhurried = settings(
 TEXTS = ('a', 'b', 'ab', '4.2', 'v5', '4.2.0', 'x y', 'é', '"', '\\', '1.x')
 PLACES = ('s1', 's1.r1', 's1.r1.k1', 's1.r2', 's2', 's2.r1.k1.h9', 's1.r1.k1.h1.u1')
 NUMBERS = st.one_of(st.integers(-3, 20), st.sampled_from([0.5, 1e3, 2**53, -(2**53), 16.0]))
-VERSIONS = st.builds(tree.Version, st.sampled_from(['4', '4.2', '4.2.0', '5', '0', '4.10']))
+VERSIONS = st.builds(tree.VersionNumber, st.sampled_from(['4', '4.2', '4.2.0', '5', '0', '4.10']))
 texts = st.sampled_from(TEXTS)
 places = st.one_of(
     st.sampled_from(PLACES), st.sampled_from(['*', '*.r1', 's1.*.k1', 'r1', '*.*.*.*.*.*'])
@@ -141,7 +141,7 @@ def clouds(draw):
                 st.dictionaries(
                     st.just('temperature'),
                     st.builds(
-                        Metric,
+                        ReportedMetric,
                         value=st.sampled_from([0.5, 16.0, -2.0]),
                         age_seconds=st.sampled_from([0.0, 2.5]),
                     ),

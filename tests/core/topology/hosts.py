@@ -9,8 +9,8 @@ from gantt.core.messages.request import Flavor, Image, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.topology_request import Wish
 from gantt.core.topology.aliases import Aliases, read_option
+from gantt.core.topology.free import FreeTopology
 from gantt.core.topology.read import read
-from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
 
 ALIASES = """[
@@ -42,12 +42,14 @@ def a_pool(count: int = 1, node: int | None = 0, **fields: Any) -> DevicePool:
     return DevicePool(count=count, free=count, numa_node=node, **(defaults | fields))
 
 
-def a_room(*cells: NumaCell, devices: Any = (), taken: Any = (), ratio: float = 1.0) -> Room:
+def a_room(
+    *cells: NumaCell, devices: Any = (), taken: Any = (), ratio: float = 1.0
+) -> FreeTopology:
     """What is left in a host of these cells; two plain ones unless said otherwise."""
     inventories = {
         name: Inventory(total=1, allocation_ratio=ratio) for name in ('VCPU', 'MEMORY_MB')
     }
-    return Room(cells or (a_cell(0), a_cell(1)), devices, inventories, taken)
+    return FreeTopology(cells or (a_cell(0), a_cell(1)), devices, inventories, taken)
 
 
 def aliases() -> Aliases:
@@ -82,7 +84,7 @@ def pinned(count: int = 4, **specs: str) -> Wish:
     )
 
 
-def laid(wish: Wish, room: Room, **how: Any) -> Layout:
+def laid(wish: Wish, room: FreeTopology, **how: Any) -> Layout:
     """The layout of a wish that fits."""
     found = lay_out(wish, room, **how)
     assert found.layout is not None, [str(one) for one in found.obstacles]
@@ -90,7 +92,7 @@ def laid(wish: Wish, room: Room, **how: Any) -> Layout:
     return found.layout
 
 
-def in_the_way(wish: Wish, room: Room) -> list[str]:
+def in_the_way(wish: Wish, room: FreeTopology) -> list[str]:
     """What keeps a wish out that does not fit."""
     found = lay_out(wish, room)
     assert found.layout is None

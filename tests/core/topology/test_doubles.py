@@ -9,7 +9,7 @@ from gantt.core.messages.layout import CellLayout, DeviceLayout, Layout
 from gantt.core.messages.report import NumaPages
 from gantt.core.resources.host import HostFacts
 from gantt.core.topology.double_use import doubled, overdrawn
-from gantt.core.topology.room import Room, key_of
+from gantt.core.topology.free import FreeTopology, key_of
 from gantt.core.topology.search import lay_out
 from tests.core.topology.hosts import GIB, a_cell, a_pool, a_wish
 
@@ -75,7 +75,7 @@ def test_what_was_laid_out_one_after_the_other_is_never_found(seed):
             specs['pci_passthrough:alias'] = rng.choice(['gpu', 'any:2'])
         amounts = {'PCPU' if 'hw:cpu_policy' in specs else 'VCPU': 1}
         wish = a_wish(specs, MEMORY_MB=rng.choice([1024, 2048, 5120]), **amounts)
-        found = lay_out(wish, Room(facts.numa, facts.devices, {}, laid)).layout
+        found = lay_out(wish, FreeTopology(facts.numa, facts.devices, {}, laid)).layout
         if found is not None:
             laid.append(found)
     assert laid

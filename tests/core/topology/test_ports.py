@@ -12,8 +12,8 @@ from gantt.core.filters.numa_topology import NUMATopologyFilter
 from gantt.core.filters.pci_passthrough import PciPassthroughFilter, inside_of
 from gantt.core.messages.request import DeviceKind, DeviceRequest, Networks, Purpose
 from gantt.core.messages.topology_request import Affinity
+from gantt.core.topology.free import key_of
 from gantt.core.topology.read import read
-from gantt.core.topology.room import key_of
 from gantt.core.topology.search import lay_out
 from tests.core.builders import a_host, a_table
 from tests.core.topology.hosts import (

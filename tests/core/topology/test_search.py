@@ -5,7 +5,7 @@ import pytest
 
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.report import NumaPages
-from gantt.core.topology.room import Room
+from gantt.core.topology.free import FreeTopology
 from tests.core.topology.hosts import (
     GIB,
     a_cell,
@@ -210,7 +210,7 @@ def test_what_is_enough_apart_but_not_together():
 
 
 def test_a_host_that_says_nothing_of_cells_has_none():
-    assert in_the_way(pinned(1), Room([], [], {})) == ['too few NUMA cells (need 1, has 0)']
+    assert in_the_way(pinned(1), FreeTopology([], [], {})) == ['too few NUMA cells (need 1, has 0)']
 
 
 # -- devices ----------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_special_devices_are_for_those_who_name_them():
 
 
 def test_devices_alone_need_no_cells():
-    room = Room([], [a_pool(2)], {})
+    room = FreeTopology([], [a_pool(2)], {})
     layout = laid(a_wish({'pci_passthrough:alias': 'near:2'}, VCPU=1), room)
     assert layout.cells == [] and layout.devices[0].count == 2
 

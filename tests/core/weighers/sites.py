@@ -5,7 +5,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from gantt.core.messages import image_properties
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric
+from gantt.core.messages.report import DevicePool, Hypervisor, ReportedMetric
 from gantt.core.messages.request import Destination, GroupRef, Image, Policy
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate
@@ -39,7 +39,7 @@ def hosts(draw, most=6):
     found = []
     for number in range(1, draw(st.integers(1, most)) + 1):
         metrics = {
-            name: Metric(value=draw(st.integers(0, 5)))
+            name: ReportedMetric(value=draw(st.integers(0, 5)))
             for name in ('stats.io_workload', 'stats.failed_builds')
             if draw(st.booleans())
         }

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.messages.report import Metric
+from gantt.core.messages.report import ReportedMetric
 from gantt.core.resources.host import Aggregate
 from gantt.core.table import aggregates
 from gantt.core.weighers.base import NORMALIZATIONS
@@ -47,7 +47,9 @@ def test_the_largest_multipliers_and_values_add_up_to_numbers(kind):
         for name in ('ram', 'cpu', 'disk', 'metrics')
     }
     options |= {'metrics_weight_setting': 'm=1e300'}
-    table = a_table(*(a_host(n, metrics={'m': Metric(value=(-1) ** n * 1e308)}) for n in (1, 2, 3)))
+    table = a_table(
+        *(a_host(n, metrics={'m': ReportedMetric(value=(-1) ** n * 1e308)}) for n in (1, 2, 3))
+    )
     names = ['RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'MetricsWeigher']
     found = scores(table, names, options=options, normalization=kind)
     assert all(map(math.isfinite, found.values()))

@@ -7,7 +7,7 @@ import pytest
 
 from gantt import exceptions, plugin_loader
 from gantt.core.messages import image_properties
-from gantt.core.messages.report import DevicePool, Hypervisor, Metric
+from gantt.core.messages.report import DevicePool, Hypervisor, ReportedMetric
 from gantt.core.messages.request import Destination, Image
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
@@ -45,7 +45,7 @@ def totals(*args, **kwargs):
 
 def measured(number, value=None, age=0.0, **fields):
     """A host that measured ``m``, or did not."""
-    metrics = {} if value is None else {'m': Metric(value=value, age_seconds=age)}
+    metrics = {} if value is None else {'m': ReportedMetric(value=value, age_seconds=age)}
     return a_host(number, metrics=metrics, **fields)
 
 
@@ -61,7 +61,7 @@ def an_aggregate(number, hosts, **metadata):
 
 # -- Nova's ---------------------------------------------------------------------------------
 def test_hosts_busy_with_builds_come_last_and_each_pick_counts_as_one():
-    busy = {'stats.io_workload': Metric(value=2)}
+    busy = {'stats.io_workload': ReportedMetric(value=2)}
     table = a_table(a_host(1, metrics=busy), a_host(2))
     found = weigh(table, 'IoOpsWeigher', count=3)
     assert hosts_of(found) == ['cmp-2', 'cmp-2', 'cmp-1']
@@ -96,7 +96,7 @@ def test_hosts_with_devices_are_kept_for_those_who_need_them():
 
 
 def test_a_host_with_failed_builds_is_the_last_resort():
-    failed = {'stats.failed_builds': Metric(value=1)}
+    failed = {'stats.failed_builds': ReportedMetric(value=1)}
     table = a_table(a_host(1, metrics=failed, ram=500_000), a_host(2))
     assert totals(table, 'BuildFailureWeigher') == {'cmp-1': -1e6, 'cmp-2': 0.0}
 
@@ -180,8 +180,8 @@ def test_an_aggregate_alone_may_switch_image_properties_on():
 def test_any_image_has_a_text_of_bounded_length(value):
     image = Image(properties={f'{n}{value}'[:255]: value for n in range(9)})
     text = image_properties.text_of(image)
-    assert len(text) <= 6 * image_properties.KEPT_MAX
-    assert image_properties.read(text) == image_properties.kept(image)
+    assert len(text) <= 6 * image_properties.STORED_MAX
+    assert image_properties.read(text) == image_properties.stored(image)
     assert image_properties.read('{"a": 1') == {}
 
 
@@ -191,8 +191,8 @@ M = {'metrics_weight_setting': 'm=1.0'}
 
 def test_a_sum_of_metrics_each_with_its_ratio():
     table = a_table(
-        a_host(1, metrics={'a': Metric(value=1), 'b': Metric(value=4)}),
-        a_host(2, metrics={'a': Metric(value=3), 'b': Metric(value=1)}),
+        a_host(1, metrics={'a': ReportedMetric(value=1), 'b': ReportedMetric(value=4)}),
+        a_host(2, metrics={'a': ReportedMetric(value=3), 'b': ReportedMetric(value=1)}),
     )
     found = weigh(table, 'MetricsWeigher', {'metrics_weight_setting': 'a=2, b = -0.5,'})
     assert {s.host: s.raw[0] for s in found.members[0].scores} == {'cmp-1': 0.0, 'cmp-2': 5.5}
@@ -340,7 +340,7 @@ def test_no_array_is_made_where_no_aggregate_sets_a_multiplier():
     table = a_table(a_host(1), aggregates=[an_aggregate(1, [1], ssd='true')])
     weigher = plugin_loader.load(['RAMWeigher'], {}, plugin_loader.WEIGHERS)[0]
     assert weigher.multipliers(table, np.arange(1)) == 1.0
-    assert not table.kept._kept
+    assert not table.array_cache._masks
 
 
 # -- normalization -------------------------------------------------------------------------

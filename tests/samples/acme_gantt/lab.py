@@ -9,8 +9,9 @@ import random
 from oslo_config import cfg
 
 from gantt.plugin_api.report_sources import (
-    Facts,
     HostAgent,
+    HostAgentSettings,
+    HostReadings,
     Inventory,
     Misconfigured,
     OverRpc,
@@ -19,7 +20,6 @@ from gantt.plugin_api.report_sources import (
     Runner,
     RunningGuests,
     Session,
-    Settings,
     get_transport,
     wait_for_broker,
 )
@@ -44,7 +44,7 @@ class LabSource(ReportSource):
     def __init__(self, conf):
         super().__init__()
         self._path = pathlib.Path(conf.lab.bookings or '')
-        self._settings = Settings(report_seconds=conf.lab.report_seconds)
+        self._settings = HostAgentSettings(report_seconds=conf.lab.report_seconds)
         self._carrier = get_transport(conf)
         self._runner = Runner(threads=2)
         wait_for_broker(self._carrier, conf.rpc.start_wait_seconds)
@@ -64,7 +64,7 @@ class LabSource(ReportSource):
 
     def _look(self, name):
         machine = self._read()[name]
-        facts = Facts(
+        facts = HostReadings(
             inventories={
                 'VCPU': Inventory(total=machine['cpus']),
                 'MEMORY_MB': Inventory(total=machine['memory_mb']),

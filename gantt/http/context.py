@@ -9,14 +9,14 @@ import msgspec
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer
 from gantt.http.caller import Caller as Caller
-from gantt.http.gates import Gates
-from gantt.http.policy import Policy
+from gantt.http.gates import QuotaGates
+from gantt.http.policy import PolicyEnforcer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
 
 
-class Metrics(Protocol):
+class MetricsSource(Protocol):
     """The metrics registry, as far as it is used here."""
 
     def count(self, name: str, value: float = 1, **labels: str) -> None:
@@ -58,14 +58,14 @@ class RequestsClient(Protocol):
 Checks = Mapping[str, Callable[[], str]]
 
 
-class World(msgspec.Struct, frozen=True):
+class HandlerContext(msgspec.Struct, frozen=True):
     """The handlers' first argument."""
 
     insights: Insights
     store: Store
     client: RequestsClient
-    metrics: Metrics
+    metrics: MetricsSource
     settings: HttpSettings
     checks: Checks
-    policy: Policy
-    gates: Gates
+    policy: PolicyEnforcer
+    gates: QuotaGates

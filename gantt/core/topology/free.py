@@ -40,7 +40,7 @@ def numbers_of(bits: int) -> list[int]:
     return found
 
 
-class CellRoom:
+class FreeCell:
     """One cell of a host.
 
     :ivar index: its place among the cells of the host
@@ -196,17 +196,17 @@ class Pool:
 
 def key_of(pool: DevicePool) -> str:
     """What layouts know a pool by: the same as long as its devices are."""
-    said = (
+    problem_text = (
         pool.vendor_id.lower(),
         pool.product_id.lower(),
         pool.address,
         pool.numa_node,
         sorted((key.lower(), value.lower()) for key, value in pool.tags.items()),
     )
-    return hashlib.blake2b(repr(said).encode(errors='replace'), digest_size=8).hexdigest()
+    return hashlib.blake2b(repr(problem_text).encode(errors='replace'), digest_size=8).hexdigest()
 
 
-class Room:
+class FreeTopology:
     """The inside of one host.
 
     :param numa: cells as the host reports them, use outside of claims included
@@ -224,7 +224,7 @@ class Room:
         layouts: Iterable[Layout | None] = (),
     ) -> None:
         cpu, ram = (_ratio(inventories, name) for name in ('VCPU', 'MEMORY_MB'))
-        self.cells = [CellRoom(cell, i, cpu, ram) for i, cell in enumerate(numa)]
+        self.cells = [FreeCell(cell, i, cpu, ram) for i, cell in enumerate(numa)]
         self.pools: list[Pool] = []
         self._by_id = {cell.id: cell for cell in self.cells}
         self._by_key: dict[str, Pool] = {}
@@ -284,12 +284,12 @@ class Room:
         self.take(layout, -1)
 
 
-def room_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> Room:
+def room_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> FreeTopology:
     """The room of a host by its facts.
 
     :param facts: with ``numa``, ``devices`` and ``inventories``
     """
-    return Room(facts.numa, facts.devices, facts.inventories, layouts)
+    return FreeTopology(facts.numa, facts.devices, facts.inventories, layouts)
 
 
 def _ratio(inventories: Mapping[str, Inventory], name: str) -> float:

@@ -15,7 +15,7 @@ _PLACES = (
     (re.compile(r' \(flavor rule:([^()]+)\)\Z'), 'rule {} of the flavor'),
     (re.compile(r' \(aggregate .*, rule:([^,()]+)\)\Z', re.DOTALL), 'rule {} of an aggregate'),
 )
-_TOLD = re.compile(
+_OPERATORS = re.compile(
     "an operator's rule|the operator's rule [^()]+ of (the configuration|the flavor|an aggregate)"
 )
 
@@ -25,9 +25,9 @@ def is_users(shown: str) -> bool:
     return shown.endswith(f' ({USER})')
 
 
-def told(shown: str) -> str:
+def plain_text(shown: str) -> str:
     """A rule for who asks, from what operators see of it; what was told already stays."""
-    if is_users(shown) or _TOLD.fullmatch(shown):
+    if is_users(shown) or _OPERATORS.fullmatch(shown):
         return shown
     for place, words in _PLACES:
         found = place.search(shown)

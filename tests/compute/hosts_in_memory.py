@@ -13,14 +13,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gantt import exceptions
-from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import SqliteJournal
-from gantt.compute.farm.host_agent import Member, Settings, with_agent
-from gantt.compute.ports import Facts, Guest, GuestError, fate_of
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
+from gantt.compute.ports import GuestError, HostReadings, RunningGuest, report_outcome
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import ClaimDraft, RequestDraft
 from gantt.core.messages.build import Build, Delete
-from gantt.core.messages.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
+from gantt.core.messages.report import (
+    ClaimUpdate,
+    HostReport,
+    Registered,
+    RegisterHost,
+    ReportedMetric,
+)
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.clock import ManualClock
 from gantt.testing.store.memory import MemoryStore
@@ -32,7 +38,7 @@ def new_uuid() -> str:
     return str(uuid.uuid4())
 
 
-class Town:
+class HostsInMemory:
     """The scheduler's side: claims are made here, and looked at."""
 
     def __init__(self, store: Callable[[ManualClock], Any] = MemoryStore) -> None:
@@ -59,7 +65,7 @@ class Town:
             lease_seconds=lease,
             claims=[ClaimDraft(claim=claim)],
         )
-        (fate,) = self.store.commit([draft]).fates
+        (fate,) = self.store.commit([draft]).outcomes
         assert fate.accepted == [0], fate
         return Build(
             claim_id=claim.id,
@@ -101,7 +107,7 @@ class Port:
         self.lose: Callable[[str], bool] = lambda word: False
         self.before: Callable[[str, object], None] = lambda word, message: None
         self.reports: list[HostReport] = []
-        self.words: list[tuple[str, ClaimWords]] = []
+        self.words: list[tuple[str, ClaimUpdate]] = []
 
     def _line(self, word: str, message: object) -> None:
         self.before(word, message)
@@ -121,33 +127,33 @@ class Port:
     def report(self, report: HostReport) -> str | None:
         self._line('report', report)
         self.reports.append(report)
-        (fate,) = self.store.apply_reports([report]).fates
+        (fate,) = self.store.apply_reports([report]).outcomes
         if not report.full:
             return None
         self._answer('report')
-        if fate.fate == 'gone':
+        if fate.outcome == 'gone':
             raise exceptions.StaleEpoch(
                 host=report.name, epoch=report.epoch, current=fate.current_epoch
             )
-        if fate.fate == 'unknown_host':
+        if fate.outcome == 'unknown_host':
             raise exceptions.NotFound(kind='host', name=report.name)
-        return fate_of(report, fate.fate, fate.current_sequence)
+        return report_outcome(report, fate.outcome, fate.current_sequence)
 
-    def _say(self, word: str, words: ClaimWords) -> dict[str, str]:
-        self._line(word, words)
-        self.words.append((word, words))
-        said = getattr(self.store, f'{word}_claims')(words)
+    def _say(self, word: str, update: ClaimUpdate) -> dict[str, str]:
+        self._line(word, update)
+        self.words.append((word, update))
+        said = getattr(self.store, f'{word}_claims')(update)
         self._answer(word)
-        return {f.claim_id: f.fate for f in said.fates}
+        return {f.claim_id: f.outcome for f in said.outcomes}
 
-    def confirm(self, words: ClaimWords) -> dict[str, str]:
-        return self._say('confirm', words)
+    def confirm(self, update: ClaimUpdate) -> dict[str, str]:
+        return self._say('confirm', update)
 
-    def refuse(self, words: ClaimWords) -> dict[str, str]:
-        return self._say('refuse', words)
+    def refuse(self, update: ClaimUpdate) -> dict[str, str]:
+        return self._say('refuse', update)
 
-    def release(self, words: ClaimWords) -> dict[str, str]:
-        return self._say('release', words)
+    def release(self, update: ClaimUpdate) -> dict[str, str]:
+        return self._say('release', update)
 
 
 class Machine:
@@ -157,7 +163,7 @@ class Machine:
     """
 
     def __init__(self, allowed: Callable[[Build], bool]) -> None:
-        self.running: dict[str, Guest] = {}
+        self.running: dict[str, RunningGuest] = {}
         self.starts: list[str] = []
         self.without_permission: list[str] = []
         self.inventories = {
@@ -170,14 +176,14 @@ class Machine:
         self.broken = ''
         self._allowed = allowed
 
-    def facts(self, guests: Sequence[Guest]) -> Facts:
-        return Facts(
+    def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
+        return HostReadings(
             inventories=self.inventories,
             foreign=self.foreign,
-            metrics={'starts': Metric(value=len(self.starts))},
+            metrics={'starts': ReportedMetric(value=len(self.starts))},
         )
 
-    def guests(self) -> list[Guest] | None:
+    def guests(self) -> list[RunningGuest] | None:
         if self.broken == 'list':
             raise GuestError(consumer='-', problem='cannot be listed')
         return list(self.running.values()) if self.lists else None
@@ -191,16 +197,16 @@ class Machine:
             self.without_permission.append(build.claim_id)
         if self.broken == 'start':
             raise GuestError(consumer=build.consumer, problem='does not start')
-        self.running[build.claim_id] = Guest(
+        self.running[build.claim_id] = RunningGuest(
             consumer=build.consumer, claim_id=build.claim_id, resources=build.resources
         )
 
-    def stop(self, guest: Guest) -> None:
+    def stop(self, guest: RunningGuest) -> None:
         if self.broken == 'stop':
             raise GuestError(consumer=guest.consumer, problem='does not stop')
         self.running.pop(guest.claim_id, None)
 
-    def settle(self, claim_id: str, seconds: float) -> bool:
+    def await_start(self, claim_id: str, seconds: float) -> bool:
         return True
 
 
@@ -208,17 +214,21 @@ class House:
     """One host: a machine that stays, an agent that comes and goes."""
 
     def __init__(
-        self, town: Town, folder: pathlib.Path, name: str = 'cmp-1', terms: Terms | None = None
+        self,
+        memory_hosts: HostsInMemory,
+        folder: pathlib.Path,
+        name: str = 'cmp-1',
+        terms: AgentSettings | None = None,
     ) -> None:
-        self.town = town
+        self.town = memory_hosts
         self.name = name
         self.terms = terms
         self.path = folder / f'{name}.journal'
-        self.machine = Machine(lambda build: town.state(build) == 'confirmed')
+        self.machine = Machine(lambda build: memory_hosts.state(build) == 'confirmed')
         self.journal: SqliteJournal | None = None
-        self.member: Member = self.boot()
+        self.member: HostAgent = self.boot()
 
-    def boot(self) -> Member:
+    def boot(self) -> HostAgent:
         """A fresh agent process on the same machine and the same journal."""
         self.close()
         self.journal = SqliteJournal(self.path, wall=self.town.clock.wall)
@@ -227,7 +237,7 @@ class House:
             self.town.port,
             self.machine,
             self.journal,
-            Settings(report_seconds=60, terms=self.terms),
+            HostAgentSettings(report_seconds=60, terms=self.terms),
             random.Random(1),
             self.town.clock.wall,
         )

@@ -6,14 +6,14 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.commit import is_foreign, without_place
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.http import asked_fields
-from gantt.http.world import Caller, World
+from gantt.http import requested_fields
+from gantt.http.context import Caller, HandlerContext
 
 #: Who meets it reads on which hosts places are; others the ids of their claims.
 HOSTS = 'gantt:requests:hosts'
 
 
-def checked(world: World, caller: Caller, body: SelectDestinations) -> SelectDestinations:
+def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> SelectDestinations:
     """The request, in the name of the caller where that acts for one project only.
 
     :raises Forbidden: it claims, or says what the caller may not say; names the field
@@ -21,7 +21,7 @@ def checked(world: World, caller: Caller, body: SelectDestinations) -> SelectDes
     :raises NotFound: a server group or a consumer that is not of its project, whether or
         not there is one
     """
-    for need in asked_fields.needs(body):
+    for need in requested_fields.needs(body):
         world.policy.check(need.rule, caller, need.field, need.expected)
     if caller.everywhere:
         return body
@@ -38,7 +38,7 @@ def checked(world: World, caller: Caller, body: SelectDestinations) -> SelectDes
 
 
 def refusal(
-    world: World, caller: Caller, body: SelectDestinations, error: exceptions.GanttError
+    world: HandlerContext, caller: Caller, body: SelectDestinations, error: exceptions.GanttError
 ) -> exceptions.GanttError:
     """A refusal by the schedulers, as far as the caller may read it.
 
@@ -53,7 +53,7 @@ def refusal(
     return exceptions.Refused(without_place(error.message), **error.kwargs)
 
 
-def _check_consumers(world: World, caller: Caller, body: SelectDestinations) -> None:
+def _check_consumers(world: HandlerContext, caller: Caller, body: SelectDestinations) -> None:
     """Refuse consumers that are placed for others, and to be near to any but own ones.
 
     A consumer that is named to be near to is answered alike whether it is of another
@@ -61,7 +61,7 @@ def _check_consumers(world: World, caller: Caller, body: SelectDestinations) -> 
     consumer to be placed, in the trial of who may not claim; who may is refused the claim.
     """
     named = _named(body.spec)
-    placed = body.consumers if world.policy.allows(asked_fields.CLAIM, caller) else []
+    placed = body.consumers if world.policy.allows(requested_fields.CLAIM, caller) else []
     claims = world.store.live_claims_of([*placed, *named])
     foreign = {claim.consumer for claim in claims if is_foreign(claim, caller.only)}
     known = {claim.consumer for claim in claims}
@@ -91,11 +91,11 @@ def _named(spec: RequestSpec) -> dict[str, str]:
 
 
 def _check_names(caller: Caller, spec: RequestSpec) -> None:
-    for field, said, own in (
+    for field, value_given, own in (
         ('project_id', spec.project_id, caller.project),
         ('user_id', spec.user_id, caller.user),
     ):
-        if said is not None and said != own:
+        if value_given is not None and value_given != own:
             raise exceptions.InvalidMessage(
                 field=f'body.spec.{field}', problem=f'expected {own}, whom the token speaks for'
             )

@@ -51,7 +51,7 @@ _WORKING = frozenset(
 )
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class ApiService(msgspec.Struct, frozen=True, kw_only=True):
     """A ``nova-compute``; only host and status where its cell is away."""
 
     host: str
@@ -80,7 +80,7 @@ class RunBy(msgspec.Struct, frozen=True):
     host: str
 
 
-class Hypervisor(msgspec.Struct, frozen=True, kw_only=True):
+class ApiHypervisor(msgspec.Struct, frozen=True, kw_only=True):
     """A compute node; ``id`` is its uuid, and that of its provider in Placement."""
 
     id: str
@@ -95,7 +95,7 @@ class Hypervisor(msgspec.Struct, frozen=True, kw_only=True):
     service: RunBy
 
 
-class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+class ApiFlavor(msgspec.Struct, frozen=True, kw_only=True):
     """What a server was made from; MiB and GiB, swap in MiB."""
 
     vcpus: int
@@ -107,7 +107,7 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True):
     extra_specs: dict[str, str] | None = None
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
     """An instance; without ``flavor`` it is one of a cell that is away.
 
     :ivar shown_host: UNSET: who asks may not see it
@@ -121,7 +121,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = field(name='OS-EXT-SRV-ATTR:hypervisor_hostname', default=None)
     vm_state: str | None = field(name='OS-EXT-STS:vm_state', default=None)
     task_state: str | None = field(name='OS-EXT-STS:task_state', default=None)
-    flavor: Flavor | None = None
+    flavor: ApiFlavor | None = None
     image: dict[str, Any] | str | None = None
 
     @property
@@ -175,7 +175,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
         return self.created_at or '', self.id
 
 
-class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+class ApiAggregate(msgspec.Struct, frozen=True, kw_only=True):
     """A host aggregate; its availability zone is a key of its metadata."""
 
     uuid: str
@@ -184,7 +184,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[str] | None = None
 
 
-class ServerGroup(msgspec.Struct, frozen=True, kw_only=True):
+class ApiServerGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A server group; members are uuids of servers."""
 
     id: str
@@ -223,7 +223,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, int] = {}
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class AllocatedAmounts(msgspec.Struct, frozen=True, kw_only=True):
     """What Placement knows of a provider.
 
     :ivar allocations: consumer -> class -> amount

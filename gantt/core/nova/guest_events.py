@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was heard of a host that an unmodified Nova runs: each word once, in a sane order.
 
-Every scheduler process hears every broadcast, late or soon.  Whichever comes
+Every scheduler process receives every broadcast, late or soon.  Whichever comes
 first folds it under the lock of the host's row; the others find its id here.
 A list of guests that is older than the last one folded ends nothing, as three
 absences are three lists in a row as the host made them.  It may be as old as it
@@ -9,7 +9,7 @@ looks, or of a clock that was put back: whom it names keeps its claim.  Neither
 does a list end or confirm a claim that became what it is after the list was begun,
 nor adopt a guest with such a claim: it may have left since.
 
-Of a host that an agent of ours speaks for Nova's words say nothing.
+Of a host that an agent of ours reports for Nova's events say nothing.
 """
 
 import math
@@ -18,21 +18,21 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.registration import UNSAID
+from gantt.core.claims.registration import UNDECLARED
 from gantt.core.messages.report import DICTIONARY_NONCE
 from gantt.core.nova import host as nova_host
-from gantt.core.nova.events import Cast, Guest, GuestDeleted, GuestsListed, GuestsUpdated
+from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.nova.host import NovaEffect
 from gantt.core.resources.host import HostRow
 
 #: Ids of broadcasts kept for each host: of an hour and more, syncs alone, and of a restart.
-CASTS_KEPT = 64
+CASTS_STORED = 64
 #: A clock that was set back by more than this is believed: nothing waits so long in a queue.
 SET_BACK_SECONDS = 1800.0
 _replace = msgspec.structs.replace
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class EventsSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of the words about one host.
 
     :ivar casts: ids, the last ones, newest last
@@ -44,13 +44,13 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     unclaimed: list[str] = []
     synced_at: float = 0.0
 
-    def knows(self, cast: Cast) -> bool:
+    def knows(self, cast: NovaCast) -> bool:
         """Whether it was folded already."""
         return bool(cast.id) and cast.id in self.casts
 
 
-def counts(host: HostRow, cast: Cast | None = None) -> bool:
-    """Whether a word of Nova about a host has a say.
+def counts(host: HostRow, cast: NovaCast | None = None) -> bool:
+    """Whether an event of Nova about a host has a say.
 
     One that reports in dictionaries has nobody else who speaks of its guests.  A source of
     an older release does not say in whose name it registers; its list comes before its
@@ -61,78 +61,78 @@ def counts(host: HostRow, cast: Cast | None = None) -> bool:
     if host.speaks_for == 'nova' or host.boot_nonce == DICTIONARY_NONCE:
         return True
     is_source = cast is not None and cast.by_source
-    is_unsaid = host.speaks_for == UNSAID and host.journal is None
-    return is_source and is_unsaid and not host.full_sequence
+    is_undeclared = host.speaks_for == UNDECLARED and host.journal is None
+    return is_source and is_undeclared and not host.full_sequence
 
 
-def noted(heard: Heard, cast: Cast) -> Heard:
+def noted(seen: EventsSeen, cast: NovaCast) -> EventsSeen:
     """With one more broadcast that was folded."""
     if not cast.id:
-        return heard
-    return _replace(heard, casts=[*heard.casts, cast.id][-CASTS_KEPT:])
+        return seen
+    return _replace(seen, casts=[*seen.casts, cast.id][-CASTS_STORED:])
 
 
-def consumers_of(cast: Cast) -> list[str]:
+def consumers_of(cast: NovaCast) -> list[str]:
     """The guests that a cast names."""
-    word = cast.word
-    if isinstance(word, GuestsListed):
-        return list(word.consumers)
-    if isinstance(word, GuestsUpdated):
-        return [guest.consumer for guest in word.guests]
-    return [word.consumer] if isinstance(word, GuestDeleted) else []
+    event = cast.word
+    if isinstance(event, GuestsListed):
+        return list(event.consumers)
+    if isinstance(event, GuestsUpdated):
+        return [guest.consumer for guest in event.guests]
+    return [event.consumer] if isinstance(event, GuestDeleted) else []
 
 
 def fold(
-    host: HostRow, heard: Heard, claims: Sequence[Claim], cast: Cast, now: float
-) -> tuple[Heard, NovaEffect]:
+    host: HostRow, seen: EventsSeen, claims: Sequence[Claim], cast: NovaCast, now: float
+) -> tuple[EventsSeen, NovaEffect]:
     """One broadcast about guests of one host.
 
     :param claims: all, live and final, on any host, of the consumers that it names and of
         those with a live claim here
     """
-    if heard.knows(cast):
-        return heard, NovaEffect()
-    heard, word = noted(heard, cast), cast.word
-    if isinstance(word, GuestsListed):
-        return _listed(host, heard, claims, cast, now)
-    if isinstance(word, GuestsUpdated):
-        return heard, _updated(host, claims, cast, word.guests, now)
-    if not isinstance(word, GuestDeleted):
-        return heard, NovaEffect()
-    mine = [claim for claim in claims if claim.consumer == word.consumer]
-    return heard, nova_host.delete(host, mine, word.consumer, now, cast.asked_at, cast.skew)
+    if seen.knows(cast):
+        return seen, NovaEffect()
+    seen, event = noted(seen, cast), cast.word
+    if isinstance(event, GuestsListed):
+        return _listed(host, seen, claims, cast, now)
+    if isinstance(event, GuestsUpdated):
+        return seen, _updated(host, claims, cast, event.guests, now)
+    if not isinstance(event, GuestDeleted):
+        return seen, NovaEffect()
+    mine = [claim for claim in claims if claim.consumer == event.consumer]
+    return seen, nova_host.delete(host, mine, event.consumer, now, cast.asked_at, cast.skew)
 
 
 def _listed(
-    host: HostRow, heard: Heard, claims: Sequence[Claim], cast: Cast, now: float
-) -> tuple[Heard, NovaEffect]:
+    host: HostRow, seen: EventsSeen, claims: Sequence[Claim], cast: NovaCast, now: float
+) -> tuple[EventsSeen, NovaEffect]:
     assert isinstance(cast.word, GuestsListed)
     begun = math.inf if cast.begun is None else cast.begun
     if cast.asked_at is not None:
-        behind = heard.synced_at - cast.asked_at
+        behind = seen.synced_at - cast.asked_at
         if 0 <= behind <= SET_BACK_SECONDS:
-            return heard, _kept(host, claims, cast.word.consumers, now)
-        heard = _replace(heard, synced_at=cast.asked_at)
+            return seen, _renewed(host, claims, cast.word.consumers, now)
+        seen = _replace(seen, synced_at=cast.asked_at)
         if cast.begun is None and now - cast.asked_at <= SET_BACK_SECONDS:
             begun = cast.asked_at - cast.skew
     effect = nova_host.sync(
-        host, claims, cast.word.consumers, now, heard.unclaimed, cast.word.told, begun
+        host, claims, cast.word.consumers, now, seen.unclaimed, cast.word.told, begun
     )
-    return _replace(heard, unclaimed=effect.unclaimed), effect
+    return _replace(seen, unclaimed=effect.unclaimed), effect
 
 
-def _kept(
+def _renewed(
     host: HostRow, claims: Iterable[Claim], present: Collection[str], now: float
 ) -> NovaEffect:
     """Guests of the host in a list that may be of any time: their claims are kept."""
     listed = set(present)
     mine = [claim for claim in claims if claim.is_live and claim.provider_id == host.id]
-    both = [(claim, nova_host.kept(claim, now)) for claim in mine if claim.consumer in listed]
+    both = [(claim, nova_host.renewed(claim, now)) for claim in mine if claim.consumer in listed]
     return NovaEffect(claims=[becomes for claim, becomes in both if becomes != claim])
 
 
 def _updated(
-    host: HostRow, claims: Sequence[Claim], cast: Cast, guests: Sequence[Guest], now: float
+    host: HostRow, claims: Sequence[Claim], cast: NovaCast, guests: Sequence[NovaGuest], now: float
 ) -> NovaEffect:
     """Each guest once, as it was named last."""
     found: list[NovaEffect] = []

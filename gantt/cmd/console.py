@@ -7,7 +7,7 @@ from typing import TextIO
 from gantt.core.messages import quoting
 
 
-def say(*lines: str, file: TextIO | None = None) -> None:
+def print_lines(*lines: str, file: TextIO | None = None) -> None:
     """Print lines; each stays one line, whatever stands in it.
 
     :param file: None: standard output

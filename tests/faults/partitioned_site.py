@@ -12,10 +12,10 @@ import time
 
 from gantt import client
 from gantt.client.compute import topic_of
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.farm.shapes import Shape
-from gantt.compute.listen import Listener, Methods
+from gantt.compute.listen import BuildListener, Methods
 from gantt.compute.over_rpc import OverRpc
 from gantt.core.claims.claim import State
 from gantt.core.messages.build import Build, Delete
@@ -63,23 +63,23 @@ class Watched:
         return say
 
 
-class Hamlet:
+class SmallFarm:
     """One farm: hosts, their port, the topic on which builds arrive.
 
     :param machines: another hamlet, on whose machines these agents run as well
     """
 
     def __init__(
-        self, broker: str, name: str, count: int, wrong, machines: 'Hamlet | None' = None
+        self, broker: str, name: str, count: int, wrong, machines: 'SmallFarm | None' = None
     ) -> None:
         self.name, self.topic = name, topic_of(name)
         self._carrier = client.get_transport(a_conf(broker))
         self.port = Watched(OverRpc(self._carrier, 10.0))
         shape = Shape(inventories={slots_of(name): Inventory(total=SLOTS)}, vcpus=1)
         self.farm = Farm(
-            Plan(count=count, prefix=name, shapes=[shape], threads=4),
+            FarmPlan(count=count, prefix=name, shapes=[shape], threads=4),
             self.port,
-            Settings(change_seconds=0.1),
+            HostAgentSettings(change_seconds=0.1),
         )
         for host in self.farm.hosts.values():
             if machines is not None:
@@ -87,7 +87,7 @@ class Hamlet:
             else:
                 wrong.watch(host)
         hosts = list(self.farm.hosts)
-        self._listener = Listener(self._carrier, name, Methods(self.farm), hosts, threads=4)
+        self._listener = BuildListener(self._carrier, name, Methods(self.farm), hosts, threads=4)
 
     def start(self) -> None:
         self._listener.start()
@@ -143,7 +143,7 @@ def slots_of(name: str) -> str:
     return CLASSES[name]
 
 
-class Village:
+class PartitionedSite:
     """A site with a scheduler, farms, and a conductor who asks and builds."""
 
     def __init__(self, site: Site, broker: str) -> None:
@@ -175,31 +175,31 @@ class Village:
             for s in chosen
         ]
 
-    def send(self, hamlet: Hamlet, builds: list[Build]) -> None:
+    def send(self, small_farm: SmallFarm, builds: list[Build]) -> None:
         for build in builds:
-            self.compute.build(hamlet.topic, build)
+            self.compute.build(small_farm.topic, build)
 
-    def delete(self, hamlet: Hamlet, builds: list[Build]) -> None:
+    def delete(self, small_farm: SmallFarm, builds: list[Build]) -> None:
         for one in builds:
             delete = Delete(consumer=one.consumer, host=one.host, claim_id=one.claim_id)
-            self.compute.delete(hamlet.topic, delete)
+            self.compute.delete(small_farm.topic, delete)
 
-    def live(self, hamlet: Hamlet) -> dict[str, set[str]]:
+    def live(self, small_farm: SmallFarm) -> dict[str, set[str]]:
         """Consumers with a live claim in the database, by host of a farm."""
-        found = {name: set() for name in hamlet.farm.hosts}
+        found = {name: set() for name in small_farm.farm.hosts}
         for claims in load.live_claims(self.store).values():
             for claim in claims:
                 if claim.host in found:
                     found[claim.host].add(claim.consumer)
         return found
 
-    def agree(self, hamlet: Hamlet) -> bool:
+    def agree(self, small_farm: SmallFarm) -> bool:
         """Whether the database has just what runs."""
-        return self.live(hamlet) == hamlet.guests()
+        return self.live(small_farm) == small_farm.guests()
 
-    def rows(self, hamlet: Hamlet) -> dict:
+    def rows(self, small_farm: SmallFarm) -> dict:
         rows = [change.row for change in self.store.load_everything().hosts]
-        return {row.name: row for row in rows if row and row.name in hamlet.farm.hosts}
+        return {row.name: row for row in rows if row and row.name in small_farm.farm.hosts}
 
     def close(self) -> None:
         self.callers.close()

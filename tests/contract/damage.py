@@ -15,7 +15,7 @@ from gantt.testing.store.memory import MemoryStore
 from tests.builders import Host
 
 
-class MemoryHand:
+class MemoryDamage:
     """Breaks rows behind the store's back."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -61,7 +61,7 @@ class MemoryHand:
         del self._tables.hosts[host.id], self._tables.ids[host.name]
 
 
-class SqlHand:
+class SqlDamage:
     """The same, by SQL."""
 
     def __init__(self, store: Any) -> None:
@@ -134,6 +134,6 @@ class SqlHand:
         )
 
 
-def hand_for(store: Store) -> MemoryHand | SqlHand:
+def damage_for(store: Store) -> MemoryDamage | SqlDamage:
     """The hand that fits a store."""
-    return MemoryHand(store) if isinstance(store, MemoryStore) else SqlHand(store)
+    return MemoryDamage(store) if isinstance(store, MemoryStore) else SqlDamage(store)

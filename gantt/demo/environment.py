@@ -18,22 +18,22 @@ from gantt.cmd import wiring
 from gantt.compute.agent.journal import SqliteJournal
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.farm.farm import Farm, Plan
-from gantt.compute.farm.host_agent import Member, Settings, with_agent
+from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.farm.runner import Runner
 from gantt.compute.farm.shapes import Shape
-from gantt.compute.listen import Listener, Methods
+from gantt.compute.listen import BuildListener, Methods
 from gantt.compute.over_rpc import OverRpc
 from gantt.core.messages.report import RegisterHost
 from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.db.stores import store
 from gantt.http.app import make_app
-from gantt.http.server import Server
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.rpc.service import RpcService
-from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.metrics import MetricRegistry
 
 FARM = 'farm'
 WAIT_SECONDS = 120.0
@@ -117,7 +117,7 @@ class Stage:
         engine = session.engine_from_conf(self.conf)
         migration.sync(engine)
         engine.dispose()
-        self.metrics = Metrics()
+        self.metrics = MetricRegistry()
         self.store = store.connect(self.conf)
         self.scheduler = wiring.scheduler(self.conf, self.store, self.metrics)
         self.rpc = RpcService(self.conf, self.scheduler, server='demo', count=self.metrics.count)
@@ -125,8 +125,8 @@ class Stage:
         self.conductor = client.SchedulerClient(self.transport)
         self.builder = client.ComputeClient(self.transport, timeout=BUILD_SECONDS)
         self._port = OverRpc(self.transport)
-        self.farm = Farm(Plan(count=hosts, seed=seed, shapes=SHAPES), self._port)
-        self._farm_listener = Listener(
+        self.farm = Farm(FarmPlan(count=hosts, seed=seed, shapes=SHAPES), self._port)
+        self._farm_listener = BuildListener(
             self.transport,
             FARM,
             Methods(self.farm, self.farm.command),
@@ -135,10 +135,10 @@ class Stage:
         )
         self.machine = self._this_machine()
         self._runner = Runner(2)
-        self._machine_listener: Listener | None = None
-        self._server: Server | None = None
+        self._machine_listener: BuildListener | None = None
+        self._server: HttpServer | None = None
 
-    def _this_machine(self) -> Member:
+    def _this_machine(self) -> HostAgent:
         locks = StartLocks(self.folder / 'starting')
         driver = ThisMachine(self.conf.compute, self.host, locks)
         announcement = RegisterHost(name=self.host, boot_nonce=str(uuid.uuid4()))
@@ -148,7 +148,7 @@ class Stage:
             self._port,
             driver,
             journal,
-            Settings(),
+            HostAgentSettings(),
             random.Random(self.host),
         )
 
@@ -159,7 +159,9 @@ class Stage:
         self._farm_listener.start()
         self.farm.start()
         assert self.machine.agent is not None
-        self._machine_listener = Listener(self.transport, self.host, Methods(self.machine.agent))
+        self._machine_listener = BuildListener(
+            self.transport, self.host, Methods(self.machine.agent)
+        )
         self._machine_listener.start()
         self._runner.add(self.machine)
         self._runner.start()
@@ -173,7 +175,7 @@ class Stage:
         """Serve the HTTP interface; returns its URL."""
         insights = Insights(self.store, self.scheduler.placing.pipeline, self.scheduler.settings)
         app = make_app(insights, self.store, self.conductor, self.metrics, HttpSettings(), {})
-        self._server = Server(app, '127.0.0.1', port, 4)
+        self._server = HttpServer(app, '127.0.0.1', port, 4)
         self._server.start()
         return f'http://127.0.0.1:{self._server.port}'
 

@@ -11,12 +11,12 @@ import uuid
 from typing import Any
 
 from gantt import exceptions
-from gantt.compute.farm.faults import Order, Selector
+from gantt.compute.farm.faults import Fault, Selector
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.records.decision import Answer
 from gantt.demo import nova, say
-from gantt.demo.stage import Stage, wait_until
+from gantt.demo.environment import Stage, wait_until
 from gantt.insights.read_model import Insights
 from gantt.insights.views import Explanation, MemberExplanation
 from gantt.rpc.amqp.transport import nova_transport
@@ -82,7 +82,7 @@ class Tally:
         self.seconds: list[float] = []
 
     @property
-    def asked(self) -> int:
+    def requests_sent(self) -> int:
         return len(self.answers) + len(self.refusals) + self.outcomes['trouble']
 
 
@@ -134,10 +134,10 @@ def conductor_asks(stage: Stage, count: int, seed: int) -> Tally:
         thread.start()
     disturbances = _disturbances(stage, count)
     while any(thread.is_alive() for thread in callers):
-        say.progress(f'{tally.asked} of {count} requests answered')
-        if disturbances and tally.asked >= disturbances[0][0]:
+        say.progress(f'{tally.requests_sent} of {count} requests answered')
+        if disturbances and tally.requests_sent >= disturbances[0][0]:
             say.progress_done()
-            say.line(f'  after {tally.asked:4d} requests: {disturbances.pop(0)[1]()}')
+            say.line(f'  after {tally.requests_sent:4d} requests: {disturbances.pop(0)[1]()}')
         time.sleep(0.05)
     say.progress_done()
     seconds = time.monotonic() - started
@@ -147,7 +147,7 @@ def conductor_asks(stage: Stage, count: int, seed: int) -> Tally:
 
 def _disturbances(stage: Stage, count: int) -> list[tuple[int, Any]]:
     def order(**fields: Any) -> dict[str, Any]:
-        return stage.farm.command(Order(**fields))
+        return stage.farm.command(Fault(**fields))
 
     def die() -> str:
         done = order(do='die', hosts=Selector(count=10))
@@ -198,14 +198,14 @@ def _build(stage: Stage, request: SelectDestinations, chosen: Any, tally: Tally)
     )
     topic = chosen.build_topic
     try:
-        said = stage.builder.build(topic, build, wait=True)['outcome']
+        build_outcome = stage.builder.build(topic, build, wait=True)['outcome']
     except exceptions.Unavailable:
-        said = 'no answer'
+        build_outcome = 'no answer'
     with tally.lock:
-        tally.outcomes[said] += 1
-        if said == 'running':
+        tally.outcomes[build_outcome] += 1
+        if build_outcome == 'running':
             tally.running[chosen.consumer] = chosen.host
-        unlucky = said == 'running' and tally.outcomes['running'] % 10 == 0
+        unlucky = build_outcome == 'running' and tally.outcomes['running'] % 10 == 0
     if unlucky:
         delete = Delete(consumer=chosen.consumer, host=chosen.host, claim_id=chosen.claim_id)
         try:
@@ -224,7 +224,7 @@ def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
         f'{len(tally.refusals)} refused, in {seconds:.1f} s'
     )
     say.line(
-        f'{tally.asked / seconds:.0f} requests/s and {placed / seconds:.0f} guests/s from '
+        f'{tally.requests_sent / seconds:.0f} requests/s and {placed / seconds:.0f} guests/s from '
         f'{CALLERS} callers, who wait for every guest to run'
     )
     waits = sorted(tally.seconds)
@@ -250,7 +250,7 @@ def explanations(stage: Stage, tally: Tally) -> None:
     """One placement and one refusal, to the end."""
     insights = Insights(stage.store, stage.scheduler.placing.pipeline, stage.scheduler.settings)
     say.line('A placement:')
-    say.block(_most_telling(insights, tally).lines)
+    say.block(_most_informative(insights, tally).lines)
     say.line()
     say.line('A refusal:')
     refused = tally.refusals[-1]
@@ -258,15 +258,15 @@ def explanations(stage: Stage, tally: Tally) -> None:
     say.block(insights.explain(str(refused.kwargs['decision_id'])).lines)
 
 
-def _most_telling(insights: Insights, tally: Tally) -> Explanation:
-    """Of some placements the one where most filters removed hosts, and hosts differed."""
+def _most_informative(insights: Insights, tally: Tally) -> Explanation:
+    """The explanation, of some, where most filters removed hosts and hosts differed."""
     single = [a for a in tally.answers if len(a.selections) == 1]
     step = max(1, len(single) // LOOKED_AT)
     found = [insights.explain(answer.decision_id) for answer in single[::step]]
-    return max(found, key=lambda one: told_by(one.members[0]))
+    return max(found, key=lambda one: rejected_by(one.members[0]))
 
 
-def told_by(member: MemberExplanation) -> tuple[int, int]:
+def rejected_by(member: MemberExplanation) -> tuple[int, int]:
     """How many filters removed hosts, and how many different totals the finalists have."""
     removing = sum(step.removed > 0 for step in member.funnel)
     return removing, len({round(row.total, 2) for row in member.scores})

@@ -110,7 +110,7 @@ _BY_VALUE = frozenset({'body.dry_run', 'body.lifecycle', 'body.spec.purpose'})
 
 
 def _beyond(path: str, value: Any) -> Iterator[Need]:
-    for name, inner in _said(value):
+    for name, inner in _fields_of(value):
         field = f'{path}.{name}'
         if field in ALLOWED or field in _BY_VALUE:
             continue
@@ -121,7 +121,7 @@ def _beyond(path: str, value: Any) -> Iterator[Need]:
             yield Need(shown, TRUSTED if field in BELIEVED else RULES, 'nothing')
 
 
-def _said(value: Any) -> Iterator[tuple[str, Any]]:
+def _fields_of(value: Any) -> Iterator[tuple[str, Any]]:
     """Fields and keys that say something: no defaults, no empty lists."""
     if isinstance(value, dict):
         yield from ((name, inner) for name, inner in value.items() if inner != [])
