@@ -94,6 +94,23 @@ def forwarder(old: str) -> Callable[[str], Any]:
     return look_up
 
 
+def renamed(face: str, names: dict[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a public module some of whose names are others now.
+
+    :param face: the module, by its dotted path
+    :param names: the former name -> what it is called now
+    """
+
+    def look_up(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f'module {face!r} has no attribute {name!r}')
+        now = names[name]
+        warnings.warn(f'{face}.{name} is called {now} now', FutureWarning, stacklevel=2)
+        return getattr(sys.modules[face], now)
+
+    return look_up
+
+
 def install() -> None:
     """Have old paths found, in this process."""
     if not any(isinstance(one, MovedModules) for one in sys.meta_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compute host's side: register, report, and words about claims."""
 
+import warnings
 from typing import Any
 
 import msgspec
@@ -33,6 +34,12 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
     state: str = ''
     reason: str = ''
 
+    @property
+    def fate(self) -> str:
+        """The outcome, by the name that it had before."""
+        warnings.warn('fate is called outcome now', FutureWarning, stacklevel=2)
+        return self.outcome
+
 
 class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a report: applied | stale | needs_full (send a full one)."""
@@ -45,6 +52,12 @@ class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome'
     adopted: list[str] = []
     current_epoch: int = 0
     current_sequence: int = 0
+
+    @property
+    def fate(self) -> str:
+        """The outcome, by the name that it had before."""
+        warnings.warn('fate is called outcome now', FutureWarning, stacklevel=2)
+        return self.outcome
 
 
 class ClaimsClient:

@@ -34,6 +34,7 @@ from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 from gantt.exceptions import InvalidMessage, PluginError
+from gantt.moved import renamed
 
 __all__ = [
     'COLUMNS',
@@ -71,3 +72,5 @@ __all__ = [
     'places_of',
     'grouped_by_problem',
 ]
+
+__getattr__ = renamed(__name__, {'Unknown': 'UnknownFacts', 'told_apart': 'grouped_by_problem'})

@@ -16,6 +16,7 @@ from gantt.compute.sources.report_source import ReportSource
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.resource_classes import Inventory
 from gantt.exceptions import Misconfigured, Unavailable
+from gantt.moved import renamed
 from gantt.rpc.amqp.transport import wait_for_broker
 
 __all__ = [
@@ -34,3 +35,5 @@ __all__ = [
     'get_transport',
     'wait_for_broker',
 ]
+
+__getattr__ = renamed(__name__, {'Facts': 'HostReadings', 'Settings': 'HostAgentSettings'})

@@ -33,7 +33,7 @@ from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import Admission, PendingRequest, out_of_time, refusal
 from gantt.scheduler.placing.answers import Answers, OnAnswer
-from gantt.scheduler.placing.contention import Contention, LockedHosts
+from gantt.scheduler.placing.contention import LockedHosts
 from gantt.scheduler.placing.ordering import EVERY, Ordering
 from gantt.scheduler.placing.planning import Plan, Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
@@ -83,6 +83,8 @@ class Placing:
         self._given = self._taken = self._pipeline = pipeline
         self._ordering = Ordering(clock)
         self._decisions = 0
+        #: What this scheduler has seen of the others.
+        self.contention = self._planner.contention
         self._locked = LockedHosts(clock)
         self._recorder = recorder
         self._clock = clock
@@ -102,11 +104,6 @@ class Placing:
         """The filters and weighers in force."""
         given = self._given
         return self._pipeline if given is self._taken else given
-
-    @property
-    def contention(self) -> Contention:
-        """What this scheduler has seen of the others."""
-        return self._planner.contention
 
     def use(self, pipeline: Pipeline) -> None:
         """Place what is planned from the next batch on by other filters and weighers."""

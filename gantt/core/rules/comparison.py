@@ -18,7 +18,7 @@ from gantt.core.messages import extra_specs
 from gantt.core.nova import facts as nova_facts
 from gantt.core.rules import facts, tree
 from gantt.core.rules.columns import Column, Numbers, Predicate, Sets, Values, places_of
-from gantt.core.rules.facts import Fact, Kind, View
+from gantt.core.rules.facts import Fact, FactView, Kind
 from gantt.core.table.columns import BoolArray
 
 #: Hypervisors count versions as one number: so much each part may be.
@@ -59,7 +59,7 @@ class Question:
         self.used = (fact, *others)
         self.columns = frozenset(fact.columns(key)).union(*(other.reads for other in others))
 
-    def where(self, view: View, negated: bool) -> BoolArray:
+    def where(self, view: FactView, negated: bool) -> BoolArray:
         """Which hosts it, or its opposite, is known to hold for."""
         return self.of(self.fact.read(view, self.key), negated)
 
@@ -115,10 +115,10 @@ class WithFact(Question):
         self.op, (self.other, self.other_key) = op, facts.resolve(name)
         super().__init__(fact, key, self.other)
 
-    def where(self, view: View, negated: bool) -> BoolArray:
+    def where(self, view: FactView, negated: bool) -> BoolArray:
         left = self.fact.read(view, self.key)
         if self.fact.kind in (Kind.TEXT, Kind.SET):
-            one = View(view.hosts, view.spec, np.zeros(1, np.int64))
+            one = FactView(view.hosts, view.spec, np.zeros(1, np.int64))
             return self._of_texts(left, self.other.read(one, self.other_key), len(view), negated)
         right = self.other.read(view, self.other_key)
         if left.numbers is not None and right.numbers is not None:
@@ -150,7 +150,7 @@ class OfPath(Question):
         super().__init__(fact, key)
         self.places, self.exact = places, exact
 
-    def where(self, view: View, negated: bool) -> BoolArray:
+    def where(self, view: FactView, negated: bool) -> BoolArray:
         places, codes = places_of(view.hosts.locations), view.at(view.hosts.location)
         mask = places.below_any(self.places, codes, self.exact)
         return ~mask & places.below('*', codes) if negated else mask

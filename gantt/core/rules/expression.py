@@ -10,7 +10,7 @@ import numpy as np
 from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import comparison, tree
 from gantt.core.rules.comparison import Question
-from gantt.core.rules.facts import Fact, Rows, View
+from gantt.core.rules.facts import Fact, FactView, Rows
 from gantt.core.table import metric_values
 from gantt.core.table.columns import FOLLOWED, TAKEN, BoolArray
 from gantt.core.table.host_table import HostTable
@@ -69,7 +69,7 @@ class Expression:
 
     def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
-        view = View(hosts, spec, rows)
+        view = FactView(hosts, spec, rows)
         if not self._followed or metric_values.may_age(hosts, self._metrics):
             return self._root.mask(view)
         zone = hosts.default_zone if 'zone' in self._followed else ''
@@ -79,7 +79,7 @@ class Expression:
         except KeyError:
             if rows is not None and len(rows) <= _FEW:
                 return self._root.mask(view)
-            whole = self._root.mask(View(hosts, spec))
+            whole = self._root.mask(FactView(hosts, spec))
             hosts.mask_cache.put(self, b'', stamp, whole, len(hosts))
         assert whole is not None
         return whole if rows is None else whole.take(rows)
@@ -120,7 +120,7 @@ class _One:
     def __init__(self, question: Question, negated: bool) -> None:
         self._question, self._negated = question, negated
 
-    def mask(self, view: View) -> BoolArray:
+    def mask(self, view: FactView) -> BoolArray:
         return self._question.where(view, self._negated)
 
 
@@ -130,7 +130,7 @@ class _Joined:
     def __init__(self, parts: 'list[_Part]', every: bool) -> None:
         self._parts, self._every = parts, every
 
-    def mask(self, view: View) -> BoolArray:
+    def mask(self, view: FactView) -> BoolArray:
         if not self._parts:
             return np.full(len(view), self._every)
         mask = self._parts[0].mask(view)

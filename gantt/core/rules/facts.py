@@ -28,7 +28,7 @@ from gantt.core.table.host_table import HostTable
 Rows = IntArray | None
 
 
-class View(msgspec.Struct, frozen=True):
+class FactView(msgspec.Struct, frozen=True):
     """The hosts that facts are read of, and the request that they are read for."""
 
     hosts: HostTable
@@ -68,7 +68,7 @@ class Fact(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     help: str
-    read: Callable[[View, str], Column]
+    read: Callable[[FactView, str], Column]
     key: str = ''
     reads: tuple[str, ...] = ()
     reads_of: Callable[[str], tuple[str, ...] | None] | None = None
@@ -126,29 +126,29 @@ def _near_class(name: str) -> str:
 # -- of a host ---------------------------------------------------------------------
 
 
-def _metric(view: View, key: str) -> Numbers:
+def _metric(view: FactView, key: str) -> Numbers:
     found = metric_values.values(view.hosts, key)
     values = view.at(np.full(len(view.hosts), np.nan) if found is None else found)
     return Numbers(values, ~np.isnan(values))
 
 
-def _age(view: View, key: str) -> Numbers:
+def _age(view: FactView, key: str) -> Numbers:
     reported = view.at(view.hosts.reported_at)
     return Numbers(np.maximum(view.hosts.now - reported, 0.0), reported != 0)
 
 
-def _hypervisor_version(view: View, key: str) -> Numbers:
+def _hypervisor_version(view: FactView, key: str) -> Numbers:
     values = view.at(view.hosts.hypervisor_version)
     return Numbers(values, values != 0)
 
 
-def _zone(view: View, key: str) -> Coded:
+def _zone(view: FactView, key: str) -> Coded:
     names = [name or view.hosts.default_zone for name in view.hosts.zones.names]
     return Coded(view.at(view.hosts.zone), names)
 
 
 def _by_host(field: str) -> Any:
-    def read(view: View, key: str) -> Coded:
+    def read(view: FactView, key: str) -> Coded:
         rows = range(len(view)) if view.rows is None else view.rows.tolist()
         return coded(getattr(view.hosts.hosts[row].facts.hypervisor, field) for row in rows)
 
@@ -156,13 +156,13 @@ def _by_host(field: str) -> Any:
 
 
 def _platform(get: Callable[[Hypervisor, str], str]) -> Any:
-    def read(view: View, key: str) -> Coded:
+    def read(view: FactView, key: str) -> Coded:
         return Coded(view.at(view.hosts.platform), [get(h, key) for h in _platforms(view)])
 
     return read
 
 
-def _platforms(view: View) -> list[Hypervisor]:
+def _platforms(view: FactView) -> list[Hypervisor]:
     known = view.hosts.platforms.values
     return [known[code] for code in range(len(known))]
 
@@ -183,21 +183,21 @@ def _cpu(hypervisor: Hypervisor, field: str, kind: type) -> Any:
     return found if isinstance(found, kind) else kind()
 
 
-def _cpu_features(view: View, key: str) -> Sets:
+def _cpu_features(view: FactView, key: str) -> Sets:
     found = [_cpu(platform, 'features', list) for platform in _platforms(view)]
     return Sets(
         view.at(view.hosts.platform), [[f for f in of if isinstance(f, str)] for of in found]
     )
 
 
-def _traits(view: View, key: str) -> Members:
+def _traits(view: FactView, key: str) -> Members:
     return Members(view.at(view.hosts.traits), list(enumerate(view.hosts.trait_codes.names)))
 
 
 def _in_aggregates(get: Callable[[Aggregate, str], list[str]], with_uuids: bool = False) -> Any:
     """Texts of each host's aggregates."""
 
-    def read(view: View, key: str) -> Members:
+    def read(view: FactView, key: str) -> Members:
         codes = view.hosts.aggregate_codes
         found: list[tuple[int, str]] = list(enumerate(codes.names)) if with_uuids else []
         for uuid, aggregate in view.hosts.known_aggregates.items():
@@ -260,7 +260,7 @@ def _nova(name: str, kind: Kind, help: str, sign: str, with_stats: bool) -> Fact
     def path_of(key: str) -> list[str]:
         return key.split(sign) if with_stats else key.split(sign, nova_facts.STEPS_MAX)
 
-    def read(view: View, key: str) -> Values:
+    def read(view: FactView, key: str) -> Values:
         found, rows = capability(view.hosts, path_of(key), with_stats), view.rows
         return Values(found if rows is None else [f.of_rows(rows) for f in found], len(view))
 
@@ -286,7 +286,7 @@ def _of_column(
 ) -> Fact:
     """Numbers by row: a column under its own name, or what is made of columns."""
 
-    def read(view: View, key: str) -> Numbers:
+    def read(view: FactView, key: str) -> Numbers:
         return Numbers(view.at(getattr(view.hosts, name) if get is None else get(view.hosts)))
 
     return Fact(name, kind, help, read, reads=reads or (name,))
@@ -295,7 +295,7 @@ def _of_column(
 def _of_class(name: str, help: str, *reads: str) -> Fact:
     """An amount of a resource class."""
 
-    def read(view: View, key: str) -> Numbers:
+    def read(view: FactView, key: str) -> Numbers:
         code = view.hosts.class_code(key)
         if code is None:
             return Numbers(np.zeros(len(view), np.int64))
@@ -309,7 +309,7 @@ def _of_class(name: str, help: str, *reads: str) -> Fact:
 def _text(name: str, help: str, codes: str, names: str, kind: Kind = Kind.TEXT) -> Fact:
     """A column of texts, by code or one by one."""
 
-    def read(view: View, key: str) -> Coded:
+    def read(view: FactView, key: str) -> Coded:
         texts = getattr(view.hosts, names)
         if codes == names:
             return Coded(np.arange(len(texts)) if view.rows is None else view.rows, texts)
@@ -325,7 +325,7 @@ def _of_hypervisor(name: str, help: str, read: Any, key: str = '', kind: Kind = 
 def _of_request(name: str, help: str, get: Callable[[RequestSpec], str | None]) -> Fact:
     """A text of the request, the same for every host."""
 
-    def read(view: View, key: str) -> Coded:
+    def read(view: FactView, key: str) -> Coded:
         return Coded(np.zeros(len(view), np.int64), [get(view.spec) or ''])
 
     return Fact(f'request.{name}', Kind.TEXT, help, read)
@@ -334,13 +334,13 @@ def _of_request(name: str, help: str, get: Callable[[RequestSpec], str | None]) 
 def _set_of_request(
     name: str, help: str, get: Callable[[RequestSpec, str], list[str]], key: str = ''
 ) -> Fact:
-    def read(view: View, key: str) -> Sets:
+    def read(view: FactView, key: str) -> Sets:
         return Sets(np.zeros(len(view), np.int64), [get(view.spec, key)])
 
     return Fact(f'request.{name}', Kind.SET, help, read, key)
 
 
-def _amount_of_request(view: View, key: str) -> Numbers:
+def _amount_of_request(view: FactView, key: str) -> Numbers:
     return Numbers(np.full(len(view), view.spec.resources.get(key, 0), np.int64))
 
 

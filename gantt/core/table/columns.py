@@ -496,18 +496,18 @@ class MaskCache:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Hashable, bytes], tuple[object, BoolArray | None]] = {}
+        self._cached: dict[tuple[Hashable, bytes], tuple[object, BoolArray | None]] = {}
         self.hits = self.misses = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def get(self, rule: Hashable, signature: bytes, stamp: object) -> BoolArray | None:
         """The mask of a filter, or of another rule.
 
         :raises KeyError: it is not kept, or is not valid at ``stamp``
         """
-        found = self._kept.get((rule, signature))
+        found = self._cached.get((rule, signature))
         if found is None or found[0] != stamp:
             self.misses += 1
             raise KeyError(rule)
@@ -521,9 +521,9 @@ class MaskCache:
         if mask is not None:
             mask.flags.writeable = False
         most = min(MASKS_MAX, BYTES_MAX // max(rows, 1))
-        while len(self._kept) >= max(most, 1):
-            del self._kept[next(iter(self._kept))]
-        self._kept[rule, signature] = (stamp, mask)
+        while len(self._cached) >= max(most, 1):
+            del self._cached[next(iter(self._cached))]
+        self._cached[rule, signature] = (stamp, mask)
 
 
 class ArrayCache:
@@ -531,17 +531,17 @@ class ArrayCache:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._kept: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
+        self._cached: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
 
     def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:
         """What ``make`` made, anew where one of the columns has changed; not to be written to."""
         stamp = self._versions.at(columns)
-        found = self._kept.get(key)
+        found = self._cached.get(key)
         if found is not None and found[0] == stamp:
             cached_copy: T = found[1]
             return cached_copy
         made = make()
-        while len(self._kept) >= ARRAYS_MAX:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = (stamp, made)
+        while len(self._cached) >= ARRAYS_MAX:
+            del self._cached[next(iter(self._cached))]
+        self._cached[key] = (stamp, made)
         return made
