@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from gantt import moved, plugin_api
+from gantt import client, moved, plugin_api
 from gantt.plugin_api import report_sources
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -76,3 +76,33 @@ def test_a_plug_in_with_old_paths_runs_and_is_given_the_new_ones(tmp_path, monke
         'gantt.core.resources has moved: import format_amount from gantt.plugin_api',
     ]
     assert {one.filename for one in found} == {str(tmp_path / 'old_plugin_of_acme.py')}
+
+
+@pytest.mark.parametrize(
+    'face, old, now',
+    [
+        (plugin_api, 'Unknown', 'UnknownFacts'),
+        (plugin_api, 'told_apart', 'grouped_by_problem'),
+        (report_sources, 'Facts', 'HostReadings'),
+        (report_sources, 'Settings', 'HostAgentSettings'),
+        (client, 'ClaimFate', 'ClaimOutcome'),
+        (client, 'ReportFate', 'ReportOutcome'),
+    ],
+)
+def test_a_former_name_of_a_face_goes_on(face, old, now):
+    with pytest.warns(FutureWarning, match=f'{face.__name__}.{old} is called {now} now'):
+        assert getattr(face, old) is getattr(face, now)
+    with pytest.raises(AttributeError, match='no_such_name'):
+        face.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    'made',
+    [
+        client.ClaimOutcome(claim_id='c', outcome='gone'),
+        client.ReportOutcome(name='h', outcome='gone'),
+    ],
+)
+def test_the_former_name_of_an_outcome_goes_on(made):
+    with pytest.warns(FutureWarning, match='fate is called outcome now'):
+        assert made.fate == 'gone'
