@@ -145,7 +145,7 @@ def test_a_request_of_a_member_reads_claims_once(monkeypatch):
     )
     # In the trial of who may not claim it is not looked at whose the consumers are.
     monkeypatch.setattr(world.policy, 'allows', lambda rule, caller: True)
-    requests.asking.checked(world, Caller(project='red', roles=('member',)), body)
+    requests.request_access.checked(world, Caller(project='red', roles=('member',)), body)
     assert looks == [1000]
 
 

@@ -32,7 +32,7 @@ def wire(region):
 def test_a_list_that_is_too_long_is_told_in_shorter_words(openstack, region, wire):
     many(openstack, 3400)
     region.passes()
-    said = region.source._told.hosts['cluster']
+    said = region.source._pictures.hosts['cluster']
     assert (len(said.guests), said.is_short) == (3400, True)
     assert region.row('cluster').used['VCPU'] == 6800
     (claim,) = region.claims(openstack.servers[0]['id'])
@@ -46,14 +46,14 @@ def test_a_list_that_no_words_make_short_enough_is_named(openstack, region, capl
     before = region.row('cluster').used
     openstack.servers += [openstack.servers[0] | {'id': new_uuid()} for _ in range(5600)]
     region.passes(3)
-    assert '[rpc] payload_bytes_max is 1048576' in region.source._told.silent['cluster']
+    assert '[rpc] payload_bytes_max is 1048576' in region.source._pictures.silent['cluster']
     assert len([one for one in caplog.messages if 'payload_bytes_max' in one]) == 1
     assert region.row('cluster').used == before
     assert set(region.source.members) == {'cmp-1'}
     region.source._list_bytes = 4 << 20
     region.source._nova.list_guests = lambda listed: _Heard
     region.passes()
-    assert region.source._told.hosts['cluster'].is_short is False
+    assert region.source._pictures.hosts['cluster'].is_short is False
 
 
 class _Heard:
@@ -64,5 +64,5 @@ def test_more_guests_than_a_list_can_have_are_named(openstack, region):
     many(openstack, 10_001)
     region.source._list_bytes = 64 << 20
     region.source.step()
-    assert '10001 guests, and 10000' in region.source._told.silent['cluster']
+    assert '10001 guests, and 10000' in region.source._pictures.silent['cluster']
     assert lists.GUESTS_MOST == 10_000

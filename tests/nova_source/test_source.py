@@ -256,7 +256,7 @@ def test_a_cell_that_nova_cannot_reach_loses_no_guest(openstack, region):
     openstack.servers, openstack.hypervisors = [], []
     region.passes(5)
     assert region.live(guest) == [('cmp-1', 'confirmed')]
-    assert region.source._told.silent == {'cmp-1': 'Nova cannot reach its cell'}
+    assert region.source._pictures.silent == {'cmp-1': 'Nova cannot reach its cell'}
     openstack.servers, openstack.hypervisors = servers, nodes
     region.passes(5)
     assert region.live(guest) == [('cmp-1', 'confirmed')]

@@ -391,8 +391,8 @@ TABLE: list[Deviation] = [
         name='threads that the image requires',
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.image_requires_threads,
-        reason='Where the flavor prefers threads and the image requires them, Nova takes the word '
-        'of the flavor, but its filter leaves out hosts without threads. Here the flavor counts.',
+        reason='Where the flavor prefers threads and the image requires them, Nova follows '
+        'the flavor, but its filter leaves out hosts without threads. Here the flavor counts.',
     ),
     Deviation(
         name='forced hosts that are closed',
