@@ -33,7 +33,7 @@ def is_signed(public: str, signature: str, stated: bytes) -> bool:
 def proven(parts: Parts, stated: bytes) -> Proof | None:
     """What a proof proves, None where a signature in it is wrong.
 
-    :param said: the bytes of the registration
+    :param stated: the bytes of the registration
     """
     if not _is_of(parts.key, parts.signature, stated):
         return None

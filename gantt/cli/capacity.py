@@ -40,14 +40,14 @@ def _lines(found: dict[str, Any], width: int) -> list[str]:
         lines.append(f'  and {found["eligible"] - 10} more')
     if found['runs_out']:
         first = sorted(found['runs_out'].items(), key=lambda kv: (-kv[1], kv[0]))
-        text_of_hosts = ', '.join(f'{name} on {text.count(n, "host")}' for name, n in first)
-        lines += ['', *text.wrap(f'runs out first: {text_of_hosts}', width)]
+        first_out = ', '.join(f'{name} on {text.count(n, "host")}' for name, n in first)
+        lines += ['', *text.wrap(f'runs out first: {first_out}', width)]
     if found['uncounted']:
         some = text.count(found['uncounted'], 'host')
-        text_of_hosts = (
+        estimate = (
             f'an estimate: on {some} amounts alone were counted, not cells, cores and devices'
         )
-        lines += ['', *text.wrap(text_of_hosts, width)]
+        lines += ['', *text.wrap(estimate, width)]
     return lines
 
 

@@ -71,10 +71,10 @@ class Login:
 
     def url(self) -> str:
         """Where the catalog has the API.  :raises Failure:"""
-        endpoint_found = self._region.get_endpoint(SERVICE_TYPE)
+        configured = self._region.get_endpoint(SERVICE_TYPE)
         found = None
         with self._querying('tells no catalog'), contextlib.suppress(self._nowhere):
-            found = endpoint_found or self._session.get_endpoint(
+            found = configured or self._session.get_endpoint(
                 service_type=SERVICE_TYPE,
                 region_name=self._region.get_region_name(SERVICE_TYPE),
                 interface=self._region.get_interface(SERVICE_TYPE),
@@ -120,9 +120,9 @@ def _check_url(config: dict[str, Any]) -> None:
 
 
 def _not_understood(error: Exception) -> Failure:
-    endpoint_found = _LACKS.search(_line(error))
-    if endpoint_found:
-        return _lacking([endpoint_found[1] or endpoint_found[2]])
+    lacks = _LACKS.search(_line(error))
+    if lacks:
+        return _lacking([lacks[1] or lacks[2]])
     return _unusable(
         f'clouds.yaml or a variable OS_... is not of the form that is expected: '
         f'{type(error).__name__}: {_line(error)}'

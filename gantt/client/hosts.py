@@ -24,7 +24,7 @@ _TRIES_MOST = 20
 class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a word about one claim.
 
-    :ivar fate: ok | gone (final, unknown or of another host) | kept
+    :ivar outcome: ok | gone (final, unknown or of another host) | kept
     :ivar state: state of the claim now
     :ivar reason: why a claim that is live is gone for who asks
     """

@@ -98,7 +98,7 @@ class Health:
 class Knock:
     """Asks something that may hang, in a thread of its own and one question at a time.
 
-    :param ask: raises GanttError where the answer is no
+    :param probe: raises GanttError where the answer is no
     """
 
     def __init__(

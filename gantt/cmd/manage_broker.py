@@ -332,5 +332,5 @@ def _as_user(url: str, user: str, password: str) -> str:
     """A url of the broker with other credentials for each of its nodes."""
     parts = urllib.parse.urlsplit(url)
     places = (host.rpartition('@')[2] or 'localhost' for host in parts.netloc.split(','))
-    document = ','.join(f'{user}:{password}@{place}' for place in places)
-    return parts._replace(netloc=document).geturl()
+    netloc = ','.join(f'{user}:{password}@{place}' for place in places)
+    return parts._replace(netloc=netloc).geturl()

@@ -110,7 +110,7 @@ def report_outcome(report: HostReport, outcome: str, sequence: int) -> str:
     The answer to the first may be lost.  ``stale`` is then no sign that somebody else speaks
     for this host.
 
-    :param fate: as the scheduler says it
+    :param outcome: as the scheduler says it
     :param sequence: the last one that it took from this host
     """
     return 'applied' if outcome == 'stale' and sequence == report.sequence else outcome

@@ -30,8 +30,8 @@ VARIABLE = 'OS_GANTT_CONFIG_FILE'
 def with_environment(argv: Sequence[str]) -> list[str]:
     """The command line, with the files that the environment names where it has none itself."""
     named = [path for path in os.environ.get(VARIABLE, '').split(os.pathsep) if path]
-    message, _ = _parsed(argv)
-    if message.config_file or message.config_dir:
+    parsed, _ = _parsed(argv)
+    if parsed.config_file or parsed.config_dir:
         return list(argv)
     return [*(f'--config-file={path}' for path in named), *argv]
 
@@ -85,9 +85,9 @@ def unreadable(paths: Iterable[str]) -> tuple[str, str] | None:
 
 def _named(argv: Sequence[str], program: str) -> Iterator[str]:
     """The files as oslo.config finds them."""
-    message, _ = _parsed(argv)
-    named = message.config_file or cfg.find_config_files(PROJECT, program)
-    folders = message.config_dir or cfg.find_config_dirs(PROJECT, program)
+    parsed, _ = _parsed(argv)
+    named = parsed.config_file or cfg.find_config_files(PROJECT, program)
+    folders = parsed.config_dir or cfg.find_config_dirs(PROJECT, program)
     yield from (os.path.abspath(os.path.expanduser(path)) for path in named)
     for folder in folders:
         yield from sorted(str(path) for path in pathlib.Path(folder).glob('*.conf'))

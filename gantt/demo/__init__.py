@@ -2,6 +2,6 @@
 """The demonstration: the whole service in one process, on embedded parts.
 
 ``stage`` puts the real parts together (SQLite, the in-process broker, the real
-RPC, a farm of fake hosts, the agent of this machine); ``acts`` is what is
-played on it, one function each; ``print_lines`` prints.
+RPC, a farm of fake hosts, the agent of this machine); ``scenario`` is what is
+played on it, one function each; ``say`` prints.
 """

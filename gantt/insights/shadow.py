@@ -69,7 +69,7 @@ class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar outcome_seconds: how long it is listened for what became of a request
     :ivar pending_most: requests that are remembered meanwhile
-    :ivar kept: comparisons that are kept
+    :ivar comparisons_most: comparisons that are stored
     :ivar threads: decisions that are asked for at once
     """
 
@@ -176,7 +176,7 @@ class Shadow:
         request = observed_request.request
         if request.request_id in self._pending:
             return
-        self._count('gantt_shadow_requests_total', outcome='heard')
+        self._count('gantt_shadow_requests_total', fate='heard')
         pending = _Pending(
             observed_request, self._clock.monotonic() + self._settings.outcome_seconds
         )
@@ -185,7 +185,7 @@ class Shadow:
                 raise queue.Full
             self._queue_of_pending.put_nowait(pending)
         except queue.Full:
-            self._count('gantt_shadow_requests_total', outcome='dropped')
+            self._count('gantt_shadow_requests_total', fate='dropped')
             return
         self._pending[request.request_id] = pending
         for consumer in request.consumers:
@@ -243,7 +243,7 @@ class Shadow:
         except Exception:
             LOG.exception('request %s was not decided', request.request_id)
             problem = 'it met a defect'
-        self._count('gantt_shadow_requests_total', outcome='failed' if problem else 'decided')
+        self._count('gantt_shadow_requests_total', fate='failed' if problem else 'decided')
         with self._lock:
             pending.decided_at = self._clock.monotonic()
             pending.decision, pending.problem = decision, problem

@@ -45,8 +45,8 @@ def summary(now: Explanation, then: Explanation) -> str:
     fit = sum(host is not None for host in after.values())
     fits = sum(host is not None for host in before.values())
     if not fit:
-        lines_shown = 'it would not fit' if then.count == 1 else f'the {then.count} would not fit'
-        return f'{lines_shown}, {"as it is neither" if not fits else "but as it is"}'
+        sentence = 'it would not fit' if then.count == 1 else f'the {then.count} would not fit'
+        return f'{sentence}, {"as it is neither" if not fits else "but as it is"}'
     other = sum(host is not None and host != before.get(n) for n, host in after.items())
     if not fits:
         return f'{"it" if then.count == 1 else f"all {fit}"} would fit, but not as it is'

@@ -83,7 +83,7 @@ def host_pictures(
 
     :param cells: host -> uuid of its cell; None: nobody knows, and nobody need
     :param left_out: resource classes that the scheduler does not know
-    :param spoken: host -> uuid of the node that was taken for it before
+    :param declared_hosts: host -> uuid of the node that was taken for it before
     """
     roomy = {uuid for uuid, room in picture.rooms.items() if room.inventories}
     named = names.named(picture.nodes, picture.doubled, declared_hosts, roomy)

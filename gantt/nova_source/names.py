@@ -45,7 +45,7 @@ def named(
     """The names of all nodes.
 
     :param doubled: hosts of more than one service
-    :param spoken: host -> uuid of the node that was taken for it before
+    :param declared_hosts: host -> uuid of the node that was taken for it before
     :param roomy: uuids of nodes that Placement knows an inventory of
     """
     of: dict[str, list[ApiHypervisor]] = defaultdict(list)

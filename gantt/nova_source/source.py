@@ -174,10 +174,10 @@ class Source:
         try:
             self._step()
         except Exception:
-            self._count('gantt_nova_source_passes_total', outcome='failed')
+            self._count('gantt_nova_source_passes_total', fate='failed')
             raise
         outcome = 'fenced' if self._fenced else 'done'
-        self._count('gantt_nova_source_passes_total', outcome=outcome)
+        self._count('gantt_nova_source_passes_total', fate=outcome)
         self._gauge('gantt_nova_source_seconds', time.monotonic() - start)
 
     def _step(self) -> None:

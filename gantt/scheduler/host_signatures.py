@@ -112,7 +112,7 @@ class HostSignatures:
     """Verifies messages that come in the name of hosts.
 
     :param key: of a host, as far as it is known here
-    :param ask: the same out of the database
+    :param look_up: the same out of the database
     :param rules: the modes as they are now
     """
 
@@ -142,7 +142,7 @@ class HostSignatures:
     ) -> bool:
         """Whether a message is taken by what is known here; else :meth:`check` it.  Never waits.
 
-        :param said: the message
+        :param message: the message
         :param body: the same as it was sent
         """
         return self._problem(_Signed.of(method, message, body), self._key(message.name)) is None

@@ -473,7 +473,7 @@ class Placing:
         return placed
 
     def _decide(self, plan: Plan, status: RequestOutcome) -> None:
-        """Feed the fate of a commit to the request, with the answer that it may end with."""
+        """Feed the outcome of a commit to the request, with the answer that it may end with."""
         call, request = plan.call, plan.call.request
         answer: Answer | None = None
         made: dict[int, Any] = {}

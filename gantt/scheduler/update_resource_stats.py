@@ -74,7 +74,7 @@ class Intake:
     def submit(self, report: HostReport, *, notify: bool = False) -> 'Future[ReportOutcome] | None':
         """Queue a report.  Blocks only to read the database, for a class not known here.
 
-        :param tell: return a future of its fate
+        :param notify: return a future of its outcome
         :raises InvalidMessage, UnknownResourceClass: what types cannot say
         :raises Busy: the queue is full; the next report makes up for this one
         """

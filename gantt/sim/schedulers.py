@@ -38,7 +38,7 @@ class RequestSeen:
 class SchedulerProcess(Process):
     """One start of one scheduler.
 
-    :ivar asked: what it took in
+    :ivar requests_seen: what it took in
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class TrailFile:
     :param path: of the newest entries; older files have ``.1``, ``.2`` … behind it.  Empty:
         entries are lines of the log only
     :param bytes_max: from this size on the file is turned
-    :param kept: older files that stay
+    :param files_limit: older files that stay
     """
 
     def __init__(self, path: str, bytes_max: int, files_limit: int) -> None:

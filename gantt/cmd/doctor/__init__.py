@@ -51,7 +51,7 @@ def run(conf: Any) -> int:
 def diagnose(conf: Any, probe: bool | None = None) -> list[Finding]:
     """All findings, the worst first.
 
-    :param ask: the servers; None: those that answer
+    :param probe: the servers; None: those that answer
     """
     all_of_them = [*_of_files(conf), *_of_brokers(conf, probe)]
     if probe is not False:

@@ -80,12 +80,12 @@ class Reporter:
         if full:
             self._all = False
             self._changed = set()
-            sent_at = now
+            facts_sent = now
         else:
             self._changed |= {
                 f for f, v in now.items() if f not in self._sent or v != self._sent[f]
             }
-            sent_at = {field: now[field] for field in self._changed if field in now}
+            facts_sent = {field: now[field] for field in self._changed if field in now}
         self._sent = now
         self._since_full = 0 if full else self._since_full + 1
         return HostReport(
@@ -96,7 +96,7 @@ class Reporter:
             base=None if full or self._base is None else self._base.sequence,
             running=guest_inventory.running,
             pending=guest_inventory.pending,
-            **sent_at,
+            **facts_sent,
         )
 
     def send(self) -> bool:

@@ -66,7 +66,7 @@ class IntroducedFacts(UpdateHostFacts, frozen=True, kw_only=True):
 class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """The answer to :class:`UpdateHostFacts`.
 
-    :ivar fate: applied | stale
+    :ivar outcome: applied | stale
     :ivar sequence: the last one that is known of the host
     :ivar report_seconds: how often to tell
     """
@@ -79,7 +79,7 @@ class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome
 class FactsEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What to write.
 
-    :ivar fate: applied | stale | unknown_host | refused; all but the first change nothing
+    :ivar outcome: applied | stale | unknown_host | refused; all but the first change nothing
     :ivar row: the host as it becomes
     :ivar claims: those whose layouts are settled now, or not any more
     """
@@ -162,15 +162,15 @@ def merged(known: HostFacts, reported: HostFacts, report: HostReport, now: float
     A reporter that speaks of cells or devices itself has no agent beside it.
 
     :param known: facts before the report
-    :param said: as the report alone has them
+    :param reported: as the report alone has them
     :param now: when it is folded, by the database's clock
     """
-    update = known.beside
-    if update is None:
+    agent_facts = known.beside
+    if agent_facts is None:
         return reported
     if report.numa is not UNSET or report.devices is not UNSET:
         return _replace(reported, beside=None)
-    metrics = {**reported.metrics, **_aged(update, now)}
+    metrics = {**reported.metrics, **_aged(agent_facts, now)}
     return _replace(reported, numa=known.numa, devices=known.devices, metrics=metrics)
 
 

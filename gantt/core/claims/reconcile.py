@@ -46,7 +46,7 @@ RegistrationOutcome = Registration | exceptions.GanttError
 class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, and what to say.
 
-    :ivar fate: applied | stale | gone | needs_full; all but the first change nothing
+    :ivar outcome: applied | stale | gone | needs_full; all but the first change nothing
     :ivar row: the host's row as it becomes (usage, generation and version included)
     :ivar claims: claims that changed state or are new (adopted), as they become; what
         they take on other providers (pools) the store adds and takes off there

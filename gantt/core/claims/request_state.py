@@ -38,7 +38,7 @@ class RequestState(enum.StrEnum):
 
 
 class RequestEvent(enum.StrEnum):
-    """What may happen to a request; the first are the fates of its commit."""
+    """What may happen to a request; the first are the outcomes of its commit."""
 
     PLACED = 'placed'  # all its claims are made, and its answer is stored
     PARTIAL = 'partial'  # some claims are made, other members are left

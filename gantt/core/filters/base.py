@@ -326,7 +326,7 @@ def grouped_by_problem(
     """A sentence for each kind of hosts: what is wrong with one is not said of another.
 
     :param wrong: each condition in words, and which of ``rows`` break it
-    :param says: with ``{where}`` and ``{what}``
+    :param template: with ``{where}`` and ``{what}``
     """
     broken = np.array([found for _, found in wrong], np.bool_).reshape(len(wrong), len(rows))
     # Eight conditions in a byte: what tells hosts apart is sorted by all of it.
@@ -334,10 +334,10 @@ def grouped_by_problem(
     _, first, counts = np.unique(packed, axis=1, return_index=True, return_counts=True)
     kinds = broken.take(first, axis=1)
     order = sorted(range(len(first)), key=lambda k: (int(kinds[:, k].sum()), -int(counts[k])))
-    sentence = []
+    sentences = []
     for kind in order[:_KINDS_MAX]:
         name, count = hosts.names[int(rows[first[kind]])], int(counts[kind])
         what = [text for (text, _), yes in zip(wrong, kinds[:, kind], strict=True) if yes]
         where = name if count == 1 else f'{name} and {count - 1} more'
-        sentence.append(template.format(where=where, what=names_of(what)))
-    return '; '.join(sentence)
+        sentences.append(template.format(where=where, what=names_of(what)))
+    return '; '.join(sentences)

@@ -266,8 +266,8 @@ def _bits_problem(host: Hypervisor, text: str) -> str:
     wanted = extra_specs.number_of(text)
     if wanted is None:
         return f'hw_maxphysaddr_bits {text!r} is not understood (expected a number)'
-    supported = step_into(host.cpu_info, ['maxphysaddr', 'bits'])
-    has = extra_specs.number_of(supported) if isinstance(supported, str) else supported
+    bits = step_into(host.cpu_info, ['maxphysaddr', 'bits'])
+    has = extra_specs.number_of(bits) if isinstance(bits, str) else bits
     if not isinstance(has, int | float) or not has or has >= wanted:
         return ''
     return f'has {text_of(has)} address bits, {text} are asked for'

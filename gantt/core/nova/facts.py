@@ -83,8 +83,8 @@ class NovaFact:
         self, values: 'Sequence[Any] | np.ndarray', decide: Callable[[Any], bool]
     ) -> BoolArray:
         plain = map(self._plain, values)
-        guest_counts = (value is not None and decide(value) for value in plain)
-        return np.fromiter(guest_counts, np.bool_, len(values))
+        decided = (value is not None and decide(value) for value in plain)
+        return np.fromiter(decided, np.bool_, len(values))
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -164,9 +164,9 @@ def instance_count(hosts: 'HostTable', row: int) -> int:
     counted = hosts.metrics.get('stats.num_instances')
     if counted is None:
         return int(hosts.instances.item(row))
-    guest_counts = int(_counts(counted[row : row + 1])[0])
+    reported_count = int(_counts(counted[row : row + 1])[0])
     picks = len(hosts.pending_of(hosts.hosts[row].id))
-    return max(hosts.instances.item(row), guest_counts + picks)
+    return max(hosts.instances.item(row), reported_count + picks)
 
 
 def failed_builds(hosts: 'HostTable') -> IntArray:

@@ -81,7 +81,7 @@ def sync(
     :param claims: of the consumers with a live claim here, and of those present
     :param present: uuids of the guests
     :param unclaimed: as the sync before returned it
-    :param told: those that more is known of than that they are there
+    :param described: those that more is known of than that they are there
     :param begun: when the list was, by the database's clock, at the earliest: it ends and
         confirms no claim that became what it is later, and adopts no guest of which it was
         learned later, by a claim on any host, that it has left or moved
@@ -188,7 +188,7 @@ def delete(
     the clocks do not tell, the next sync decides.
 
     :param claims: of this consumer
-    :param asked_at: when what led to it was asked for, seconds since 1970.  None: it is
+    :param listed_at: when what led to it was asked for, seconds since 1970.  None: it is
         taken as said
     :param skew: by how much that clock and the database's may differ
     """

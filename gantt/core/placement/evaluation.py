@@ -64,7 +64,9 @@ class FilterRun:
         self._level = 0  # verdict of those still alive
         self.left = count
         self._masks: dict[int, BoolArray | None] = {}
-        self._masks_per_host: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
+        self._masks_per_host: dict[
+            int, tuple[BoolArray, BoolArray]
+        ] = {}  # per host: (evaluated, passes)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
         #: Of the last look, with those barred since.
@@ -380,16 +382,16 @@ class FilterRun:
         if k not in self._masks_per_host:
             blank = np.zeros(len(self.alive), np.bool_)
             self._masks_per_host[k] = (blank, blank.copy())
-        request_fields, problem = self._masks_per_host[k]
+        evaluated, passes = self._masks_per_host[k]
         if not rule.once:
-            request_fields[self._changed] = False
-        rows = np.flatnonzero(self.alive & ~request_fields)
+            evaluated[self._changed] = False
+        rows = np.flatnonzero(self.alive & ~evaluated)
         if len(rows):
             answers = rule.mask_rows(self.table, self.spec, rows)
             _check_mask(answers, rows.shape)
-            problem[rows] = answers
-            request_fields[rows] = True
-        return problem
+            passes[rows] = answers
+            evaluated[rows] = True
+        return passes
 
     def _failed(self, name: str, error: Exception) -> None:
         problem = f'{type(error).__name__}: {error}'

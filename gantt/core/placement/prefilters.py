@@ -143,7 +143,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 class _Draft:
     """Additions so far.
 
-    :ivar asked: traits that open aggregates which are kept for who asks for them
+    :ivar requested: traits that open aggregates which are kept for who asks for them
     """
 
     def __init__(self, spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> None:

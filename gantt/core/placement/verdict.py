@@ -47,7 +47,7 @@ def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
     asked for only what is wrong with that one, ``cmp-4 is disabled: new memory``.  What
     nobody has is said first: ``unknown trait CUSTOM_SDD (did you mean CUSTOM_SSD?); …``.
 
-    :param survey: after the look that left no host
+    :param filter_run: after the look that left no host
     :returns: the line, and its cause: the same of all refusals that the same decided
     """
     hosts = len(filter_run.table)

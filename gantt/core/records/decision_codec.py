@@ -121,7 +121,7 @@ def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list
     member_verdicts = verdicts_of_all[differ + size].tobytes()
     packed = rows.astype(_ROW).tobytes()
     ends = np.searchsorted(at, np.arange(alike)).tolist()
-    different = list(members)
+    members_packed = list(members)
     steps: list[bytes | None] = [None] * len(members)
     for i in range(1, alike):
         begin, end = ends[i - 1], ends[i]
@@ -129,10 +129,10 @@ def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list
             continue
         steps[i] = packed[begin * _ROW.itemsize : end * _ROW.itemsize] + member_verdicts[begin:end]
         same = members[i].filters is members[i - 1].filters
-        different[i] = msgspec.structs.replace(
+        members_packed[i] = msgspec.structs.replace(
             members[i], verdicts=b'', filters=[] if same else members[i].filters
         )
-    return different, steps
+    return members_packed, steps
 
 
 def _stepped(before: bytes, step: bytes) -> bytes:

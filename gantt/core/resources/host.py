@@ -36,7 +36,7 @@ class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
     """
 
     sequence: int
-    reported_at: float
+    reported_at: float = msgspec.field(name='told_at')  # as it is stored
     metrics: dict[str, ReportedMetric] = {}
 
 

@@ -137,8 +137,8 @@ def signed_bytes(
     :raises ValueError: the body has what no agent sends: a number beyond 64 bits, half a
         character
     """
-    message = {key: value for key, value in body.items() if key not in UNSIGNED}
-    return _encoded([MESSAGE, method, host, epoch, sequence, message])
+    signed = {key: value for key, value in body.items() if key not in UNSIGNED}
+    return _encoded([MESSAGE, method, host, epoch, sequence, signed])
 
 
 def link(newer: bytes) -> bytes:
@@ -177,21 +177,21 @@ def fingerprint(public: str) -> str:
 
 def written(parts: Parts) -> str:
     """The proof as it is sent."""
-    message = [ALGORITHM, str(parts.number), text(parts.key), text(parts.signature)]
+    pieces = [ALGORITHM, str(parts.number), text(parts.key), text(parts.signature)]
     for key, signature in parts.older:
-        message += [text(key), text(signature)]
-    return ' '.join(message)
+        pieces += [text(key), text(signature)]
+    return ' '.join(pieces)
 
 
 def parse(proof: str) -> Parts | None:
     """The parts of a proof, None where it is none."""
-    algorithm, *message = proof.split(' ')
-    is_fit = algorithm == ALGORITHM and 3 <= len(message) <= 3 + 2 * OLDER_MOST and len(message) % 2
-    if not is_fit or not (message[0].isascii() and message[0].isdigit() and len(message[0]) <= 16):
+    algorithm, *pieces = proof.split(' ')
+    is_fit = algorithm == ALGORITHM and 3 <= len(pieces) <= 3 + 2 * OLDER_MOST and len(pieces) % 2
+    if not is_fit or not (pieces[0].isascii() and pieces[0].isdigit() and len(pieces[0]) <= 16):
         return None
-    number = int(message[0])
-    keys = [read(one, KEY_BYTES) for one in message[1::2]]
-    signatures = [read(one, SIGNATURE_BYTES) for one in message[2::2]]
+    number = int(pieces[0])
+    keys = [read(one, KEY_BYTES) for one in pieces[1::2]]
+    signatures = [read(one, SIGNATURE_BYTES) for one in pieces[2::2]]
     pairs = [
         (key, signature)
         for key, signature in zip(keys, signatures, strict=True)
@@ -208,7 +208,7 @@ def admitted(
 ) -> HostKey | None:
     """The key to keep after a registration.
 
-    :param kept: None: the host has none
+    :param known_key: None: the host has none
     :param is_repeat: it is the registration that was taken last
     :raises NotProven: it is not the host's; nothing may change
     """
@@ -252,7 +252,7 @@ def admitted_agent(
 ) -> HostKey | None:
     """The keys to keep after a message of an agent next to nova-compute.
 
-    :param kept: None: the host has none
+    :param known_key: None: the host has none
     :param proven: None: it proves nothing
     :raises NotProven: it is not that agent's; nothing may change
     """

@@ -39,7 +39,7 @@ class Expression:
         known_questions: QuestionsByNode | None = None,
     ) -> None:
         """
-        :param asked: what is known already of what nodes ask
+        :param known_questions: what is known already of what nodes ask
         :raises Misfit: a comparison is of the wrong type
         :raises TooLarge: it is beyond a bound
         """

@@ -88,18 +88,18 @@ def conflict(
 
 def _never(rules: Sequence[Rule]) -> list[Rule]:
     """Rules that contradict each other by themselves; without any one they would not."""
-    without_aggregate = [rule for rule in rules if rule.aggregate is None]
-    if not impossible(rule.condition.tree for rule in without_aggregate):
+    contradicting = [rule for rule in rules if rule.aggregate is None]
+    if not impossible(rule.condition.tree for rule in contradicting):
         return []
     at = 0
-    while at < len(without_aggregate):
+    while at < len(contradicting):
         # By place: a rule that was said twice may be one object.
-        fewer = without_aggregate[:at] + without_aggregate[at + 1 :]
+        fewer = contradicting[:at] + contradicting[at + 1 :]
         if impossible(one.condition.tree for one in fewer):
-            without_aggregate = fewer
+            contradicting = fewer
         else:
             at += 1
-    return without_aggregate
+    return contradicting
 
 
 def _bound(
@@ -145,12 +145,12 @@ def minimal(base: BoolArray, masks: Sequence[BoolArray]) -> list[int]:
     for mask in reversed(masks):
         behind.append(behind[-1] & mask)
     behind.reverse()
-    without_aggregate, left = [], base.copy()
+    dropped, left = [], base.copy()
     for i, mask in enumerate(masks):
         if (left & behind[i + 1]).any():
-            without_aggregate.append(i)
+            dropped.append(i)
             left &= mask
-    return without_aggregate
+    return dropped
 
 
 # -- what no host could meet ----------------------------------------------------

@@ -167,8 +167,8 @@ def _from_json(text: str) -> Rule | tuple[int, str]:
     if form.soft is not None:
         if not 0 < form.soft <= WEIGHT_MAX:
             return 0, f'soft: {_WEIGHT_EXPECTED}'
-        problem_text = f'soft {form.soft:g}: {condition.text}'
-        return Rule(problem_text, condition, Strength.SOFT, weight=form.soft)
+        text = f'soft {form.soft:g}: {condition.text}'
+        return Rule(text, condition, Strength.SOFT, weight=form.soft)
     if form.drop is not None:
         if not 0 < form.drop <= ORDER_MAX:
             return 0, f'drop: {_ORDER_EXPECTED}'

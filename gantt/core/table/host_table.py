@@ -2,7 +2,7 @@
 """HostTable: what is believed of every host, a NumPy column per fact.
 
 The table is a cache of the database, fed by change news (``apply``), by what our own
-commits wrote (``settle``) and, between the two, by the picks that are laid over it
+commits wrote (``correct_usage``) and, between the two, by the picks that are laid over it
 (``take`` and its inverse ``give``).  It is made of parts, each with the columns that it
 writes and a ``copy`` of its own.
 

@@ -77,11 +77,9 @@ class Unreported:
 
         :param laid: claim ids of picks that are laid over it
         """
-        used_values = row.facts.metrics.get(IO_WORKLOAD)
+        workload = row.facts.metrics.get(IO_WORKLOAD)
         known = (
-            int(used_values.value)
-            if used_values is not None and 0 < used_values.value <= AMOUNT_MAX
-            else 0
+            int(workload.value) if workload is not None and 0 < workload.value <= AMOUNT_MAX else 0
         )
         picks = self._of.get(row.id)
         if picks is None:
@@ -227,7 +225,7 @@ class UsageColumns:
         return pick
 
     def committed(self, known: HostRow, row: HostRow, claims: Container[str] | None) -> HostRow:
-        """The row to store of a host as a commit of ours left it; see ``HostTable.settle``.
+        """The row to store of a host as a commit of ours left it; see ``HostTable.correct_usage``.
 
         :param known: the row that is stored
         :param claims: ids of the picks that are committed; None: all

@@ -67,8 +67,8 @@ def emulator_policy(settings: TopologySettings) -> EmulatorPolicy | None:
     :raises InvalidMessage: names the key and what was expected
     """
     name = 'emulator_threads_policy'
-    trait_value = settings.choice(EmulatorPolicy, settings.of_flavor(name), in_flavor(name))
-    return EmulatorPolicy(trait_value) if trait_value else None
+    policy = settings.choice(EmulatorPolicy, settings.of_flavor(name), in_flavor(name))
+    return EmulatorPolicy(policy) if policy else None
 
 
 def realtime(settings: TopologySettings, vcpus: int) -> tuple[tuple[int, ...], str]:
@@ -77,8 +77,8 @@ def realtime(settings: TopologySettings, vcpus: int) -> tuple[tuple[int, ...], s
     :raises InvalidMessage: names the key and what was expected
     """
     switch = in_flavor('cpu_realtime')
-    trait_value = settings.of_flavor('cpu_realtime')
-    if not (trait_value and truth(trait_value, switch)):
+    realtime_value = settings.of_flavor('cpu_realtime')
+    if not (realtime_value and truth(realtime_value, switch)):
         return (), ''
     name = 'cpu_realtime_mask'
     text, field = settings.of_image(name), in_image(name)

@@ -172,7 +172,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def rounds(self) -> 'Iterator[RetryRound]':
         """Rounds to try in; the last one raises where it fails.
 
-        :raises DatabaseUnavailable: from ``Round.failed``
+        :raises DatabaseUnavailable: from ``RetryRound.failed``
         """
         began = time.monotonic()
         for number in range(1, self.attempts + 1):

@@ -197,7 +197,7 @@ class Database:
     """Runs work in transactions, again where that helps, within bounds.
 
     :param keep: how many connections are kept while nobody uses them
-    :param greeting: statements that its connections are told beside the usual ones
+    :param session_settings: statements that its connections are told beside the usual ones
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Database:
     ) -> T:
         """Run ``work`` in a transaction and commit.
 
-        :param settled: run first after a COMMIT whose outcome is not known:
+        :param already_committed: run first after a COMMIT whose outcome is not known:
             the result where that transaction turns out to be committed, else None
         :param patient: as in ``read``
         :param once_locked: rows that stay locked are waited for once

@@ -82,13 +82,15 @@ class HostAdministration(HostTables):
         tx.run(_h.insert().values(name=old, epoch=before.epoch))
         _move_events_seen(hosts, old, new)
         tx.run(_p.update().where(_p.c.id == row.id).values(name=new))
-        stated = {
+        row_fields = {
             name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')
         }
         host_events.rename(tx, old, new)
         line = HostEvent(kind='renamed', what=f'it was called {old} before')
         host_events.write(tx, [(new, line)])
-        hosts.write_facts(locked, msgspec.structs.replace(template, aggregates=member_of, **stated))
+        hosts.write_facts(
+            locked, msgspec.structs.replace(template, aggregates=member_of, **row_fields)
+        )
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence = counters.full_sequence = 0
         return hosts.save(locked, row.id)

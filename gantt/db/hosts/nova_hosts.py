@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified Nova says, folded into claims and aggregates: see ``core.nova.host_words``.
+"""What an unmodified Nova says, folded into claims and aggregates: see ``core.nova.guest_events``.
 
 A batch of broadcasts is one transaction.  Hosts are locked before any claim is
 read that is to be changed; what else turns out to be needed is locked in the
@@ -88,7 +88,7 @@ def key_of_host(name: str) -> str:
 class GuestEventBatch:
     """A batch of words about guests.
 
-    :ivar beside: providers to lock beside the hosts that the words are of
+    :ivar also_locked: providers to lock beside the hosts that the words are of
     """
 
     def __init__(self, casts: Sequence[NovaCast]) -> None:

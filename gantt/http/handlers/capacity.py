@@ -85,15 +85,15 @@ def set_class(
         )
     is_new = False
     if name in resources.STANDARD:
-        refusal = f'resource class {name} is a standard one'
+        summary = f'resource class {name} is a standard one'
     elif query.dry_run:
-        refusal = f'resource class {name} would be declared'
+        summary = f'resource class {name} would be declared'
     else:
         is_new = name not in world.store.declared_classes()
         world.store.declare_class(name)
         world.insights.reload_soon()
-        refusal = f'resource class {name} is declared'
-    done = Change(dry_run=query.dry_run, what=refusal, now=_class(name))
+        summary = f'resource class {name} is declared'
+    done = Change(dry_run=query.dry_run, what=summary, now=_class(name))
     if not is_new:
         return done
     return Created(done, path_of('resource-classes', name))

@@ -78,11 +78,13 @@ def _views(table: HostTable) -> list[MetricView]:
     found = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
         known = table.declared_metrics.get(name)
-        declaration, values_known = table.metrics.get(name), metric_values.values(table, name)
-        reporting = 0 if declaration is None else int(np.count_nonzero(~np.isnan(declaration)))
+        reported_values, usable = table.metrics.get(name), metric_values.values(table, name)
+        reporting = (
+            0 if reported_values is None else int(np.count_nonzero(~np.isnan(reported_values)))
+        )
         if known is None and not reporting:
             continue
-        with_say = 0 if values_known is None else int(np.count_nonzero(~np.isnan(values_known)))
+        with_say = 0 if usable is None else int(np.count_nonzero(~np.isnan(usable)))
         body = msgspec.structs.asdict(known or DeclaredMetric(name=name))
         found.append(
             MetricView(
@@ -118,8 +120,8 @@ def remove_metric(
         known = {metric.name: metric for metric in world.store.declared_metrics()}
         if name not in known:
             raise exceptions.NotFound(kind='declared metric', name=name)
-        declaration = f'metric {name} would be no longer declared'
-        return Change(dry_run=True, what=declaration, now=known[name])
+        summary = f'metric {name} would be no longer declared'
+        return Change(dry_run=True, what=summary, now=known[name])
     world.store.remove_metric(name)
     world.insights.reload_soon()
     return Change(dry_run=False, what=f'metric {name} is no longer declared', now=None)

@@ -63,8 +63,8 @@ def create_group(
         raise exceptions.InvalidMessage(
             field='body.project_id', problem=f'expected the project of the token, {caller.project}'
         )
-    summary = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
-    group = Group(**summary)
+    fields = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
+    group = Group(**fields)
     known = world.store.load_group(body.uuid)
     _check_own(caller, body.uuid, known)
     if query.dry_run:

@@ -298,7 +298,7 @@ def consumers(transport: Any, queue: str) -> int:
 def send_again(incoming: Any, exchange: str, topic: str, seconds: float) -> None:
     """Publish a call that was taken and not begun once more, for another process.
 
-    :param incoming: a ``straight.DeadLetter``
+    :param incoming: an ``envelope.Incoming``
     :param seconds: after which the broker throws it away
     :raises BrokerUnavailable: nobody has it
     """

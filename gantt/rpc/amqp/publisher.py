@@ -93,7 +93,7 @@ class ReplyPublisher:
     ) -> PublishResult:
         """Publish (queue, body) pairs and wait until the broker has said what became of each.
 
-        :param beside: another of the connection; a queue that is stuck may block this one
+        :param probe_publisher: another of the connection; a queue that is stuck may block this one
         :raises OSError and what ``driver.AWAY`` names: unknown; the channel is of no more use
         """
         first, now = self._number + 1, time.monotonic()

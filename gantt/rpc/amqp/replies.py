@@ -90,7 +90,7 @@ class StockReplies:
             self._open -= 1
 
     def after(self, seconds: float, job: Callable[[], None]) -> int:
-        """Let the timer thread do something short later: see :class:`Later`."""
+        """Let the timer thread do something short later: see :class:`DelayedExecutor`."""
         return self._later.after(seconds, job)
 
     def give_up(self, number: int) -> None:

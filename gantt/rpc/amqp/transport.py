@@ -181,27 +181,27 @@ def wait_for_broker(
             driver.probe(transport)
             return True
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            left, stated = end - time.monotonic(), refusals.text_of(e)
-            wrong = refusals.wrong_in_url(stated)
+            left, reason = end - time.monotonic(), refusals.text_of(e)
+            wrong = refusals.wrong_in_url(reason)
             if wrong:
                 # Trying again changes nothing.
                 raise exceptions.BrokerUnavailable(
-                    f'the message broker at {where} runs and refuses us: {stated}; '
+                    f'the message broker at {where} runs and refuses us: {reason}; '
                     f'correct in {option} {wrong}',
                     url=where,
-                    problem=stated,
+                    problem=reason,
                     correct=f'{option} {wrong}',
                 ) from None
             if left <= 0:
-                stated = f'{stated} (tried for {seconds:.0f} s); start it, or correct {option}'
+                reason = f'{reason} (tried for {seconds:.0f} s); start it, or correct {option}'
                 raise exceptions.BrokerUnavailable(
-                    url=where, problem=stated, correct=option
+                    url=where, problem=reason, correct=option
                 ) from None
             LOG.warning(
                 'The message broker at %s does not answer; trying for %.0f s more: %s',
                 where,
                 left,
-                stated,
+                reason,
             )
             _pause(min(2.0, left), is_stopping)
     return False

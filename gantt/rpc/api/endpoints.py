@@ -245,12 +245,12 @@ def source_methods(scheduler: Any) -> dict[str, Method]:
 
     def made(name: str, argument: str) -> Callable[[RpcCall], Any]:
         def run(call: RpcCall) -> Any:
-            stated = wire.argument(call)
-            if isinstance(stated, UpdateHostFacts):
-                stated = scheduler.signatures.introduce_agent(stated, call.args[argument])
-            elif isinstance(stated, GuestList):
-                scheduler.signatures.check_list(stated, call.args[argument])
-            return base.to_builtins(getattr(scheduler.nova_source, name)(stated))
+            update = wire.argument(call)
+            if isinstance(update, UpdateHostFacts):
+                update = scheduler.signatures.introduce_agent(update, call.args[argument])
+            elif isinstance(update, GuestList):
+                scheduler.signatures.check_list(update, call.args[argument])
+            return base.to_builtins(getattr(scheduler.nova_source, name)(update))
 
         return run
 

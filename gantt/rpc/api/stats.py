@@ -247,7 +247,7 @@ class ForeignHosts:
         counts on from it.  One that it has passed is of a report that came later than ours:
         that one stays, and ours is stale.
 
-        :param fate: ``ReportOutcome`` of a report made here
+        :param outcome: ``ReportOutcome`` of a report made here
         """
         if outcome.outcome != 'stale':
             return False

@@ -33,10 +33,10 @@ def _by_cell(name: str, value: Any, field: str) -> dict[str, str]:
     if not isinstance(value, list):
         raise exceptions.invalid(field, 'expected a list with a value by cell')
     return {
-        f'{name}.{cell}': ','.join(map(str, sorted(given_properties)))
-        if isinstance(given_properties, list)
-        else str(given_properties)
-        for cell, given_properties in enumerate(value)
+        f'{name}.{cell}': ','.join(map(str, sorted(of_cell)))
+        if isinstance(of_cell, list)
+        else str(of_cell)
+        for cell, of_cell in enumerate(value)
     }
 
 

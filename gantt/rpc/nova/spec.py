@@ -213,13 +213,13 @@ def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
             f'{field}.rules.max_server_per_host', f'expected an integer, got {most[:20]!r}'
         )
     members = _names(group.get('members'), f'{field}.members')
-    flavor_request = set(consumers)
+    placed_now = set(consumers)
     return {
         'uuid': group.get('uuid'),
         'policy': policy,
         'max_per_host': int(most),
         # Nova lists the instances that are being placed among the members.
-        'members': [m for m in members if m not in flavor_request],
+        'members': [m for m in members if m not in placed_now],
         'hosts': _names(group.get('hosts'), f'{field}.hosts'),
     }
 

@@ -194,7 +194,7 @@ class BroadcastTap:
     """The queue, and the thread that reads it.
 
     :param carrier: of ``transport.nova_transport``
-    :param hear: called with what is understood; must not wait
+    :param receive: called with what is understood; must not wait
     :param count: adds to a counter
     """
 
@@ -308,7 +308,7 @@ class BroadcastTap:
                 envelope.bounded(raw_message, self._terms.payload_bytes_max), self._terms
             )
         except exceptions.GanttError as e:
-            self._count('gantt_shadow_requests_total', outcome='unreadable')
+            self._count('gantt_shadow_requests_total', fate='unreadable')
             LOG.info('A message of Nova is not understood: %s', e)
             return
         except Exception:

@@ -28,7 +28,7 @@ class Groups(Protocol):
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         """Rules of those that are there, and the hosts that members are on.
 
-        :param beside: hosts to be read with them, where members were
+        :param also: hosts to be read with them, where members were
         """
 
     def groups(

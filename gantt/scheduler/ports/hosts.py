@@ -44,7 +44,7 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
 class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the word of an agent.
 
-    :ivar fate: applied | stale | unknown_host | refused (its own agent reports for the host)
+    :ivar outcome: applied | stale | unknown_host | refused (its own agent reports for the host)
     :ivar sequence: the last one that is known of the host
     :ivar hosts: the host as it is now, where the word was applied
     """

@@ -34,7 +34,7 @@ class Nova(Protocol):
     """Broadcasts and answers of Nova, folded into claims and aggregates."""
 
     def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
-        """Fold broadcasts about guests, each once; see ``core.nova.host_words``."""
+        """Fold broadcasts about guests, each once; see ``core.nova.guest_events``."""
 
     def apply_aggregates(self, cast: NovaCast) -> bool:
         """Take over aggregates as Nova's API says they are; whether it was news."""
