@@ -60,6 +60,21 @@ MOVED = {
 }
 
 
+#: Where old paths lead -> former name there -> what it is called now.
+RENAMED = {
+    'gantt.compute.agent.running_guests': {'Census': 'GuestInventory'},
+    'gantt.compute.farm.host_agent': {'Member': 'HostAgent', 'Settings': 'HostAgentSettings'},
+    'gantt.compute.farm.shapes': {'Part': 'ShapePart'},
+    'gantt.compute.sources.report_only': {'Entry': 'HostEntry'},
+    'gantt.core.claims.commit': {'Fate': 'CommitStatus', 'RequestFate': 'RequestOutcome'},
+    'gantt.core.messages.image_properties': {'kept': 'stored', 'KEPT_MAX': 'STORED_MAX'},
+    'gantt.core.messages.report': {'Metric': 'ReportedMetric', 'ClaimWords': 'ClaimUpdate'},
+    'gantt.core.messages.resource_classes': {'HOT': 'CORE_CLASSES'},
+    'gantt.core.nova.facts': {'Fact': 'NovaFact'},
+    'gantt.core.resources.host': {'Beside': 'AgentFacts', 'Kind': 'HostKind'},
+}
+
+
 class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds what nobody else found: asked last, so that it costs nothing where nothing moved."""
 
@@ -81,6 +96,7 @@ def forwarder(old: str) -> Callable[[str], Any]:
     def look_up(name: str) -> Any:
         if name.startswith('__'):
             raise AttributeError(name)
+        name = RENAMED.get(now, {}).get(name, name)
         # Looked up late: the module may import what is being imported.
         found = getattr(importlib.import_module(now), name)
         if hasattr(importlib.import_module(face), name):

@@ -13,6 +13,7 @@ from gantt.client.signing import Signer
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import ExtendClaims
+from gantt.moved import renamed
 from gantt.rpc import wire
 from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
@@ -180,3 +181,6 @@ class StatsClient:
             'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
         )
         return base.decode(found, ReportOutcome, inside='fate')
+
+
+__getattr__ = renamed(__name__, {'ClaimFate': 'ClaimOutcome', 'ReportFate': 'ReportOutcome'})

@@ -26,6 +26,7 @@ from gantt.core.messages.report import (
     ReportedMetric,
 )
 from gantt.core.messages.resource_classes import Inventory
+from gantt.moved import renamed
 
 
 class GuestError(exceptions.Unavailable):
@@ -139,3 +140,6 @@ class GuestDriver(Protocol):
 
     def await_start(self, claim_id: str, seconds: float) -> bool:
         """Wait for a start that an earlier process began; whether none is under way."""
+
+
+__getattr__ = renamed(__name__, {'Facts': 'HostReadings'})

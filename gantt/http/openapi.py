@@ -100,7 +100,7 @@ def document(routes: Sequence[Route], minor: int | None = None, at: str = '') ->
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     paths['/healthcheck'] = {'get': _HEALTHCHECK}
     queries = {signature.query.__name__ for signature in signatures.values()}
-    return {
+    found = {
         'openapi': '3.1.0',
         'info': {
             'title': 'Gantt',
@@ -125,6 +125,43 @@ def document(routes: Sequence[Route], minor: int | None = None, at: str = '') ->
             'securitySchemes': _SECURITY,
         },
     }
+    return _with_public_names(found)
+
+
+#: Schemas whose names clients are generated from, where the class is called otherwise.
+PUBLIC_NAMES = {
+    **{
+        f'{name}Response': name
+        for name in (
+            *('Aggregates', 'Claims', 'Decisions', 'Groups', 'Health', 'Hosts', 'Requests'),
+            *('Services', 'Versions'),
+        )
+    },
+    'QuotasResponse': 'QuotaList',
+    'ObstacleView': 'Obstacle',
+    'RoomView': 'Room',
+}
+
+
+def _with_public_names(found: Any) -> Any:
+    """The document with the names of schemas, and references to them, as clients know them."""
+    if isinstance(found, list):
+        return [_with_public_names(one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    prefix = _REF.format(name='')
+    return {
+        _public_name(key): (
+            prefix * value.startswith(prefix) + _public_name(value.removeprefix(prefix))
+            if key in ('$ref', 'title') and isinstance(value, str)
+            else _with_public_names(value)
+        )
+        for key, value in found.items()
+    }
+
+
+def _public_name(name: str) -> str:
+    return PUBLIC_NAMES.get(name, name)
 
 
 def _take_later_away(component: dict[str, Any], minor: int) -> None:

@@ -19,7 +19,7 @@ than was known before the read proves it, and everything is read again.
 import collections
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 import msgspec
 
@@ -427,7 +427,7 @@ class HostCache:
         self,
         rows: Iterable[HostRow],
         written: Container[int],
-        claims: Container[str] | None = None,
+        claims: Collection[str] | None = None,
     ) -> None:
         """Hosts as a commit of ours left them; what it refused is taken back before.
 
@@ -458,7 +458,8 @@ class HostCache:
                 for row in whole:
                     self._known[row.id] = max(row.version, self._known.get(row.id, -1))
         if applied:
-            self.note(table_log.CorrectedUsage(applied))
+            made = None if claims is None else sorted(claims)
+            self.note(table_log.CorrectedUsage(applied, made))
             for row in applied:
                 self.working.correct_usage(row, claims)
 

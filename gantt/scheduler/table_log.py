@@ -34,13 +34,17 @@ class HostsEntry(msgspec.Struct, frozen=True, tag='hosts'):
 
 
 class CorrectedUsage(msgspec.Struct, frozen=True, tag='settled'):
-    """Usage as a commit left it."""
+    """Usage as a commit left it.
+
+    :ivar claims: ids of the claims that it made; None: all picks on these hosts, as in older logs
+    """
 
     rows: list[HostRow]
+    claims: list[str] | None = None
 
     def apply(self, table: HostTable) -> None:
         for row in self.rows:
-            table.correct_usage(row)
+            table.correct_usage(row, self.claims)
 
 
 class Picks(msgspec.Struct, frozen=True, tag='picks'):

@@ -16,6 +16,7 @@ from gantt import conf as options
 from gantt.rpc.amqp import in_process, transport
 from gantt.rpc.nova import captures
 from gantt.rpc.service import RpcService
+from gantt.telemetry.metrics import BY_NAME
 from tests.rpc.facade import Facade
 
 DATA = Path(__file__).parents[1] / 'data' / 'nova'
@@ -42,6 +43,7 @@ class Counts:
         self.values: dict[tuple, float] = {}
 
     def __call__(self, name: str, value: float = 1, **labels: str) -> None:
+        assert set(labels) == set(BY_NAME[name].labels)
         key = (name, *labels.values())
         with self._lock:
             self.values[key] = self.values.get(key, 0) + value

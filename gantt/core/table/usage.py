@@ -27,12 +27,14 @@ class Pick(msgspec.Struct, gc=False):
 
     :ivar was_there: the claim was on the host without it: a repeat may pick its own place
     :ivar version: of the host, as the commit wrote it; None: it is not committed
+    :ivar before: an earlier pick of the same claim, which is laid again once this one is lifted
     """
 
     amounts: Mapping[str, int]
     placed: Placed
     was_there: bool = False
     version: int | None = None
+    before: 'Pick | None' = None
 
 
 NO_PICKS: dict[str, Pick] = {}
@@ -212,7 +214,10 @@ class UsageColumns:
     def lay(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
         """Lay a pick over a host."""
         self._add(columns, i, pick.amounts, 1)
-        self.laid.setdefault(row.id, {})[pick.placed.claim_id] = pick
+        laid, claim_id = self.laid.setdefault(row.id, {}), pick.placed.claim_id
+        if claim_id in laid:
+            pick = msgspec.structs.replace(pick, before=laid[claim_id])
+        laid[claim_id] = pick
         self.count_io(columns, i, row)
 
     def lift(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
@@ -221,6 +226,8 @@ class UsageColumns:
         if pick is not None:
             self._add(columns, i, pick.amounts, -1)
             self._drop(row.id, [claim_id])
+            if pick.before is not None:
+                self.laid.setdefault(row.id, {})[claim_id] = pick.before
             self.count_io(columns, i, row)
         return pick
 

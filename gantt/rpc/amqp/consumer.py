@@ -172,20 +172,23 @@ class Consumer:
                 read_ahead(raw.channel.connection.transport)
         handler = self._handler
         self._taken += 1
+        run = message = None
         try:
             body = envelope.bounded(raw, handler.bytes_max)
             if handler.undecoded is not None and not isinstance(body, Head):
                 run = handler.undecoded(body)
-                if run is not None:
-                    handler.run_undecoded(run, body)
-                    self._handled(raw)
-                    return
-            message = envelope.incoming(self._poller, body)
+            if run is not None:
+                handler.run_undecoded(run, body)
+            else:
+                message = envelope.incoming(self._poller, body)
         except Exception as e:  # what a stranger wrote may break a decoder in any way
             # Not again: it would break the next one, too.  The broker may have a place for it.
             raw.channel.basic_reject(raw.delivery_tag, requeue=False)
             LOG.debug('a message cannot be decoded', exc_info=e)
             handler.undecodable(envelope.refusal(e), envelope.as_bytes(raw.body))
+            return
+        if message is None:
+            self._handled(raw)
             return
         message.channel = raw.channel
         message.redelivered = bool(raw.delivery_info.get('redelivered'))
