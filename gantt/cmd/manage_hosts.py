@@ -228,7 +228,7 @@ def key_revoke(conf: Any) -> int:
     keys = [host_keys.fingerprint(one) for one in (after.key.public, after.key.beside) if one]
     print(
         f'the key {" and ".join(keys)} is revoked for good, and nobody '
-        f'speaks for {name} now. Once it has another key: gantt-manage host key forget {name}'
+        f'reports for {name} now. Once it has another key: gantt-manage host key forget {name}'
     )
     return 0
 

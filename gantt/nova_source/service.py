@@ -67,7 +67,7 @@ class Service(ReportSource):
             OverRpc(carrier, own.call_seconds, signer),
             client.NovaClient(carrier, timeout=own.call_seconds, signer=signer),
             self._runner,
-            own.migration_grace,
+            own.settle_seconds,
             count,
             gauge,
             conf.rpc.payload_bytes_max,

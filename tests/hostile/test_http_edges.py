@@ -246,7 +246,7 @@ def test_a_probe_under_way_holds_nobody_else():
     schedulers = _SlowSchedulers()
     probe = Probe(schedulers)
     assert probe.broker() == 'the broker takes messages'
-    probe._asked_at -= 60
+    probe._probed_at -= 60
     told = []
     schedulers.inside = lambda: told.append(probe.schedulers())
     assert probe.schedulers() == 'a scheduler answers'

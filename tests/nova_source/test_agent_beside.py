@@ -133,7 +133,7 @@ def test_neither_fences_the_other(site):
     assert not member.session.is_fenced
     assert (site.row.epoch, member.failures) == (before.epoch, 0)
     assert site.row.sequence > before.sequence
-    assert site.agent.told == 3
+    assert site.agent.updates_sent == 3
 
 
 def test_a_host_whose_source_is_silent_is_not_up_because_its_agent_speaks(site):

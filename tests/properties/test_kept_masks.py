@@ -13,6 +13,7 @@ from gantt.core.placement.evaluation import FilterRun
 from gantt.core.records.decision import PASSED
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.rules import parser
+from gantt.core.rules.facts import FactView
 from gantt.core.table.columns import MaskCache
 from gantt.core.table.host_table import HostTable
 from gantt.testing import clouds
@@ -208,7 +209,7 @@ def test_what_is_kept_of_a_condition_is_what_it_says_anew(block):
             change(rng, table)
             rows = np.arange(0, len(table), 2)
             for condition in conditions:
-                anew = condition._root.mask(table, spec, None)
+                anew = condition._root.mask(FactView(table, spec))
                 what = f'seed {seed} step {step} {condition.text}'
                 assert np.array_equal(condition.mask(table, spec), anew), what
                 assert np.array_equal(condition.mask(table, spec, rows), anew[rows]), what

@@ -152,7 +152,7 @@ def test_a_repeat_is_one_request():
 
 
 def test_what_is_remembered_is_bounded():
-    side = Side(pending_most=2, kept=3)
+    side = Side(pending_most=2, comparisons_most=3)
     for number in range(5):
         side.asked(origin=f'req-{number}')
     assert side.shadow.pending == 2

@@ -340,7 +340,7 @@ def test_no_array_is_made_where_no_aggregate_sets_a_multiplier():
     table = a_table(a_host(1), aggregates=[an_aggregate(1, [1], ssd='true')])
     weigher = plugin_loader.load(['RAMWeigher'], {}, plugin_loader.WEIGHERS)[0]
     assert weigher.multipliers(table, np.arange(1)) == 1.0
-    assert not table.array_cache._masks
+    assert not table.array_cache._cached
 
 
 # -- normalization -------------------------------------------------------------------------
