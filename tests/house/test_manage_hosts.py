@@ -65,7 +65,7 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
     assert (shown['is_revoked'], shown['revoked']) == (False, [])
     assert host_keys.fingerprint(key) in manage('host', 'key', 'show', 'cmp-1')[1]
     assert 'nobody reports for cmp-1 now' in manage('host', 'key', 'revoke', 'cmp-1')[1]
-    assert 'revoked: nobody' in manage('host', 'key', 'show', 'cmp-1')[1]
+    assert 'revoked: messages of the host are refused' in manage('host', 'key', 'show', 'cmp-1')[1]
     assert 'is forgotten' in manage('host', 'key', 'forget', 'cmp-1')[1]
     out = manage('host', 'key', 'show', 'cmp-1')[1]
     assert 'cmp-1 has no key' in out
