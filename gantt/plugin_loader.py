@@ -115,7 +115,9 @@ def _loaded(group: str, name: str) -> Any:
             f'did you mean {meant[0]!r}?' if meant else f'installed: {", ".join(known) or "none"}'
         )
         raise exceptions.PluginError(
-            plugin=name, problem=f'is not installed in {group}; {hint}', fix='Correct the name'
+            plugin=name,
+            problem=f'is not installed in {group}; {hint}',
+            fix='Correct the name, or install the package that has it',
         )
     try:
         return _entries(group)[name].load()

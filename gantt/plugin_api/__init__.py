@@ -8,6 +8,8 @@ of the host table; what each of them holds is on the page "Write a filter".  All
 modules of Gantt may move or change with any release.
 """
 
+from gantt.core.filters.aggregate_metadata import inside as in_aggregates
+from gantt.core.filters.aggregate_metadata import those as aggregates_with
 from gantt.core.filters.base import (
     EVERY_PURPOSE,
     PLACING,
@@ -64,9 +66,11 @@ __all__ = [
     'RequestSpec',
     'UnknownFacts',
     'Weigher',
+    'aggregates_with',
     'all_but',
     'format_amount',
     'has_any',
+    'in_aggregates',
     'names_of',
     'only',
     'places_of',
