@@ -201,3 +201,40 @@ def test_a_journal_of_a_later_version_is_left_alone(tmp_path):
     other.close()
     with pytest.raises(exceptions.Misconfigured, match='its version is 7, expected 1'):
         SqliteJournal(tmp_path / 'journal')
+
+
+def test_of_what_is_finished_only_the_claim_stays_in_memory(journal):
+    entry = an_entry(state=RUNNING)
+    journal.add(entry)
+    assert journal.move(entry.claim_id, [RUNNING], FINISHED)
+    found = journal.get(entry.claim_id)
+    assert (found.consumer, found.build.resources) == (entry.consumer, {'VCPU': 2})
+    assert found.build.guest == {}, 'it is large, and has passwords'
+
+
+def spoil(path, entry):
+    with sqlite3.connect(path) as db:
+        db.execute('UPDATE builds SET body = ? WHERE claim_id = ?', (b'\xc1', entry.claim_id))
+    db.close()
+
+
+def test_a_finished_entry_that_cannot_be_read_is_still_known(tmp_path, clock):
+    path = tmp_path / 'journal'
+    journal, entry = SqliteJournal(path, wall=clock.wall), an_entry(state=FINISHED)
+    journal.add(entry)
+    journal.close()
+    spoil(path, entry)
+    again = SqliteJournal(path, wall=clock.wall)
+    assert not again.add(entry), 'a claim that has ended is not begun again'
+    assert [one.claim_id for one in again.of_consumer(entry.consumer)] == [entry.claim_id]
+    again.close()
+
+
+def test_a_live_entry_that_cannot_be_read_is_refused_at_the_start(tmp_path, clock):
+    path = tmp_path / 'journal'
+    journal, entry = SqliteJournal(path, wall=clock.wall), an_entry(state=RUNNING)
+    journal.add(entry)
+    journal.close()
+    spoil(path, entry)
+    with pytest.raises(exceptions.Misconfigured, match='cannot be used'):
+        SqliteJournal(path, wall=clock.wall)

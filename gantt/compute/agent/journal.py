@@ -69,8 +69,8 @@ CREATE TABLE IF NOT EXISTS epochs (
 );
 """
 _SELECT = (
-    'SELECT body, state, asked_epoch, asked_sequence, lease_until, reason, updated_at FROM builds'
-    ' ORDER BY created_at, claim_id'
+    'SELECT claim_id, consumer, body, state, asked_epoch, asked_sequence, lease_until, reason,'
+    ' updated_at FROM builds ORDER BY created_at, claim_id'
 )
 _WRITE = (
     'INSERT INTO builds (claim_id, consumer, state, asked_epoch, asked_sequence, lease_until,'
@@ -236,10 +236,13 @@ class Journal:
         self._remember(entry)
 
     def _remember(self, entry: JournalEntry) -> None:
-        self._entries[entry.claim_id] = entry
         if entry.state != FINISHED:
+            self._entries[entry.claim_id] = entry
             self._live[entry.claim_id] = None
             return
+        # What the guest was built of is not needed any more: it is large, and has passwords.
+        build = msgspec.structs.replace(entry.build, guest={})
+        self._entries[entry.claim_id] = msgspec.structs.replace(entry, build=build)
         self._live.pop(entry.claim_id, None)
         self._finished[entry.claim_id] = None
         if self._finished_max is not None and len(self._finished) > self._finished_max:
@@ -288,10 +291,11 @@ class SqliteJournal(Journal):
         ).fetchone()
         (self._agreed_since,) = self._db.execute('SELECT since FROM agreement').fetchone()
         (self.last_epoch,) = self._db.execute('SELECT ifnull(max(last), 0) FROM epochs').fetchone()
-        for body, state, epoch, sequence, until, reason, updated in self._db.execute(_SELECT):
+        for claim_id, consumer, body, state, *rest in self._db.execute(_SELECT):
+            epoch, sequence, until, reason, updated = rest
             self._remember(
                 JournalEntry(
-                    build=msgspec.msgpack.decode(body, type=Build),
+                    build=_build_of(claim_id, consumer, body, state),
                     state=state,
                     asked=Stamp(epoch, sequence),
                     lease_until=until,
@@ -328,6 +332,19 @@ class SqliteJournal(Journal):
             'DELETE FROM builds WHERE claim_id IN (SELECT value FROM json_each(?))',
             (json.dumps(claim_ids),),
         )
+
+
+def _build_of(claim_id: str, consumer: str, body: bytes, state: str) -> Build:
+    """The build of an entry.  Of a finished one only that it was there counts.
+
+    :raises MsgspecError: one that is not finished cannot be read
+    """
+    try:
+        return msgspec.msgpack.decode(body, type=Build)
+    except msgspec.MsgspecError:
+        if state != FINISHED:
+            raise
+        return Build(claim_id=claim_id, consumer=consumer, host='', resources={})
 
 
 def _only_us(path: pathlib.Path) -> int:
