@@ -13,10 +13,12 @@ import collections
 import contextlib
 import functools
 import logging
+import socket
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import amqp
 from oslo_messaging._drivers import common as rpc_common
 
 from gantt.rpc.amqp import driver, envelope
@@ -224,7 +226,13 @@ class Consumer:
             with contextlib.suppress(*broken, *conn.connection.recoverable_channel_errors):
                 # Of a broken connection the library hears with its next read.
                 with conn._connection_lock:
-                    is_empty = self._read_all(conn.connection.connection)
+                    try:
+                        is_empty = self._read_all(conn.connection.connection)
+                    except amqp.ConsumerCancelled:
+                        # The queue went, and the connection did not: its next read would tell
+                        # the library nothing.  It declares and attaches all when it breaks.
+                        conn.connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
+                        return
                     self._acknowledge()
                 if is_empty and self._gather_seconds:
                     time.sleep(self._gather_seconds)
