@@ -9,6 +9,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 NOVA   ?= .venv-nova
 CLOUD  ?= .venv-openstack
+PLACEMENT ?= .venv-placement
 SUPPLY ?= .venv-supply
 ARGS   ?=
 NAME   ?=
@@ -28,7 +29,7 @@ ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
 export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo test quick devstack-test openstack-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova try-nova
+.PHONY: help demo test quick devstack-test openstack-test placement-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -74,6 +75,16 @@ $(NOVA)/made: tests/oracle/requirements.txt
 
 venv-nova: $(NOVA)/made ## Nova beside it, to compare filters with (.venv-nova)
 
+$(PLACEMENT)/made: tests/placement/requirements.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
+	@echo 'Placement, in an environment of its own ($(PLACEMENT)/) that only its own tests use: once, a minute'
+	rm -rf $(PLACEMENT)
+	'$(PYTHON)' -m venv $(PLACEMENT)
+	$(PLACEMENT)/bin/python -m pip --disable-pip-version-check --no-input --retries 2 --timeout 30 install --quiet --no-deps --requirement $<
+	@touch $@
+
+venv-placement: $(PLACEMENT)/made ## Placement and the tests it has for itself (.venv-placement)
+
 $(CLOUD)/made: tests/openstack/requirements.txt setup.cfg
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
 	@echo 'Keystone, Glance, Placement and Nova in $(CLOUD)/: once, some minutes'
@@ -116,6 +127,9 @@ devstack-test: $(VENV)/made ## the devstack plugin with devstack's own functions
 
 openstack-test: $(VENV)/installed $(CLOUD)/made ## beside a real Keystone, Placement and Nova; ARGS="step ..." for some
 	$(CLOUD)/bin/python -m tests.openstack --gantt $(BIN) $(ARGS)
+
+placement-test: $(VENV)/test-required $(PLACEMENT)/made ## Placement's own tests over HTTP, so far of Placement itself; ARGS="FILE ..." or --url
+	$(BIN)/python -m tests.placement --python $(PLACEMENT)/bin/python $(ARGS)
 
 bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"; without NAME the list of them
 	@$(BIN)/python -m bench $(if $(NAME),$(NAME) --json $(ARGS),--help)
@@ -169,5 +183,5 @@ sbom: $(SUPPLY)/made ## build/sbom.json: what requirements.lock installs, as Cyc
 	@echo 'build/sbom.json'
 
 clean: ## remove what was made here: environment, caches, built documents
-	rm -rf $(VENV) $(NOVA) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	rm -rf $(VENV) $(NOVA) $(PLACEMENT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,8 @@ import sys
 
 import msgspec
 
+from bench import conditions
+
 
 def names() -> list[str]:
     """Every bench there is: the modules here that take arguments of their own."""
@@ -31,7 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv[1:])
     # Told to end, a bench still stops its processes and drops what it made.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # What is counted is the same on a busy machine.
+    before = conditions.wait_until_quiet() if getattr(module, 'IS_TIMED', True) else {}
     result = module.run(args)
+    result.conditions.update(before)
     if args.json:
         print(msgspec.json.encode(result).decode(), flush=True)
     else:

@@ -263,16 +263,34 @@ def unrecorded(database: str, requests: int) -> list[str]:
 
 
 # -- what a run states ---------------------------------------------------------------
+#: By dialect: what the server is called, how it is asked, for what, and where its files are.
+STATED = {
+    'postgresql': (
+        'PostgreSQL',
+        'SHOW {}',
+        ('server_version', 'fsync', 'synchronous_commit'),
+        'data_directory',
+    ),
+    'mysql': (
+        'MariaDB',
+        'SELECT @@{}',
+        ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', 'innodb_buffer_pool_size'),
+        'datadir',
+    ),
+}
+
+
 def servers(made: Rig) -> dict[str, object]:
     """What the servers say about themselves."""
     engine = sa.create_engine(made.database)
+    database, ask, names, files = STATED[engine.dialect.name]
     with engine.connect() as connection:
         stated = {
-            name: connection.execute(sa.text(f'SHOW {name}')).scalar_one()
-            for name in ('server_version', 'fsync', 'synchronous_commit', 'data_directory')
+            name: connection.execute(sa.text(ask.format(name))).scalar_one()
+            for name in (*names, files)
         }
     engine.dispose()
-    folder = pathlib.Path(str(stated.pop('data_directory')))
+    folder = pathlib.Path(str(stated.pop(files)))
     try:
         stated['fdatasync_ms_of_database'] = conditions.fdatasync_ms(str(folder))
     except OSError:
@@ -281,7 +299,7 @@ def servers(made: Rig) -> dict[str, object]:
         ['rabbitmqctl', '-q', 'version'], capture_output=True, text=True, timeout=60, check=False
     )
     stated['broker'] = f'RabbitMQ {done.stdout.strip() or "of unknown version"}'
-    return {'database': 'PostgreSQL', **stated, 'queues': 'classic'}
+    return {'database': database, **stated, 'queues': 'classic'}
 
 
 def free_port() -> int:
@@ -308,11 +326,16 @@ class Several:
         return list(self._ports)
 
     def start(
-        self, *names: str, seconds: float = 60, options: dict[str, dict[str, object]] | None = None
+        self,
+        *names: str,
+        seconds: float = 60,
+        options: dict[str, dict[str, object]] | None = None,
+        command: str = 'gantt-scheduler',
     ) -> None:
         """Start processes and wait until they are ready, each ``seconds`` at most.
 
         :param options: more options of these, by group
+        :param command: one of ``rig.COMMANDS``
         """
         common = self._options | (options or {})
         for name in names:
@@ -322,7 +345,7 @@ class Several:
             groups = common | {'DEFAULT': common.get('DEFAULT', {}) | own}
             more.write_text(written(groups))
             (self._made.folder / f'{name}.log').unlink(missing_ok=True)
-            self._made.start(name, 'gantt-scheduler', '--config-file', str(more))
+            self._made.start(name, command, '--config-file', str(more))
         for name in names:
             self._made.wait_for(name, 'is ready', seconds)
 

@@ -21,6 +21,12 @@ PACKAGES = (
 )
 
 
+#: Load average of the last minute below which a machine is quiet.
+QUIET = 0.5
+#: Seconds that a bench waits for that, unless the variable of this name has another number.
+WAIT, WAIT_SECONDS = 'GANTT_BENCH_WAIT_SECONDS', 180.0
+
+
 def rss_mb(pid: int | str = 'self') -> float:
     """Resident memory of a process in MiB, 0 where the system does not say."""
     try:
@@ -59,6 +65,14 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def wait_until_quiet() -> dict[str, object]:
+    """Wait for a load average below ``QUIET``, for so long at most; how that ended."""
+    until = time.monotonic() + float(os.environ.get(WAIT, WAIT_SECONDS))
+    while (load := os.getloadavg()[0]) >= QUIET and time.monotonic() < until:
+        time.sleep(1)
+    return {'load_before': round(load, 2), 'quiet': load < QUIET}
 
 
 def here() -> dict[str, object]:

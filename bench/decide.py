@@ -14,7 +14,7 @@ import uuid
 import msgspec
 import numpy as np
 
-from bench import Result, apart, conditions, inside, yardstick
+from bench import Result, apart, conditions, inside, pooled, rare, refused, yardstick
 from bench.every_filter import Every
 from gantt import plugin_loader
 from gantt.core.messages import base
@@ -56,19 +56,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--hosts', type=int, help='10,000 unless said otherwise')
     parser.add_argument('--rounds', type=int, default=0, help='of 256 decisions; 0: by hosts')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         '--filters',
         choices=('default', 'all'),
         help="Nova's default filters, or all there are, each with work; and all weighers",
     )
-    parser.add_argument(
+    what.add_argument(
         '--anti-affinity',
         action='store_true',
         help='groups that must be apart, rather on racks of their own; by 5,000 hosts if not said',
     )
-    parser.add_argument(
-        '--numa', action='store_true', help='dedicated processors and huge pages, laid out'
+    what.add_argument(
+        '--numa',
+        action='store_true',
+        help='dedicated processors and huge pages, laid out; refusals',
     )
+    what.add_argument(
+        '--pool',
+        action='store_true',
+        help='what pools that hosts share cost requests that do not ask for them',
+    )
+    what.add_argument(
+        '--rare-classes',
+        type=_count,
+        default=0,
+        metavar='N',
+        help='what N classes that ten hosts each have cost in memory, and the others in time',
+    )
+
+
+def _count(text: str) -> int:
+    """A number of classes."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f'expected a whole number from 1 on; got {text!r}')
+    return int(text)
 
 
 def an_id(kind: int, number: int) -> str:
@@ -291,9 +313,13 @@ def run(args: argparse.Namespace) -> Result:
     """Rounds of Gantt and yardstick in turn; medians of all decisions."""
     args.hosts = args.hosts or (5000 if args.anti_affinity else 10_000)
     if args.numa:
-        return inside.run(args)
+        return refused.run(args, inside.run(args))
     if args.anti_affinity:
         return apart.run(args)
+    if args.pool:
+        return pooled.run(args)
+    if args.rare_classes:
+        return rare.run(args)
     every = Every(args.filters) if args.filters else None
     both = Both(args.hosts, args.seed, every)
     rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)

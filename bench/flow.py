@@ -35,6 +35,8 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 
+#: Calls are counted.
+IS_TIMED = False
 ROOT = pathlib.Path(gantt.__file__).parent
 #: Files with a filter or weigher in them.
 PLUGINS = {
@@ -120,6 +122,8 @@ class _Site:
     def send(self, answers: Any) -> None:
         """What a carrier of replies does with those of a batch."""
         self.sent += [answer for _, answer in answers]
+
+    send_soon = send
 
     def turn(self) -> None:
         """Let everything happen that is due."""

@@ -46,17 +46,12 @@ HISTORY = {
         },
         'request_id = :id',
     ),
-    'allocations': (
-        {'claim_id': _CLAIM},
-        'claim_id IN (SELECT id FROM claims WHERE request_id = :id)',
-    ),
-    'consumers': ({'uuid': _CONSUMER}, 'uuid = :consumer'),
     'decisions': (
         {'id': _DECISION, 'request_id': _REQUEST, 'created_at': _LONG_AGO},
         'request_id = :id',
     ),
 }
-SERIALS = {'id': 'consumers', 'number': 'decisions'}
+SERIALS = {'number': 'decisions'}
 FOR_EVER = 300 * DAY
 
 
@@ -138,7 +133,6 @@ def _past(made: Rig, placer: callers.Placer, count: int) -> None:
     """One placement that is taken back, and ``count`` of its like long ago."""
     request_id = placer.place()
     placer.client.cancel_claims(request_id)
-    (consumer,) = placer.promised
     placer.promised.clear()
     if not count:
         return
@@ -156,9 +150,7 @@ def _past(made: Rig, placer: callers.Placer, count: int) -> None:
                 made=', '.join(fresh.values()),
                 which=which,
             )
-            written = connection.execute(
-                sa.text(statement), {'count': count, 'id': request_id, 'consumer': consumer}
-            )
+            written = connection.execute(sa.text(statement), {'count': count, 'id': request_id})
             if written.rowcount != count:
                 raise SystemExit(f'{written.rowcount} rows of {table} were written, not {count}')
         connection.execute(sa.text('VACUUM ANALYZE'))

@@ -59,6 +59,8 @@ class Replies:
         """Keep them by their handle."""
         self.answers.update(answers)
 
+    send_soon = send
+
 
 class Cost(msgspec.Struct, frozen=True):
     """What a request took, in milliseconds of the thread.

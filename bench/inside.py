@@ -104,9 +104,11 @@ def some_layouts(facts: HostFacts, count: int, rng: np.random.Generator) -> list
     return [taken[k] for k in sorted(rng.permutation(len(taken))[:count].tolist())]
 
 
-def hosts(count: int, rng: np.random.Generator) -> list[HostChange]:
+def hosts(
+    count: int, rng: np.random.Generator, known: list[tuple[HostFacts, list[Layout]]]
+) -> list[HostChange]:
     """Hosts after the patterns, in any order."""
-    known, found = patterns(rng), []
+    found = []
     for number in range(count):
         facts, taken = known[int(rng.integers(len(known)))]
         held = sum(cell.held.bit_count() for layout in taken for cell in layout.cells)
@@ -179,12 +181,15 @@ def run(args: argparse.Namespace) -> Result:
     """Rounds of laid out and bare decisions in turn; medians of all."""
     rng = np.random.default_rng(args.seed)
     started = time.perf_counter()
-    world = hosts(args.hosts, rng)
+    world = hosts(args.hosts, rng, patterns(rng))
     made = time.perf_counter()
+    pipeline = plugin_loader.load_pipeline()
+    inside = (pipeline.inside.numa, pipeline.inside.pci)
+    names = [rule.name for k, rule in enumerate(pipeline.filters) if k not in inside]
     site = Site(
         HostTable.build(world, [], {}, (), NOW),
-        plugin_loader.load_pipeline(),
-        plugin_loader.load_pipeline(),
+        pipeline,
+        plugin_loader.load_pipeline(filters=names),
     )
     built = time.perf_counter()
     ours: list[float] = []

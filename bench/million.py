@@ -15,6 +15,8 @@ import functools
 import sys
 import time
 
+import sqlalchemy as sa
+
 from bench import Result, callers, conditions
 from bench.rig import rig
 
@@ -53,13 +55,14 @@ def run(args: argparse.Namespace) -> Result:
         claims = len(placer.promised) - before
         cpu = made.cpu_seconds('scheduler') - cpu
         print(f'{claims} claims in {seconds:.1f} s; looking at them', file=sys.stderr, flush=True)
-        stated = callers.servers(made)
+        stated = callers.servers(made) | {'database_mb': _database_mb(made.database)}
         problems = callers.violations(made.database)
         problems += callers.broken(made.database, placer.promised)
         problems += callers.unrecorded(made.database, placer.requests)
         callers.end(made)
     value, expected = round(seconds, 3), round(parts[0][1] / parts[0][0] * claims, 3)
     times.sort()
+    rates = [n / s for n, s in parts]
     return Result(
         bench='million',
         value=value,
@@ -75,7 +78,8 @@ def run(args: argparse.Namespace) -> Result:
             'callers': args.callers,
             'topic': "Gantt's own, by gantt.client; alternates: 2",
             'claims_per_second': round(claims / seconds, 1),
-            'claims_per_second_by_part': [round(n / s, 1) for n, s in parts],
+            'claims_per_second_by_part': [round(rate, 1) for rate in rates],
+            'last_twentieth': round(rates[-1] / rates[0], 3),
             'p50_ms': callers.percentile(times, 0.5),
             'p99_ms': callers.percentile(times, 0.99),
             'scheduler_cpu_us_per_claim': round(cpu * 1e6 / claims, 1),
@@ -84,6 +88,14 @@ def run(args: argparse.Namespace) -> Result:
         },
         audit=len(problems),
     )
+
+
+def _database_mb(database: str) -> float:
+    """Tables and indexes of a database on disk, in MB."""
+    engine = sa.create_engine(database)
+    size = callers.count(engine, 'SELECT pg_database_size(current_database())')
+    engine.dispose()
+    return round(size / 1e6, 1)
 
 
 def _parts(claims: int, instances: int) -> list[int]:

@@ -6,7 +6,8 @@ each with its guests under confirmed claims, each report changing the use and
 listing every guest, a tenth of them full and answered.  Over RabbitMQ into one
 ``gantt-scheduler`` that persists to PostgreSQL.  The value is the share of one
 core that this process uses; the yardstick is that of a stock oslo.messaging
-server that takes the same messages at the same rate and does nothing.
+server that takes the same messages at the same rate and does nothing.  ``--minutes``
+looks at the scheduler's memory for so long before that.
 """
 
 import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
@@ -14,10 +15,12 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 # isort: split
 import argparse
 import contextlib
+import math
 import random
 import re
 import resource
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -55,7 +58,17 @@ TAKES = {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 40}
 HOSTS_PER_COMMIT = 7
 CONFIRM_ROUNDS_MAX = 30
 KEEPS_UP = 0.97
+#: Between two looks at the scheduler's memory.
+MEMORY_SECONDS = 2.0
 RATES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def _minutes(text: str) -> float:
+    """:raises ArgumentTypeError: it is no positive number"""
+    with contextlib.suppress(ValueError):
+        if 0 < (minutes := float(text)) < math.inf:
+            return minutes
+    raise argparse.ArgumentTypeError(f'expected a number of minutes above 0, not {text!r}')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--repeats', type=int, default=2)
     parser.add_argument('--signed', action='store_true', help='each host signs its words')
     parser.add_argument('--no-search', action='store_true', help='leave out the highest rate')
+    parser.add_argument(
+        '--minutes',
+        type=_minutes,
+        default=0.0,
+        help='of reports while memory is looked at; no search',
+    )
 
 
 class Restless(FakeDriver):
@@ -97,9 +116,11 @@ def run(args: argparse.Namespace) -> Result:
         stack.callback(farm.stop)
         stack.enter_context(_stock(made))
         _come_to_life(farm, store, args)
+        memory = _memory(made, args.minutes) if args.minutes else {}
         measured = [_measure(made, farm, said, carrier, args.seconds) for _ in range(args.repeats)]
         fresh = _fresh(store, args.period)
-        highest = {} if args.no_search else _search(made, farm, said, settings, args)
+        is_searched = not args.no_search and not args.minutes
+        highest = _search(made, farm, said, settings, args) if is_searched else {}
         shares = [m['share'] for m in measured]
         stock = [m['stock_share'] for m in measured]
         value, yardstick = sum(shares) / len(shares), sum(stock) / len(stock)
@@ -132,6 +153,7 @@ def run(args: argparse.Namespace) -> Result:
                 'queues': 'classic',
                 'processes': 'scheduler, farm, broker, database on one machine',
                 **highest,
+                **memory,
             },
             audit=sum(len(lines) for lines in broken.values()) + (args.hosts - fresh),
         )
@@ -251,6 +273,24 @@ def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
             batch = []
     for name, placed in guests.items():
         farm.hosts[name].driver.put(placed)
+
+
+def _memory(made: Rig, minutes: float) -> dict[str, object]:
+    """The scheduler's resident memory for so long, while every host reports as it does."""
+    sizes = []
+    end = time.monotonic() + minutes * 60
+    while not sizes or time.monotonic() < end:
+        sizes.append(made.rss_mb('scheduler'))
+        time.sleep(min(MEMORY_SECONDS, max(0.0, end - time.monotonic())))
+    quarter = max(1, len(sizes) // 4)
+    found = {
+        'minutes': minutes,
+        'scheduler_rss_mb': round(max(sizes), 1),
+        'scheduler_rss_mb_first_quarter': round(statistics.mean(sizes[:quarter]), 1),
+        'scheduler_rss_mb_last_quarter': round(statistics.mean(sizes[-quarter:]), 1),
+    }
+    _tell(f'memory: {found}')
+    return found
 
 
 def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) -> dict[str, float]:

@@ -16,13 +16,15 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from urllib.parse import urlsplit, urlunsplit
 
 RABBIT = os.environ.get('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
 POSTGRESQL = os.environ.get(
     'GANTT_TEST_POSTGRESQL', 'postgresql+psycopg://root@127.0.0.1:5432/postgres'
 )
+MYSQL = os.environ.get('GANTT_TEST_MYSQL', 'mysql+pymysql://root@127.0.0.1:3306/test')
 
 #: Entry points by module, so that an editable install is not needed.
 COMMANDS = {
@@ -31,6 +33,7 @@ COMMANDS = {
     'gantt-api': 'gantt.cmd.api',
     'gantt-manage': 'gantt.cmd.manage',
     'gantt-shadow': 'gantt.cmd.shadow',
+    'counted-scheduler': 'bench.counted_scheduler',
 }
 
 
@@ -58,9 +61,18 @@ def _rabbitmqctl(*words: str) -> None:
         raise RuntimeError(f'rabbitmqctl {words[0]}: {done.stderr.strip() or done.stdout.strip()}')
 
 
-@contextlib.contextmanager
-def postgresql_database(url: str = POSTGRESQL) -> Iterator[str]:
+def postgresql_database() -> AbstractContextManager[str]:
     """A PostgreSQL database of its own; yields its SQLAlchemy URL."""
+    return _database(POSTGRESQL, ' WITH (FORCE)')
+
+
+def mysql_database() -> AbstractContextManager[str]:
+    """A MariaDB database of its own; yields its SQLAlchemy URL."""
+    return _database(MYSQL, '')
+
+
+@contextlib.contextmanager
+def _database(url: str, at_once: str) -> Iterator[str]:
     import sqlalchemy as sa
 
     name = f'gantt_{uuid.uuid4().hex[:10]}'
@@ -71,7 +83,7 @@ def postgresql_database(url: str = POSTGRESQL) -> Iterator[str]:
         yield urlunsplit(urlsplit(url)._replace(path=f'/{name}'))
     finally:
         with server.connect() as connection:
-            connection.execute(sa.text(f'DROP DATABASE IF EXISTS {name} WITH (FORCE)'))
+            connection.execute(sa.text(f'DROP DATABASE IF EXISTS {name}{at_once}'))
         server.dispose()
 
 
@@ -201,14 +213,17 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig(options: dict[str, dict[str, object]] | None = None) -> Iterator[Rig]:
-    """A rig on RabbitMQ and PostgreSQL with a synced database."""
+def rig(
+    options: dict[str, dict[str, object]] | None = None,
+    database: Callable[[], AbstractContextManager[str]] = postgresql_database,
+) -> Iterator[Rig]:
+    """A rig on RabbitMQ and a database server, its database synced."""
     with (
         tempfile.TemporaryDirectory(prefix='gantt-') as folder,
         virtual_host() as broker,
-        postgresql_database() as database,
+        database() as url,
     ):
-        made = Rig(database, broker, pathlib.Path(folder), options)
+        made = Rig(url, broker, pathlib.Path(folder), options)
         try:
             made.run('gantt-manage', 'db', 'sync')
             yield made

@@ -6,6 +6,9 @@ its decision before it is answered.  The yardstick is a prototype that leaves
 nearly everything out (``bench/prototype.py``), asked by the same client in the
 same process and measured in turn.  How many callers serve each side best is
 tried first; each side is then measured with its own number.
+
+``--database mysql``: the scheduler on MariaDB, and in place of the prototype the
+same scheduler on PostgreSQL.
 """
 
 import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
@@ -17,13 +20,13 @@ import functools
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from bench import Result, callers, conditions, prototype
-from bench.rig import Rig, postgresql_database, rig, virtual_host
+from bench.rig import Rig, mysql_database, postgresql_database, rig, virtual_host
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,37 +35,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--callers', default='2,4,8,16', help='numbers that are tried')
     parser.add_argument('--seconds', type=float, default=3.0, help='of a window')
     parser.add_argument('--repeats', type=int, default=7, help='windows of each side')
+    parser.add_argument(
+        '--database',
+        choices=('postgresql', 'mysql'),
+        default='postgresql',
+        help="the scheduler's; mysql: MariaDB, against the scheduler on PostgreSQL",
+    )
+
+
+class Side(NamedTuple):
+    """What is measured in turn with another: who asks, and who answers.
+
+    :ivar cpu_seconds: CPU time of the process that answers
+    :ivar problems: broken promises, a line each
+    """
+
+    placer: callers.Placer
+    cpu_seconds: Callable[[], float]
+    problems: Callable[[], list[str]]
 
 
 def run(args: argparse.Namespace) -> Result:
     """Find the best number of callers of each side, then measure both in turn."""
     numbers = [int(n) for n in args.callers.split(',')]
-    with (
-        rig(callers.options()) as made,
-        _prototype(made, args.hosts) as (other_broker, other_database),
-        callers.connected(made) as carrier,
-        callers.connected(made, other_broker) as other_carrier,
-    ):
-        made.start('scheduler', 'gantt-scheduler')
-        made.wait_for('scheduler', 'is ready')
-        callers.report_hosts(made, carrier, args.hosts)
-        mine, other = callers.Placer(carrier), callers.Placer(other_carrier)
-        sides = {'gantt': mine, 'prototype': other}
-        tried = {name: _try(placer, numbers, args) for name, placer in sides.items()}
-        best = {name: max(rates, key=rates.__getitem__) for name, rates in tried.items()}
-        found = _in_turn(made, sides, best, args)
-        stated = callers.servers(made) | {'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1)}
-        problems = callers.violations(made.database)
-        problems += callers.broken(made.database, mine.promised)
-        problems += callers.unrecorded(made.database, mine.requests)
-        problems += _of_prototype(other_database, other)
-        callers.end(made)
-    value, yardstick = found['gantt']['rate'], found['prototype']['rate']
+    on_mysql = args.database == 'mysql'
+    first, second = ('mysql', 'postgresql') if on_mysql else ('gantt', 'prototype')
+    with contextlib.ExitStack() as stack:
+        database = mysql_database if on_mysql else postgresql_database
+        made = stack.enter_context(rig(callers.options(), database))
+        mine = stack.enter_context(_scheduler(made, args.hosts))
+        if on_mysql:
+            beside = stack.enter_context(rig(callers.options()))
+            other = stack.enter_context(_scheduler(beside, args.hosts))
+            stack.callback(callers.end, beside)
+            name, stated = (
+                'placements/s of the same on PostgreSQL',
+                {'beside': callers.servers(beside)},
+            )
+        else:
+            other = stack.enter_context(_prototype(made, args.hosts))
+            name, stated = 'placements/s of the prototype', {}
+        stack.callback(callers.end, made)
+        sides = {first: mine, second: other}
+        tried = {who: _try(side.placer, numbers, args) for who, side in sides.items()}
+        best = {who: max(rates, key=rates.__getitem__) for who, rates in tried.items()}
+        found = _in_turn(sides, best, args)
+        stated |= callers.servers(made) | {'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1)}
+        problems = mine.problems() + other.problems()
+    value, yardstick = found[first]['rate'], found[second]['rate']
     return Result(
         bench='rpc-batch',
         value=value,
         unit='durable placements/s, their decisions recorded',
-        yardstick={'name': 'placements/s of the prototype', 'value': yardstick},
+        yardstick={'name': name, 'value': yardstick},
         ratio=round(value / yardstick, 3),
         conditions={
             **conditions.here(),
@@ -74,9 +99,9 @@ def run(args: argparse.Namespace) -> Result:
             'tried': tried,
             'repeats': args.repeats,
             'window_seconds': args.seconds,
-            'processes': 'client, scheduler, prototype, broker, database on one machine',
+            'processes': f'client, scheduler, {second}, broker, database on one machine',
             'measured': found,
-            'placed': len(mine.promised),
+            'placed': len(mine.placer.promised),
             'problems': problems[:20],
         },
         audit=len(problems),
@@ -84,8 +109,27 @@ def run(args: argparse.Namespace) -> Result:
 
 
 @contextlib.contextmanager
-def _prototype(made: Rig, hosts: int) -> Iterator[tuple[str, str]]:
-    """The prototype; yields its own virtual host and its own database."""
+def _scheduler(made: Rig, hosts: int) -> Iterator[Side]:
+    """A scheduler, and hosts that have reported to it."""
+    with callers.connected(made) as carrier:
+        made.start('scheduler', 'gantt-scheduler')
+        made.wait_for('scheduler', 'is ready')
+        callers.report_hosts(made, carrier, hosts)
+        placer = callers.Placer(carrier)
+
+        def problems() -> list[str]:
+            return (
+                callers.violations(made.database)
+                + callers.broken(made.database, placer.promised)
+                + callers.unrecorded(made.database, placer.requests)
+            )
+
+        yield Side(placer, functools.partial(made.cpu_seconds, 'scheduler'), problems)
+
+
+@contextlib.contextmanager
+def _prototype(made: Rig, hosts: int) -> Iterator[Side]:
+    """The prototype, on a virtual host and a database of its own."""
     with virtual_host() as broker, postgresql_database() as database:
         log = (made.folder / 'prototype.log').open('ab')
         made.processes['prototype'] = subprocess.Popen(
@@ -108,7 +152,13 @@ def _prototype(made: Rig, hosts: int) -> Iterator[tuple[str, str]]:
         )
         log.close()
         made.wait_for('prototype', 'is ready')
-        yield broker, database
+        with callers.connected(made, broker) as carrier:
+            placer = callers.Placer(carrier)
+            yield Side(
+                placer,
+                functools.partial(made.cpu_seconds, 'prototype'),
+                functools.partial(_of_prototype, database, placer),
+            )
 
 
 def _try(placer: callers.Placer, numbers: list[int], args: argparse.Namespace) -> dict[int, float]:
@@ -123,20 +173,19 @@ def _try(placer: callers.Placer, numbers: list[int], args: argparse.Namespace) -
 
 
 def _in_turn(
-    made: Rig, sides: dict[str, callers.Placer], best: dict[str, int], args: argparse.Namespace
+    sides: dict[str, Side], best: dict[str, int], args: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Windows of both sides in turn; medians."""
-    processes = {'gantt': 'scheduler', 'prototype': 'prototype'}
     rates: dict[str, list[float]] = {name: [] for name in sides}
     times: dict[str, list[float]] = {name: [] for name in sides}
     cpu = dict.fromkeys(sides, 0.0)
     for _ in range(args.repeats):
-        for name, placer in sides.items():
-            before = made.cpu_seconds(processes[name])
+        for name, side in sides.items():
+            before = side.cpu_seconds()
             rate, every = callers.window(
-                functools.partial(placer.place, args.instances), best[name], args.seconds
+                functools.partial(side.placer.place, args.instances), best[name], args.seconds
             )
-            cpu[name] += made.cpu_seconds(processes[name]) - before
+            cpu[name] += side.cpu_seconds() - before
             rates[name].append(rate * args.instances)
             times[name] += every
     return {

@@ -13,7 +13,6 @@ monitor, as Nova's are, against that of callers without one, in turn.
 """
 
 import argparse
-import pathlib
 import random
 import statistics
 import subprocess
@@ -63,7 +62,6 @@ def run(args: argparse.Namespace) -> Result:
         'hosts': args.hosts,
         'callers': args.callers,
         'body': 'captured select_destinations of Nova, boot of one instance',
-        'queues': 'classic',
         'repeats': args.repeats,
         'window_seconds': args.seconds,
         **classic['stated'],
@@ -116,7 +114,12 @@ def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dic
         found = {
             'callers': figures,
             'more': more,
-            'stated': {**_server_settings(made), 'scheduler_rss_mb': made.rss_mb('scheduler')},
+            'stated': shared.servers(made)
+            | {
+                'processes': 1,
+                'queues': kind,
+                'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1),
+            },
             'problems': load.problems(),
         }
         load.close()
@@ -133,33 +136,6 @@ def _start_empty(made: Rig) -> None:
     )
     log.close()
     made.wait_for('empty', 'is ready')
-
-
-def _server_settings(made: Rig) -> dict[str, object]:
-    """What the servers say about themselves."""
-    import sqlalchemy as sa
-
-    engine = sa.create_engine(made.database)
-    with engine.connect() as connection:
-        stated = {
-            name: connection.execute(sa.text(f'SHOW {name}')).scalar_one()
-            for name in ('server_version', 'fsync', 'synchronous_commit', 'data_directory')
-        }
-    engine.dispose()
-    folder = pathlib.Path(str(stated.pop('data_directory')))
-    try:
-        stated['fdatasync_ms_of_database'] = conditions.fdatasync_ms(str(folder))
-    except OSError:
-        stated['fdatasync_ms_of_database'] = None
-    stated['broker'] = _broker_version()
-    return {'database': 'PostgreSQL', **stated, 'processes': 1}
-
-
-def _broker_version() -> str:
-    done = subprocess.run(
-        ['rabbitmqctl', '-q', 'version'], capture_output=True, text=True, timeout=60, check=False
-    )
-    return f'RabbitMQ {done.stdout.strip() or "of unknown version"}'
 
 
 class Load:
@@ -317,17 +293,25 @@ def _half_load(load: Load, rate: float, args: argparse.Namespace) -> dict[str, A
     """Calls that come ``rate`` a second, empty ones and boots in turn; percentiles of each kind.
 
     Both kinds come from the same threads and at the same moments of their windows.
+    ``p99_ratio`` is the median over the pairs of windows, boots to empty calls: what
+    disturbs one window is in one pair, and not in the figure.
     """
     times: dict[str, list[float]] = {'empty': [], 'boot': []}
+    p99: dict[str, list[float]] = {'empty': [], 'boot': []}
     took = {'empty': 0.0, 'boot': 0.0}
     with ThreadPoolExecutor(OPEN_THREADS) as pool:
         for number in range(args.repeats):
             for kind, call in (('empty', load.nothing), ('boot', load.boot)):
                 began = time.perf_counter()
-                times[kind] += _open_loop(pool, call, rate, args.seconds, seed=number)
+                every = sorted(_open_loop(pool, call, rate, args.seconds, seed=number))
+                times[kind] += every
+                p99[kind].append(shared.percentile(every, 0.99))
                 took[kind] += time.perf_counter() - began
     boots, empties = sorted(times['boot']), sorted(times['empty'])
+    ratios = [boot / empty for boot, empty in zip(p99['boot'], p99['empty'], strict=True)]
     return {
+        'p99_ratio': round(statistics.median(ratios), 2),
+        'p99_ratios': [round(ratio, 2) for ratio in ratios],
         'rate': round(len(boots) / took['boot'], 1),
         'p50_ms': shared.percentile(boots, 0.5),
         'p99_ms': shared.percentile(boots, 0.99),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One, two and four schedulers over the same hosts, these at nine tenths of their room.
 
-Every call places one instance and takes back the oldest placement, so that the
-load stays.  The value is the rate of two processes, the yardstick that of one,
+Every call places the instances of a request and takes back the oldest request, so
+that the load stays.  The value is the rate of two processes, the yardstick that of one,
 measured before and after the others; beside it stands which part of the
 instances met a conflict: planned on a host that another scheduler had filled.
 """
@@ -14,6 +14,7 @@ import argparse
 import collections
 import functools
 import statistics
+import sys
 import threading
 from typing import Any
 
@@ -29,11 +30,13 @@ ROOM = {
     'DISK_GB': Inventory(total=VCPUS * 2),
 }
 FILL = 50  # instances of a request while hosts are filled
+TURNS = 100  # requests, at least, that are taken back in turn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--schedulers', default='1,2,4')
     parser.add_argument('--hosts', type=int, default=1000)
+    parser.add_argument('--instances', type=int, default=1, help='of a request')
     parser.add_argument('--load', type=float, default=0.9, help='share of the room in use')
     parser.add_argument('--callers', type=int, default=16)
     parser.add_argument('--seconds', type=float, default=2.0, help='of a window')
@@ -43,12 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Fill the hosts, then windows with each number of schedulers, with one again last."""
     numbers = sorted({1, 2, *(int(n) for n in args.schedulers.split(','))})
+    room = int(args.hosts * VCPUS * args.load)
+    if room < args.instances * args.callers:
+        sys.exit(f'--hosts, --load: {room} instances, too few for a request of each caller')
     with rig(callers.options()) as made, callers.connected(made) as carrier:
         schedulers = callers.Several(made)
         schedulers.start('scheduler-1')
         callers.report_hosts(made, carrier, args.hosts, ROOM)
-        turnover = Turnover(callers.Placer(carrier))
-        turnover.fill(int(args.hosts * VCPUS * args.load))
+        turnover = Turnover(callers.Placer(carrier), args.instances)
+        turnover.fill(room)
         found: dict[int, dict[str, Any]] = {}
         for number in numbers:
             have = len(schedulers.names)
@@ -72,6 +78,7 @@ def run(args: argparse.Namespace) -> Result:
             'hosts': args.hosts,
             'share_of_room_in_use': args.load,
             'instances_held': turnover.held,
+            'instances_per_request': args.instances,
             'callers': args.callers,
             'repeats': args.repeats,
             'window_seconds': args.seconds,
@@ -95,10 +102,10 @@ def _measured(
     rates, times = [], []
     for _ in range(args.repeats):
         rate, every = callers.window(turnover.turn, args.callers, args.seconds)
-        rates.append(rate)
+        rates.append(rate * args.instances)
         times += every
     conflicts = schedulers.metric('gantt_conflicts_total') - before[0]
-    placed = turnover.placer.requests - before[1]
+    placed = (turnover.placer.requests - before[1]) * args.instances
     times.sort()
     return {
         'rate': round(statistics.median(rates), 1),
@@ -114,10 +121,11 @@ def _measured(
 
 
 class Turnover:
-    """Keeps the load: for each placement the oldest one is taken back."""
+    """Keeps the load: for each request the oldest one is taken back."""
 
-    def __init__(self, placer: callers.Placer) -> None:
+    def __init__(self, placer: callers.Placer, instances: int) -> None:
         self.placer = placer
+        self._instances = instances  # of a request
         self._kept: collections.deque[str] = collections.deque()
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
@@ -125,18 +133,18 @@ class Turnover:
     @property
     def held(self) -> int:
         """Instances that have a place now."""
-        return len(self.placer.promised) - len(self._cancelled)
+        return len(self.placer.promised) - len(self._cancelled) * self._instances
 
     def fill(self, instances: int) -> None:
         """Places that stay, most of them, by large requests."""
-        single = min(instances, 500)
-        large = (instances - single) // FILL
+        requests = min(instances // self._instances, max(TURNS, 500 // self._instances))
+        large = (instances - requests * self._instances) // FILL
         if large:
             callers.window(functools.partial(self.placer.place, FILL), 4, 36_000, most=large)
-        callers.window(self._place, 8, 36_000, most=single)
+        callers.window(self._place, 8, 36_000, most=requests)
 
     def turn(self) -> None:
-        """One more placement, and the oldest goes."""
+        """The oldest request goes, and one more comes."""
         with self._lock:
             oldest = self._kept.popleft()
         self.placer.client.cancel_claims(oldest)
@@ -145,7 +153,7 @@ class Turnover:
         self._place()
 
     def _place(self) -> None:
-        request_id = self.placer.place()
+        request_id = self.placer.place(self._instances)
         with self._lock:
             self._kept.append(request_id)
 
@@ -154,6 +162,7 @@ class Turnover:
         found = callers.broken(database, self.placer.promised)
         gone = [line for line in found if line.endswith('was promised a place and has none')]
         found = [line for line in found if line not in set(gone)]
-        if len(gone) != len(self._cancelled):
-            found.append(f'{len(self._cancelled)} were cancelled, {len(gone)} have no place')
+        cancelled = len(self._cancelled) * self._instances
+        if len(gone) != cancelled:
+            found.append(f'{cancelled} were cancelled, {len(gone)} have no place')
         return found

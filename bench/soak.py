@@ -7,7 +7,8 @@ both to the database and to the broker are cut, in turn.  The other scheduler an
 the farm live through it all: their memory is what is looked at.
 
 The value is the slope of the scheduler's resident memory, a line fitted through
-the time after the warm-up; the yardstick is what is allowed.  The audit counts
+the time after the warm-up; the yardstick is what is allowed.  Of which types more
+objects are there at the end than after the warm-up is said beside it.  The audit counts
 what the store finds, guests that ran and have lost their claim, and sockets or
 threads that became more.
 """
@@ -17,9 +18,11 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 # isort: split
 import argparse
 import collections
+import contextlib
 import itertools
 import os
 import pathlib
+import signal
 import statistics
 import sys
 import threading
@@ -30,7 +33,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bench import Result, callers, conditions
+from bench import Result, callers, conditions, counted_scheduler
 from bench.rig import Rig, rig
 from gantt import client, exceptions
 from gantt.core.messages.build import Build, Delete
@@ -74,7 +77,8 @@ def run(args: argparse.Namespace) -> Result:
                 'database': {'connection': database.url(made.database)},
             },
         )
-        schedulers.start(KEEPER, VICTIM)
+        schedulers.start(KEEPER, command='counted-scheduler')
+        schedulers.start(VICTIM)
         made.start(FARM, 'gantt-compute', '--fake', str(args.hosts), '--name', FARM)
         _until_reported(made, args.hosts)
         guests = Guests(carrier, args.guests)
@@ -84,7 +88,7 @@ def run(args: argparse.Namespace) -> Result:
         time.sleep(args.lease + 1.2 * args.period + 2 * SWEEP_SECONDS)
         problems = callers.violations(made.database) + guests.lost(made.database)
         problems += [f'{name}: {line}' for name, s in seen.items() for line in s.grown()]
-        stated = callers.servers(made)
+        stated = callers.servers(made) | _grown(made)
         callers.end(made)
         database.close()
         broker.close()
@@ -122,9 +126,13 @@ def _live(
     began = time.monotonic()
     load = threading.Thread(target=guests.live, args=(args.rate, began + seconds), daemon=True)
     load.start()
+    is_counted = False
     fault = look = told = began
     while time.monotonic() < began + seconds:
         now = time.monotonic()
+        if not is_counted and now >= began + seconds * args.warm_up:
+            is_counted = True
+            _count_objects(made)
         if now >= look:
             look = now + every
             for series in seen.values():
@@ -136,8 +144,35 @@ def _live(
             told = now
             _tell(f'{(now - began) / 60:.0f} min: {seen[KEEPER].values[-1]} {guests.outcomes}')
         time.sleep(0.1)
+    _count_objects(made)
     load.join()
     return seen
+
+
+def _count_objects(made: Rig) -> None:
+    made.processes[KEEPER].send_signal(signal.SIGUSR1)
+
+
+def _grown(made: Rig) -> dict[str, object]:
+    """What the scheduler's objects became from the end of the warm-up to that of the load."""
+
+    def counted(mark: str) -> list[counted_scheduler.Sizes]:
+        return counted_scheduler.read(made.log(KEEPER), mark)
+
+    def mb(found: list[counted_scheduler.Sizes]) -> list[float]:
+        return [round(sum(size for _, size in sizes.values()) / 1e6, 2) for sizes in found]
+
+    every, used = counted_scheduler.ALL, counted_scheduler.USED
+    callers.until(lambda: len(counted(every)) == 2, 300, 'objects were counted twice')
+    with contextlib.suppress(RuntimeError):  # this count may end without a result
+        callers.until(lambda: len(counted(used)) == 2, 150, 'those in use as well')
+    (before, after), in_use = counted(every), counted(used)
+    last = in_use[-1] if in_use else {}
+    return {
+        'objects_mb': mb([before, after]),
+        'objects_in_use_mb': mb(in_use),
+        'grown_by_type': counted_scheduler.grown(before, after, last),
+    }
 
 
 def _until_reported(made: Rig, hosts: int) -> None:

@@ -232,9 +232,8 @@ def changed(
     for name in sorted(given.keys() - known):
         meant = near(name, sorted(known), 1)
         hint = f'did you mean {meant[0]!r}?' if meant else 'none is like it'
-        raise exceptions.InvalidMessage(
-            field=f'options.{name}',
-            problem=f'no filter or weigher that runs has the option {name!r}; {hint}',
+        raise exceptions.invalid(
+            f'options.{name}', f'no filter or weigher that runs has the option {name!r}; {hint}'
         )
     values: dict[str, Any] = {}
     for plugin in (*now['filters'].values(), *now['weighers'].values()):
@@ -247,7 +246,7 @@ def changed(
     except exceptions.PluginError as e:
         option = e.kwargs.get('option')
         field = f'options.{option}' if option else 'filters and weighers'
-        raise exceptions.InvalidMessage(field=field, problem=e.message) from None
+        raise exceptions.invalid(field, e.message) from None
 
 
 def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list[type[Plugin]]:
@@ -269,11 +268,9 @@ def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list
                     )
                 plugin = find(group, name)
         except exceptions.PluginError as e:
-            raise exceptions.InvalidMessage(field=field, problem=e.message) from None
+            raise exceptions.invalid(field, e.message) from None
         if plugin in found:
-            raise exceptions.InvalidMessage(
-                field=field, problem=f'{name} is there twice; list it once'
-            )
+            raise exceptions.invalid(field, f'{name} is there twice; list it once')
         found.append(plugin)
     return found
 

@@ -27,6 +27,7 @@ SECONDS = {
     'model': 120,
     'nova_source': 75,
     'oracle': 100,
+    'placement': 15,
     'properties': 100,
     'rabbit': 135,
     'rpc': 45,

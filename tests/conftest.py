@@ -25,6 +25,12 @@ STORES = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
+#: Databases of before the contract step, see ``gantt.db.schema.claim_form``.
+WIDE = [
+    'sqlite-wide',
+    pytest.param('postgresql-wide', marks=pytest.mark.postgresql),
+    pytest.param('mysql-wide', marks=pytest.mark.mysql),
+]
 #: Those that have what people read: the one in memory is a reference of what is written.
 READERS = STORES[1:]
 
@@ -38,21 +44,36 @@ LEFT = (
     'ignore:unclosed <:ResourceWarning',
     'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning',
 )
+#: The test that is run next by this process.
+FOLLOWING = pytest.StashKey[pytest.Item | None]()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What the tests marked ``leaves_sockets`` leave behind is no warning."""
-    if item.get_closest_marker('leaves_sockets'):
+    """What broken connections leave behind is no warning where a test may break some."""
+    if item.get_closest_marker('leaves_sockets') or item.get_closest_marker('rabbit'):
         for ignored in LEFT:
             item.add_marker(pytest.mark.filterwarnings(ignored))
 
 
 @pytest.fixture(autouse=True)
 def _no_sockets_for_later_tests(request: pytest.FixtureRequest) -> Iterator[None]:
-    """They go with the test that left them, and warn in no later one."""
+    """They go with the test that left them, and warn in no later one.
+
+    Of those that only meet a broker, with the last one of their file.
+    """
     yield
-    if request.node.get_closest_marker('leaves_sockets'):
+    following = request.session.stash.get(FOLLOWING, None)
+    if request.node.get_closest_marker('leaves_sockets') or (
+        request.node.get_closest_marker('rabbit')
+        and (following is None or following.path != request.node.path)
+    ):
         gc.collect()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Note which test comes next in this process."""
+    item.session.stash[FOLLOWING] = nextitem
 
 
 @pytest.fixture(scope='session')
@@ -72,21 +93,27 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store_url(
     request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path
 ) -> Callable[[str], str]:
-    """``store_url(kind)``: a synced, empty database of this test."""
+    """``store_url(kind)``: a synced, empty database of this test; ``KIND-wide``: of wide claims."""
     from gantt.db.engine import session
     from gantt.db.schema import migration
+    from tests.forms import set_form
 
     numbers = itertools.count()
 
     def url(kind: str) -> str:
+        kind, _, form = kind.partition('-')
         if kind == 'sqlite':
             path = tmp_path / f'gantt-{next(numbers)}.db'
             shutil.copy(sqlite_template, path)
-            return f'sqlite:///{path}'
-        found = request.getfixturevalue(f'{kind}_url')
+            found = f'sqlite:///{path}'
+            if not form:
+                return found
+        else:
+            found = request.getfixturevalue(f'{kind}_url')
         engine = session.build_engine(found, waits=UNHURRIED)
         migration.sync(engine)
         migration.empty(engine)
+        set_form(engine, form)
         engine.dispose()
         return found
 

@@ -24,6 +24,7 @@ from gantt.core.messages.report import (
 )
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records import members
 from gantt.core.records.decision import Answer
 from gantt.db.engine import session
 from gantt.db.schema import migration
@@ -51,7 +52,9 @@ class Replies:
         self.sends += 1
         for handle, answer in answers:
             assert handle not in self.answers, 'a caller was answered twice'
-            self.answers[handle] = answer
+            self.answers[handle] = members.plain(answer)
+
+    send_soon = send
 
 
 class Host:

@@ -252,4 +252,12 @@ def load_body(path: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as e:
-        raise Failure(f'{path}: neither JSON nor YAML: {e}', Exit.USAGE) from None
+        raise Failure(f'{path}: neither JSON nor YAML: {_problem_of_yaml(e)}', Exit.USAGE) from None
+
+
+def _problem_of_yaml(error: Exception) -> str:
+    """What a parser found and where, on one line, where it says so."""
+    problem, mark = getattr(error, 'problem', None), getattr(error, 'problem_mark', None)
+    if not problem or mark is None:
+        return str(error)
+    return f'line {mark.line + 1}, column {mark.column + 1}: {problem}'

@@ -82,9 +82,12 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
             raise Failure(f'{args.request_file}: spec.hints: expected an object', Exit.USAGE)
         found.update(hints)
     if not spec.get('resources'):
+        there = ', '.join(map(str, spec)) or 'nothing'
+        lacking = f'{args.request_file}: its spec has {there}, and no resources; '
         raise Failure(
-            'what is to be placed? Name it with --resource, e.g. --resource VCPU=2 '
-            '--resource MEMORY_MB=4096, or with --request-file',
+            f'{lacking if args.request_file else ""}what is to be placed? Name it with --resource, '
+            'e.g. --resource VCPU=2 --resource MEMORY_MB=4096, or as resources of the spec in a '
+            '--request-file',
             Exit.USAGE,
         )
     return whole

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import oslo_messaging as om
 
 from gantt import exceptions
+from gantt.moved import renamed
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, refusals, transport
 
@@ -292,3 +293,6 @@ def again(
             time.sleep(wait)
             pause = min(pause * 2, _PAUSE_MOST)
     raise exceptions.Bug(invariant='at least one try')
+
+
+__getattr__ = renamed(__name__, {'Caller': 'ServerCaller'})

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compute host's side: register, report, and words about claims."""
 
-import warnings
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from gantt.client.signing import Signer
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import ExtendClaims
-from gantt.moved import renamed
+from gantt.moved import former_attributes, renamed, renamed_argument
 from gantt.rpc import wire
 from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
@@ -22,6 +21,7 @@ _PASSING = (exceptions.Unavailable,)
 _TRIES_MOST = 20
 
 
+@former_attributes(fate='outcome')
 class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a word about one claim.
 
@@ -35,13 +35,8 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
     state: str = ''
     reason: str = ''
 
-    @property
-    def fate(self) -> str:
-        """The outcome, by the name that it had before."""
-        warnings.warn('fate is called outcome now', FutureWarning, stacklevel=2)
-        return self.outcome
 
-
+@former_attributes(fate='outcome')
 class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a report: applied | stale | needs_full (send a full one)."""
 
@@ -53,12 +48,6 @@ class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome'
     adopted: list[str] = []
     current_epoch: int = 0
     current_sequence: int = 0
-
-    @property
-    def fate(self) -> str:
-        """The outcome, by the name that it had before."""
-        warnings.warn('fate is called outcome now', FutureWarning, stacklevel=2)
-        return self.outcome
 
 
 class ClaimsClient:
@@ -103,6 +92,7 @@ class ClaimsClient:
         found = self._call('register_host', host.name, host=body)
         return base.decode(found, Registered, inside='registered')
 
+    @renamed_argument('words', 'update')
     def confirm_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """Before a guest starts.  Only ``ok`` allows it to.
 
@@ -111,10 +101,12 @@ class ClaimsClient:
         """
         return self._send_update('confirm_claims', update)
 
+    @renamed_argument('words', 'update')
     def refuse_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The second check on the host says no."""
         return self._send_update('refuse_claims', update)
 
+    @renamed_argument('words', 'update')
     def release_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The guests are gone."""
         return self._send_update('release_claims', update)

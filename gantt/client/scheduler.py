@@ -20,7 +20,7 @@ from gantt.core.messages.request import (
     SelectDestinations,
 )
 from gantt.core.records.decision import Answer
-from gantt.rpc import wire
+from gantt.rpc import answers, wire
 
 #: Errors after which the same request may be sent again: it has the effect of one.
 _PASSING = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUnavailable)
@@ -96,16 +96,17 @@ class SchedulerClient:
                 seconds,
                 context_id=request.request_id,
                 publish_tries=1,
+                version=wire.HOSTS_ONCE,
                 request=body,
             )
         except exceptions.Unavailable as e:
             if type(e) is exceptions.Unavailable:  # what the receiver met, not what it decided
                 raise NoAnswer(e.message, **e.kwargs) from None
             raise
-        return base.decode(found, Answer, inside='answer')
+        return answers.decoded(found)
 
     def get_request(
-        self, request_id: str, *, timeout: float = 10.0, version: str = wire.SENT
+        self, request_id: str, *, timeout: float = 10.0, version: str = wire.HOSTS_ONCE
     ) -> Answer:
         """The stored answer of an earlier request.
 
@@ -121,7 +122,7 @@ class SchedulerClient:
             version=version,
             request=base.to_builtins(GetRequest(request_id=request_id)),
         )
-        return base.decode(found, Answer, inside='answer')
+        return answers.decoded(found)
 
     def extend_claims(self, request_id: str, seconds: int) -> dict[str, Any]:
         """Lengthen the leases of what a request has reserved, to so long from now on.

@@ -4,17 +4,13 @@
 import contextlib
 import datetime
 import getpass
-import json
 import os
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
-
 from gantt import exceptions
-from gantt.cmd import wiring
-from gantt.cmd.console import print_lines
+from gantt.cmd import console, wiring
 from gantt.core.records import audit_trail
 
 #: Commands that change something.
@@ -33,11 +29,7 @@ def show(conf: Any) -> int:
             fix='Set it to a file that gantt-api and operators may write',
         )
     found = wiring.trail_file(conf).newest(conf.command.limit)
-    if conf.command.format == 'json':
-        print(json.dumps([msgspec.to_builtins(entry) for entry in found]))
-        return 0
-    for entry in found:
-        print_lines(_sentence(entry))
+    console.show(conf, found, map(_sentence, found))
     return 0
 
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What commands print for people: nothing in it that their terminal would obey."""
 
+import json
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+import msgspec
 
 from gantt.core.messages import quoting
 
@@ -14,3 +18,11 @@ def print_lines(*lines: str, file: TextIO | None = None) -> None:
     """
     for line in lines:
         print(quoting.plain(line), file=file or sys.stdout)
+
+
+def show(conf: Any, data: Any, lines: Iterable[str]) -> None:
+    """Print ``data`` as one line of JSON where the command is to, else ``lines`` for people."""
+    if conf.command.format == 'json':
+        print(json.dumps(msgspec.to_builtins(data)))
+    else:
+        print_lines(*lines)

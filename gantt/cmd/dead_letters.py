@@ -3,7 +3,6 @@
 
 import contextlib
 import datetime
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import amqp
 import msgspec
 
 from gantt import exceptions
-from gantt.cmd.console import print_lines
+from gantt.cmd import console
 from gantt.insights.explain.wording import count
 from gantt.rpc.amqp import driver, refusals, transport
 
@@ -47,12 +46,8 @@ def show(conf: Any) -> int:
         none_yet = ''
     except exceptions.NotFound as e:
         found, none_yet = [], f': {e.message}'
-    if conf.command.format == 'json':
-        print(json.dumps([{f: getattr(one, f) for f in one.__struct_fields__} for one in found]))
-        return 0
-    for one in found:
-        print_lines(*_lines(one))
-    print(f'{count(len(found), "message")}{none_yet}')
+    lines = [line for one in found for line in _lines(one)]
+    console.show(conf, found, [*lines, f'{count(len(found), "message")}{none_yet}'])
     return 0
 
 
@@ -73,7 +68,7 @@ def drop(conf: Any) -> int:
     except exceptions.NotFound as e:
         print(f'0 messages deleted: {e.message}')
         return 0
-    print_lines(f'{count(gone, "message")} deleted')
+    console.print_lines(f'{count(gone, "message")} deleted')
     return 0
 
 

@@ -7,7 +7,6 @@ usage.
 """
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Callable
@@ -21,18 +20,20 @@ from gantt.cmd import (
     audit_trail,
     bundle,
     config_check,
+    console,
     dead_letters,
     dev,
     doctor,
     manage_broker,
+    manage_claims,
     manage_hosts,
     manage_shadow,
     wiring,
 )
 from gantt.cmd.arguments import whole
-from gantt.cmd.console import print_lines
 from gantt.conf import files
 from gantt.core.claims.adoption import GUESTS_MAX
+from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.resources.host import HostRow
 from gantt.db.engine import session
 from gantt.db.schema import migration
@@ -48,12 +49,7 @@ _WAIT_MAX = 604_800
 LOG = logging.getLogger(__name__)
 PURGE_ROWS = 5000
 PURGE_ROUNDS = 10_000
-WORDS = {
-    'over_commit': 'over-commit',
-    'lost': 'lost',
-    'leaked': 'leaked',
-    'doubled': 'doubled',
-}
+WORDS = {'over_commit': 'over-commit', 'lost': 'lost', 'leaked': 'leaked', 'doubled': 'doubled'}
 
 
 def db_sync(conf: Any) -> int:
@@ -70,19 +66,17 @@ def db_version(conf: Any) -> int:
     engine = session.engine_from_conf(conf)
     found = migration.version(engine)
     needed = migration.expected()
-    if conf.command.format == 'json':
-        print(json.dumps({'database': found, 'needed': needed, 'in_step': found == needed}))
-    else:
-        print(f'database {found}, needed {needed}')
-        if found != 'none' and migration.pending(found) is None:
-            later = migration.added(engine, found)
-            print(
-                f'{", ".join(later)} of a newer release only add: this one works with them'
-                if later
-                else migration.strange(found)
-            )
-        elif found != needed:
-            print('run "gantt-manage db sync"')
+    lines = [f'database {found}, needed {needed}']
+    if found != 'none' and migration.pending(found) is None:
+        later = migration.added(engine, found)
+        lines.append(
+            f'{", ".join(later)} of a newer release only add: this one works with them'
+            if later
+            else migration.strange(found)
+        )
+    elif found != needed:
+        lines.append('run "gantt-manage db sync"')
+    console.show(conf, {'database': found, 'needed': needed, 'in_step': found == needed}, lines)
     return 0
 
 
@@ -103,17 +97,20 @@ def audit(conf: Any) -> int:
     rows = (change.row for change in connected.load_everything().hosts)
     flagged = [row for row in rows if row is not None and row.over_committed]
     lines = {key: found.get(key, []) for key in [*WORDS, *(k for k in found if k not in WORDS)]}
-    if conf.command.format == 'json':
-        counts = {key: len(value) for key, value in lines.items()}
-        names = [row.name for row in flagged]
-        print(json.dumps({'counts': counts, 'violations': lines, 'flagged': names}))
-    else:
-        print(', '.join(f'{WORDS.get(key, key)} {len(value)}' for key, value in lines.items()))
-        for key, values in lines.items():
-            for line in values:
-                print_lines(f'{WORDS.get(key, key)}: {line}')
-        for row in flagged:
-            print_lines(f'flagged, no violation: {_over_full(row)}; nothing new lands there')
+    counts = {key: len(value) for key, value in lines.items()}
+    body = {'counts': counts, 'violations': lines, 'flagged': [row.name for row in flagged]}
+    console.show(
+        conf,
+        body,
+        [
+            ', '.join(f'{WORDS.get(key, key)} {count}' for key, count in counts.items()),
+            *(f'{WORDS.get(key, key)}: {line}' for key, found in lines.items() for line in found),
+            *(
+                f'flagged, no violation: {_over_full(row)}; nothing new lands there'
+                for row in flagged
+            ),
+        ],
+    )
     return 1 if any(lines.values()) else 0
 
 
@@ -134,6 +131,7 @@ def purge(conf: Any) -> int:
         went = connected.purge(
             decisions=conf.decisions.kept,
             decision_bytes=conf.decisions.kept_mb << 20,
+            decision_seconds=DECISION_SECONDS,
             tombstone_seconds=conf.claims.tombstone_seconds,
             request_seconds=conf.claims.request_seconds,
             limit=PURGE_ROWS,
@@ -168,6 +166,10 @@ def add_commands(parsers: Any) -> None:
     database = group('db', 'The schema of the database.')
     add(database, 'sync', db_sync, writes=True)
     add(database, 'version', db_version, json_too=True)
+    contracted = add(database, 'contract', manage_claims.contract, writes=True)
+    contracted.add_argument(
+        '--yes', action='store_true', help='do it: the release before cannot be put back then'
+    )
     add(database, 'incarnation', db_restored, writes=True)
     add(database, 'restored', db_restored, writes=True)  # the same: what it is for
     _host_commands(add, group, parsers)

@@ -19,6 +19,8 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from gantt import exceptions
 from gantt.cmd import manage_hosts
 from gantt.core.resources.host import HostKind
@@ -201,23 +203,12 @@ def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
             for user in site.users
         ],
         'permissions': [
-            {
-                'user': user.name,
-                'vhost': grant.vhost,
-                'configure': grant.configure,
-                'write': grant.write,
-                'read': grant.read,
-            }
+            {'user': user.name}
+            | {key: getattr(grant, key) for key in ('vhost', 'configure', 'write', 'read')}
             for user, grant in given
         ],
         'topic_permissions': [
-            {
-                'user': user.name,
-                'vhost': grant.vhost,
-                'exchange': topic.exchange,
-                'write': topic.write,
-                'read': topic.read,
-            }
+            {'user': user.name, 'vhost': grant.vhost} | msgspec.structs.asdict(topic)
             for user, grant in given
             for topic in grant.topics
         ],

@@ -3,18 +3,14 @@
 
 import collections
 import itertools
-import json
 import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from gantt import exceptions
-from gantt.cmd import wiring
-from gantt.cmd.console import print_lines
+from gantt.cmd import console, wiring
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.claims.adoption import (
     GUESTS_MAX,
@@ -55,9 +51,9 @@ def rename(conf: Any) -> int:
     """Give a host another name; claims, history and aggregates follow."""
     old, new = conf.command.old, conf.command.new
     if not HOST_NAME.fullmatch(new):
-        raise exceptions.InvalidMessage(
-            field='NEW',
-            problem=f'expected a name of 1 to {base.NAME_MAX} letters, digits and '
+        raise exceptions.invalid(
+            'NEW',
+            f'expected a name of 1 to {base.NAME_MAX} letters, digits and '
             f'"-", "." or "_", as hosts have, got {new!r}',
         )
     connected = store.connect(conf)
@@ -102,18 +98,12 @@ def adopt(conf: Any) -> int:
         outcomes += connected.adopt_guests(batch, dry_run=conf.command.dry_run)
     counts = collections.Counter(outcome.outcome for outcome in outcomes)
     trouble = [outcome for outcome in outcomes if outcome.outcome in TROUBLE]
-    if conf.command.format == 'json':
-        shown = [msgspec.to_builtins(outcome) for outcome in trouble]
-        numbers = {str(seen): counts[seen] for seen in AdoptionStatus}
-        print(json.dumps({'dry_run': conf.command.dry_run, 'counts': numbers, 'trouble': shown}))
-    else:
-        if conf.command.dry_run:
-            print('nothing is written:')
-        print(', '.join(f'{counts[seen]} {WORDS[seen]}' for seen in AdoptionStatus))
-        for outcome in trouble:
-            print_lines(
-                f'{WORDS[outcome.outcome]}: {outcome.consumer} on {outcome.host}: {outcome.note}'
-            )
+    numbers = {str(seen): counts[seen] for seen in AdoptionStatus}
+    lines = ['nothing is written:'] if conf.command.dry_run else []
+    lines.append(', '.join(f'{counts[seen]} {WORDS[seen]}' for seen in AdoptionStatus))
+    lines += [f'{WORDS[one.outcome]}: {one.consumer} on {one.host}: {one.note}' for one in trouble]
+    body = {'dry_run': conf.command.dry_run, 'counts': numbers, 'trouble': trouble}
+    console.show(conf, body, lines)
     return 1 if trouble else 0
 
 
@@ -128,9 +118,9 @@ def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdop
     for host, group in itertools.groupby(ordered, key=lambda guest: guest.host):
         theirs = list(group)
         if len(theirs) > GUESTS_MAX:
-            raise exceptions.InvalidMessage(
-                field='host',
-                problem=f'{host!r} has {len(theirs)} guests; expected {GUESTS_MAX} '
+            raise exceptions.invalid(
+                'host',
+                f'{host!r} has {len(theirs)} guests; expected {GUESTS_MAX} '
                 'at most: tell of them in several files',
             )
         batch += theirs
@@ -160,8 +150,8 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdo
     for number, line in enumerate(lines, 1):
         where = f'line {number}'
         if number > LINES_MAX or len(line) > LINE_BYTES_MAX:
-            raise exceptions.InvalidMessage(
-                field=where, problem=f'expected {LINES_MAX} lines of {LINE_BYTES_MAX} bytes at most'
+            raise exceptions.invalid(
+                where, f'expected {LINES_MAX} lines of {LINE_BYTES_MAX} bytes at most'
             )
         if not line.strip():
             continue
@@ -170,9 +160,9 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdo
         if strange is not None:
             raise exceptions.UnknownResourceClass(field=f'{where}.resources', name=strange)
         if guest.consumer in seen:
-            raise exceptions.InvalidMessage(
-                field=f'{where}.consumer',
-                problem=f'expected each guest once, got that of line {seen[guest.consumer]} again',
+            raise exceptions.invalid(
+                f'{where}.consumer',
+                f'expected each guest once, got that of line {seen[guest.consumer]} again',
             )
         seen[guest.consumer] = number
         found.append(guest)
@@ -192,19 +182,16 @@ def key_show(conf: Any) -> int:
         'is_revoked': bool(key and key.is_revoked),
         'revoked': [host_keys.fingerprint(one) for one in key.revoked] if key else [],
     }
-    if conf.command.format == 'json':
-        print(json.dumps(shown))
-        return 0
     if shown['fingerprint'] is None:
-        print_lines(f'{name} has no key: the next one that it registers with is stored')
+        lines = [f'{name} has no key: the next one that it registers with is stored']
     else:
         when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(shown['since']))
         state = ', revoked: messages of the host are refused' if shown['is_revoked'] else ''
-        print_lines(f'{name} has the key {shown["fingerprint"]}, known since {when}{state}')
+        lines = [f'{name} has the key {shown["fingerprint"]}, known since {when}{state}']
     if shown['fingerprint_beside'] is not None:
-        print_lines(f'the agent next to nova-compute has the key {shown["fingerprint_beside"]}')
-    for one in shown['revoked']:
-        print_lines(f'never taken again: {one}')
+        lines.append(f'the agent next to nova-compute has the key {shown["fingerprint_beside"]}')
+    lines += [f'never taken again: {one}' for one in shown['revoked']]
+    console.show(conf, shown, lines)
     return 0
 
 

@@ -2,13 +2,10 @@
 """``gantt-manage shadow report``: what shadow mode has found."""
 
 import datetime
-import json
 from typing import Any
 
-import msgspec
-
+from gantt.cmd import console
 from gantt.cmd.arguments import whole
-from gantt.cmd.console import print_lines
 from gantt.core.records.shadow import AGREE, DIFFER, WORDS, Compared, ShadowVerdict
 from gantt.db.stores import store
 
@@ -24,15 +21,12 @@ def report(conf: Any) -> int:
     wanted = [ShadowVerdict(name) for name in conf.command.verdict or [one.value for one in DIFFER]]
     counts = connected.count_shadows()
     found = connected.shadows(wanted, conf.command.limit)
-    if conf.command.format == 'json':
-        body = {
-            'counts': {one.value: counts.get(one, 0) for one in ShadowVerdict},
-            'agreement': share(counts),
-            'comparisons': msgspec.to_builtins(found),
-        }
-        print(json.dumps(body))
-    else:
-        print_lines(*_summary(counts), *_lines(found))
+    body = {
+        'counts': {one.value: counts.get(one, 0) for one in ShadowVerdict},
+        'agreement': share(counts),
+        'comparisons': found,
+    }
+    console.show(conf, body, [*_summary(counts), *_lines(found)])
     return 0
 
 

@@ -5,6 +5,7 @@ One thread that writes one row every ``NOTE_SECONDS``, and when the configuratio
 again.  Nothing waits for it; while the database is away nothing is noted.
 """
 
+import dataclasses
 import logging
 import os
 import threading
@@ -33,38 +34,31 @@ class PresenceStore(Protocol):
         """Delete it."""
 
 
+@dataclasses.dataclass(eq=False)
 class Presence:
     """This process among those of the site.
 
-    :param kind: scheduler | api
-    :param name: makes its name: a fork of the process needs another one
-    :param described: of the pipeline in force
-    :param alarm: what an operator has to look into, as it is now
+    :ivar kind: scheduler | api
+    :ivar make_name: a fork of the process needs another one
+    :ivar described: of the pipeline in force
+    :ivar alarm: what an operator has to look into, as it is now
     """
 
-    def __init__(
-        self,
-        conf: Any,
-        store: PresenceStore,
-        kind: str,
-        name: Callable[[], str],
-        described: Callable[[], dict[str, Any]],
-        seconds: float = NOTE_SECONDS,
-        alarm: Callable[[], str] = str,
-    ) -> None:
-        self._conf = conf
-        self._store = store
-        self._kind = kind
-        self._make_name = name
-        self._described = described
-        self._alarm = alarm
-        self._seconds = seconds
+    conf: Any
+    store: PresenceStore
+    kind: str
+    make_name: Callable[[], str]
+    described: Callable[[], dict[str, Any]]
+    seconds: float = NOTE_SECONDS
+    alarm: Callable[[], str] = str
+
+    def __post_init__(self) -> None:
         self._configuration, self._problem = '', ''
         self._is_failing = False
         self._begin()
 
     def _begin(self) -> None:
-        self.name = self._make_name()
+        self.name = self.make_name()
         self._began = self._configured = time.monotonic()
         self._wake = threading.Event()
         self._stopping = False
@@ -72,7 +66,7 @@ class Presence:
 
     def start(self) -> 'Presence':
         """Start the thread."""
-        self._configuration = digest.of(self._conf, self._described())
+        self._configuration = digest.of(self.conf, self.described())
         self._thread.start()
         _running.add(self)
         return self
@@ -85,7 +79,7 @@ class Presence:
         self._problem = problem
         if not problem:
             self._configured = time.monotonic()
-            self._configuration = digest.of(self._conf, self._described())
+            self._configuration = digest.of(self.conf, self.described())
         self._wake.set()
 
     def stop(self) -> None:
@@ -102,21 +96,21 @@ class Presence:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._attempt(lambda: self._store.note_service(self._note()))
-            self._wake.wait(self._seconds)
+            self._attempt(lambda: self.store.note_service(self._note()))
+            self._wake.wait(self.seconds)
             self._wake.clear()
-        self._attempt(lambda: self._store.forget_service(self.name))
+        self._attempt(lambda: self.store.forget_service(self.name))
 
     def _note(self) -> ServiceNote:
         now = time.monotonic()
         return ServiceNote(
             name=self.name,
-            kind=self._kind,
-            host=str(self._conf.host),
+            kind=self.kind,
+            host=str(self.conf.host),
             version=version_string(),
             configuration=self._configuration,
             problem=self._problem,
-            alarm=self._alarm(),
+            alarm=self.alarm(),
             up_seconds=now - self._began,
             configured_seconds=now - self._configured,
         )

@@ -103,7 +103,7 @@ def _until_stop(
     guru.print_report({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
     _banner(conf, scheduler, rpc)
     wiring.collect_seldom()
-    for _ in signals.until_stop():
+    for _ in signals.until_stop(wiring.release_free_memory):
         health.refused = wiring.reload(conf, scheduler)
         presence.configured(health.refused)
 

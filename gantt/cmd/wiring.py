@@ -6,7 +6,6 @@ This is the composition root: the only place that knows all rings and adapters.
 
 import contextlib
 import ctypes
-import functools
 import gc
 import logging
 import os
@@ -16,7 +15,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from oslo_config import cfg
@@ -28,16 +27,22 @@ from gantt.cmd import USAGE
 from gantt.conf import files, finite, quotas, security, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import Answered
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.telemetry import guru, log
+from gantt.telemetry import answer_log, guru, log
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.telemetry.trail import TrailFile
 
 LOG = logging.getLogger(__name__)
 DECISIONS = logging.getLogger('gantt.decisions')
-M_ARENA_MAX = -8  # of mallopt(3)
+#: Of mallopt(3), and what they are set to.  As it comes glibc raises the second and third to 32 and
+#: 64 MiB with the first large message that is freed, and gives as much as that never back.
+M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -8, -1, -3
+ARENAS, FREE_BYTES_MAX, LARGE_BYTES = 2, 4 << 20, 1 << 20
+#: Between two looks at what there is to be done while nothing is asked of the main thread.
+IDLE_SECONDS = 60.0
 #: New objects before the young are looked at; of ten such looks one is at the older ones,
 #: of ten of these one at all.  Python's own is 700, 10 and 10.
 COLLECT_EACH = (20_000, 10, 10)
@@ -88,9 +93,25 @@ def run(argv: list[str], program: str, serve: Callable[[Any], int]) -> int:
 
 
 def keep_memory_small() -> None:
-    """Two memory arenas for all threads: glibc makes one for each and gives little back."""
+    """Two memory arenas for all threads, and what is free goes back to the system.
+
+    glibc makes one for each thread and gives little back.
+    """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_ARENA_MAX, ARENAS)
+        mallopt(M_TRIM_THRESHOLD, FREE_BYTES_MAX)
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def release_free_memory() -> None:
+    """Give back what is free between what is in use, such as after many reports had waited.
+
+    By itself glibc gives back the end of an arena only.  Takes 1 ms where there is nothing,
+    some 10 ms for each 100 MB.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def collect_seldom() -> None:
@@ -143,10 +164,20 @@ class ProcessSignals:
         signal.signal(signal.SIGHUP, self.reload)
         return self
 
-    def until_stop(self) -> Iterator[str]:
-        """Everything else that is told, until it is to stop."""
-        while (word := self._signals.get()) != 'stop':
-            yield word
+    def until_stop(self, idle: Callable[[], None] = lambda: None) -> Iterator[str]:
+        """Every other request, until the one to stop.
+
+        :param idle: called after each minute without one
+        """
+        while True:
+            try:
+                request = self._signals.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                idle()
+                continue
+            if request == 'stop':
+                return
+            yield request
 
 
 def worker_name(conf: Any) -> str:
@@ -218,43 +249,26 @@ def say_pipeline(pipeline: Pipeline) -> None:
 
 
 def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
-    """The service's settings from its options."""
-    s, c, d = conf.scheduler, conf.claims, conf.decisions
+    """The service's settings from its options: those of [scheduler] and [claims] by their names."""
+    by_name = {
+        name: group[name]
+        for group in (conf.scheduler, conf.claims)
+        for name in group
+        if name in SchedulerSettings.__struct_fields__
+    }
     return SchedulerSettings(
+        **by_name,
         worker=worker_name(conf),
-        queue_limit=s.queue_limit,
-        retry_after_ms=s.retry_after_ms,
-        project_weights=s.project_weights,
-        claims_per_commit=s.claims_per_commit,
-        batch_wait_ms=s.batch_wait_ms,
-        attempts_per_request=s.attempts_per_request,
         order_by_cost=conf.filters.order_by_cost,
-        lease_seconds=c.lease_seconds,
-        lease_seconds_max=c.lease_seconds_max,
-        plan_lease_seconds=c.plan_lease_seconds,
-        plan_lease_seconds_max=c.plan_lease_seconds_max,
-        sweep_seconds=c.sweep_seconds,
-        sweep_rows=c.sweep_rows,
-        nova_move_seconds=c.nova_move_seconds,
         nova_clock_skew_seconds=conf.rpc.nova_clock_skew_seconds,
-        report_seconds=s.report_seconds,
         stale_after_seconds=down_time(pipeline),
         default_zone=pipeline.default_zone or 'nova',
-        feed_seconds=s.feed_seconds,
-        reload_seconds=s.reload_seconds,
-        unknown_after_seconds=s.unknown_after_seconds,
-        report_queue_limit=s.report_queue_limit,
-        reports_per_commit=s.reports_per_commit,
-        report_wait_ms=s.report_wait_ms,
-        refuse_undeclared_metrics=s.refuse_undeclared_metrics,
         signatures=security.rules(conf),
-        decisions_stored=d.kept,
-        decision_bytes=d.kept_mb << 20,
-        decision_queue_limit=d.queue_limit,
-        tombstone_seconds=c.tombstone_seconds,
-        request_seconds=c.request_seconds,
-        purge_seconds=d.purge_seconds,
-        replay_seconds=d.replay_seconds,
+        decisions_stored=conf.decisions.kept,
+        decision_bytes=conf.decisions.kept_mb << 20,
+        decision_queue_limit=conf.decisions.queue_limit,
+        purge_seconds=conf.decisions.purge_seconds,
+        replay_seconds=conf.decisions.replay_seconds,
         quotas=quotas.limits(conf),
     )
 
@@ -280,6 +294,8 @@ def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
     pipeline = pipeline_from_conf(conf)
     made = settings(conf, pipeline)
     recorder = StoreRecorder(store, metrics, made.decision_queue_limit)
-    return Scheduler(
-        store, pipeline, recorder, made, on_answer=functools.partial(log.log_answer, DECISIONS)
-    )
+
+    def say(answers: Sequence[Answered]) -> None:
+        answer_log.log_answers(DECISIONS, made.log_answers == 'each', answers)
+
+    return Scheduler(store, pipeline, recorder, made, on_answers=say)

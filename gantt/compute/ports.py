@@ -142,4 +142,6 @@ class GuestDriver(Protocol):
         """Wait for a start that an earlier process began; whether none is under way."""
 
 
-__getattr__ = renamed(__name__, {'Facts': 'HostReadings'})
+__getattr__ = renamed(
+    __name__, {'Facts': 'HostReadings', 'Guest': 'RunningGuest', 'fate_of': 'report_outcome'}
+)

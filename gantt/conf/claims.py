@@ -3,12 +3,13 @@
 
 from oslo_config import cfg
 
+from gantt.conf import mutable
+
 GROUP = cfg.OptGroup('claims', title='Leases, the sweeper and tombstones')
 
 OPTS = [
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'lease_seconds',
-        mutable=True,
         default=120.0,
         min=5.0,
         max=86_400.0,
@@ -17,51 +18,45 @@ OPTS = [
         'does not rest on it: a guest starts only after its claim was '
         'confirmed.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'lease_seconds_max',
-        mutable=True,
         default=900.0,
         min=5.0,
         max=86_400.0,
         help='The longest lease that a request may ask for, in seconds; places of a '
         'plan have their own.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'plan_lease_seconds',
-        mutable=True,
         default=3600.0,
         min=5.0,
         max=604_800.0,
         help='Seconds that a place of a plan (lifecycle plan) is kept for the create '
         'that takes it over, where the request does not say how long.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'plan_lease_seconds_max',
-        mutable=True,
         default=86_400.0,
         min=5.0,
         max=604_800.0,
         help='The longest lease that a request may ask for places of a plan, in seconds.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'sweep_seconds',
-        mutable=True,
         default=10.0,
         min=0.1,
         max=3600.0,
         help='Seconds between two sweeps for claims whose lease ran out, ± 50 %.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'sweep_rows',
-        mutable=True,
         default=200,
         min=1,
         max=10_000,
         help='Claims that one sweep ends, at most.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'nova_move_seconds',
-        mutable=True,
         default=14_400.0,
         min=60.0,
         max=31_536_000.0,
@@ -71,18 +66,16 @@ OPTS = [
         'where the instance is. Longer than resized instances wait for their '
         'users to confirm.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'tombstone_seconds',
-        mutable=True,
         default=86_400.0,
         min=60.0,
         max=31_536_000.0,
         help='Seconds that an ended claim is remembered. At least ten times the '
         'longest that a message can be under way.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'request_seconds',
-        mutable=True,
         default=86_400.0,
         min=60.0,
         max=31_536_000.0,

@@ -3,22 +3,24 @@
 
 from oslo_config import cfg
 
+from gantt.conf import mutable
+
 GROUP = cfg.OptGroup('decisions', title='How decisions are stored')
 
 OPTS = [
-    cfg.IntOpt(
+    mutable.IntOpt(
         'kept',
-        mutable=True,
         default=100_000,
         min=0,
         max=100_000_000,
         help='Decisions that are kept for explain and replay; the oldest of the project '
         'that has the most go first, those of no project being of one. '
+        'Those of the last hour and ten minutes stay whatever their number, as answers '
+        'that are asked for again refer to them; kept_mb bounds them too. '
         'About 1 kB each, and a byte for every ten hosts or so.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'kept_mb',
-        mutable=True,
         default=1024,
         min=1,
         max=1_000_000,
@@ -45,9 +47,8 @@ OPTS = [
         'a second, and some MB every five minutes. 0: decisions can be explained '
         'only.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'purge_seconds',
-        mutable=True,
         default=30.0,
         min=1.0,
         max=86_400.0,

@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
-from gantt.conf import groups
+from gantt.conf import groups, mutable
 from gantt.core.plugin import Option, Plugin
 from gantt.core.weighers.base import NORMALIZATIONS
 
@@ -22,55 +22,48 @@ WEIGHERS = cfg.OptGroup('weighers', title='Multipliers and other options of the 
 GROUPS = {plugin_loader.FILTERS: FILTERS, plugin_loader.WEIGHERS: WEIGHERS}
 
 OPTS = [
-    cfg.ListOpt(
+    mutable.ListOpt(
         'enabled_filters',
-        mutable=True,
         default=list(plugin_loader.DEFAULT_FILTERS),
         help='Filters by the names of their entry points in gantt.filters, or as module:Class. '
         'Their order changes cost and the counts in explanations, never who survives; see '
         'order_by_cost. A name that is not installed stops the service at start.',
     ),
-    cfg.ListOpt(
+    mutable.ListOpt(
         'extra_filters',
-        mutable=True,
         default=[],
         help='Filters that run in addition to enabled_filters, named in the same way. Name '
         'your own here, and enabled_filters stays what each release makes of it.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'order_by_cost',
-        mutable=True,
         default=True,
         help='Run those filters first that remove most hosts for their cost, as measured here '
         'on real requests. Otherwise they run in the order of enabled_filters, extra_filters '
         'last. An explanation lists them as they ran.',
     ),
-    cfg.ListOpt(
+    mutable.ListOpt(
         'enabled_weighers',
-        mutable=True,
         default=list(plugin_loader.DEFAULT_WEIGHERS),
         help='Weighers by the names of their entry points in gantt.weighers. One whose '
         'multiplier is 0 does not run.',
     ),
-    cfg.ListOpt(
+    mutable.ListOpt(
         'extra_weighers',
-        mutable=True,
         default=[],
         help='Weighers that run in addition to those of enabled_weighers. Their options are in '
         '[weighers].',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'host_subset_size',
-        mutable=True,
         default=1,
         min=1,
         max=1000,
         help='Pick at random among so many best hosts. More than 1 lowers the number of lost '
         'races where several schedulers serve the same hosts, at the price of the second best.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'shuffle_best_same_weighed_hosts',
-        mutable=True,
         default=False,
         help='Pick at random among hosts of the very same best weight. Otherwise the first of '
         'them in the order of the host table is taken.',
@@ -81,17 +74,15 @@ OPTS = [
         help='Availability zone of a host that neither an aggregate nor its own report puts '
         'into one.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'skip_failing_plugins',
-        mutable=True,
         default=False,
         help='Leave out a filter or weigher that raises, and say so in the decision, instead of '
         'failing the request. A filter that is left out removes nobody: decisions may then '
         'break the rule that it stands for.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'detail_placed_decisions',
-        mutable=True,
         default=False,
         help='Ask filters for the numbers behind their removals also where a host was found. '
         'Costs about a quarter of the time of a decision. Refusals always have them.',
@@ -99,9 +90,8 @@ OPTS = [
 ]
 
 WEIGHER_OPTS = [
-    cfg.StrOpt(
+    mutable.StrOpt(
         'normalization',
-        mutable=True,
         default='',
         choices=['', *NORMALIZATIONS],
         help='How raw values become shares of 1, for weighers whose own option '
@@ -114,36 +104,31 @@ WEIGHER_OPTS = [
 
 #: Names and defaults are those of Nova's [scheduler].
 PREFILTER_OPTS = [
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'limit_tenants_to_placement_aggregate',
-        mutable=True,
         default=False,
         help='Keep projects that aggregates name in a key filter_tenant_id* in these aggregates.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'placement_aggregate_required_for_tenants',
-        mutable=True,
         default=False,
         help='With limit_tenants_to_placement_aggregate: place nothing of a project that no '
         'aggregate names.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'query_placement_for_image_type_support',
-        mutable=True,
         default=False,
         help='Require the trait COMPUTE_IMAGE_TYPE_* for the disk format of the image, unless '
         'the guest boots from a volume.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'enable_isolated_aggregate_filtering',
-        mutable=True,
         default=False,
         help='Keep aggregates with a key trait:X whose value is required for requests that '
         'require trait X.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'image_metadata_prefilter',
-        mutable=True,
         default=False,
         help='Require the traits that buses, models and architectures in the properties of the '
         'image stand for.',

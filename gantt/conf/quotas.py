@@ -6,6 +6,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
+from gantt.conf import mutable
 from gantt.core.claims import quota
 from gantt.core.messages import resource_classes
 
@@ -19,9 +20,8 @@ _WHOM = (
 
 
 def _limit(name: str, default: int, text: str) -> cfg.IntOpt:
-    return cfg.IntOpt(
+    return mutable.IntOpt(
         name,
-        mutable=True,
         default=default,
         min=quota.UNLIMITED,
         max=quota.LIMIT_MAX,
@@ -39,9 +39,8 @@ OPTS = [
         'Requests for places of a project in a minute, dry runs included; so many may come at '
         'once. Each process of gantt-api and of gantt-scheduler counts what reaches it.',
     ),
-    cfg.DictOpt(
+    mutable.DictOpt(
         'amounts',
-        mutable=True,
         default={},
         help='Amounts of a project by resource class, in the unit of the class: pairs '
         'CLASS:AMOUNT, as in "VCPU:200, MEMORY_MB:512000". A class that is not named has no '

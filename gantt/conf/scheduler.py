@@ -3,6 +3,8 @@
 
 from oslo_config import cfg, types
 
+from gantt.conf import mutable
+
 GROUP = cfg.OptGroup('scheduler', title='Queue, batches and the host table')
 
 OPTS = [
@@ -16,9 +18,8 @@ OPTS = [
         'left to the supervisor of the system. More of them bring availability and '
         'the use of more cores, and conflicts where hosts are nearly full.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'queue_limit',
-        mutable=True,
         default=2000,
         min=1,
         max=1_000_000,
@@ -26,18 +27,16 @@ OPTS = [
         'with a hint when to retry. Lower it where callers give up sooner than '
         'the queue drains.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'retry_after_ms',
-        mutable=True,
         default=500,
         min=1,
         max=600_000,
         help='Milliseconds that a "busy" answer asks its caller to wait.',
     ),
-    cfg.Opt(
+    mutable.Opt(
         'project_weights',
         type=types.Dict(types.Float(min=0.01, max=100.0)),
-        mutable=True,
         default={},
         sample_default='4f0c...:2,9b1d...:0.5',
         help='Weights of projects by their ids, 0.01 to 100; 1 for every other project, and '
@@ -47,9 +46,8 @@ OPTS = [
         'is answered "busy", and none that has less than its share. A request counts for '
         'the project that it places for, whoever asks.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'claims_per_commit',
-        mutable=True,
         default=150,
         min=1,
         max=1000,
@@ -57,52 +55,61 @@ OPTS = [
         'slower than they save; a request that must be whole goes alone whatever '
         'its size.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'batch_wait_ms',
-        mutable=True,
         default=2.0,
         min=0.0,
         max=100.0,
         help='Milliseconds to wait for company before a batch is planned, only when '
         'the last batch had more than one request. A lone caller never waits.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'attempts_per_request',
-        mutable=True,
         default=20,
         min=1,
         max=1000,
         help='How often a request is planned again after it lost a race, within its '
         'budget, before it is answered with a conflict.',
     ),
-    cfg.FloatOpt(
+    mutable.StrOpt(
+        'log_answers',
+        default='batch',
+        choices=[
+            (
+                'batch',
+                'a line for each answer that is no placement, ten of a batch at most, and one line '
+                'that sums up the batch and names the requests of it; an answer that leaves alone '
+                'has its own',
+            ),
+            ('each', 'a line for every answer'),
+        ],
+        help='What the log says of answers, at INFO. The decision of every request is stored '
+        'whatever stands here.',
+    ),
+    mutable.FloatOpt(
         'feed_seconds',
-        mutable=True,
         default=0.25,
         min=0.01,
         max=60.0,
         help='Seconds between two reads of the change feed. Staleness costs conflicts, '
         'never correctness.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'reload_seconds',
-        mutable=True,
         default=300.0,
         min=1.0,
         max=86_400.0,
         help='Seconds between two full comparisons of the host table with the database.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'report_seconds',
-        mutable=True,
         default=60,
         min=1,
         max=3600,
         help='Seconds between two reports that hosts are asked for when they register.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'unknown_after_seconds',
-        mutable=True,
         default=120.0,
         min=1.0,
         max=86_400.0,
@@ -117,26 +124,23 @@ OPTS = [
         help='Reports that may wait to be folded in. A report beyond it is dropped; the '
         'next one makes up for it.',
     ),
-    cfg.IntOpt(
+    mutable.IntOpt(
         'reports_per_commit',
-        mutable=True,
         default=64,
         min=1,
         max=1000,
         help='Reports folded in one transaction, at most.',
     ),
-    cfg.FloatOpt(
+    mutable.FloatOpt(
         'report_wait_ms',
-        mutable=True,
         default=200.0,
         min=0.0,
         max=1000.0,
         help='Milliseconds to gather reports before they are folded. A report whose '
         'sender waits for an answer is not kept waiting.',
     ),
-    cfg.BoolOpt(
+    mutable.BoolOpt(
         'refuse_undeclared_metrics',
-        mutable=True,
         default=False,
         help='Refuse a report with a metric that nobody has declared, or with a value '
         'out of its declared bounds. Otherwise such a value is kept, and one out of '

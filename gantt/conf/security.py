@@ -6,14 +6,14 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
+from gantt.conf import mutable
 from gantt.core.resources.host_keys import Mode, Rules
 
 GROUP = cfg.OptGroup('security', title='Whose messages about hosts are taken')
 
 OPTS = [
-    cfg.StrOpt(
+    mutable.StrOpt(
         'signatures',
-        mutable=True,
         default=Mode.KNOWN.value,
         choices=[
             (Mode.OFF.value, 'signatures are not read, and no keys are stored'),
@@ -27,9 +27,8 @@ OPTS = [
         help='Whether registrations, reports and messages about claims of compute hosts must be '
         'signed by them. Read by gantt-scheduler.',
     ),
-    cfg.ListOpt(
+    mutable.ListOpt(
         'signatures_of_hosts',
-        mutable=True,
         default=[],
         help='The same for some hosts: pairs PATTERN:MODE, as in '
         '"lab-*:off, cmp-*:required". The first pattern that matches the name of a '

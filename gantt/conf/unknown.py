@@ -182,9 +182,10 @@ def _add_auth(found: dict[str, set[str]], group: str, kinds: Iterable[str]) -> N
 
 def _meant(known: dict[str, set[str]], section: str, name: str) -> str:
     elsewhere = sorted(group for group, names in known.items() if name in names)
-    if elsewhere:
-        return f'it is one of [{elsewhere[0]}]'
     meant = near(name, sorted(known[section]), 1)
+    if elsewhere:
+        or_here = f'; or did you mean {meant[0]}?' if meant else ''
+        return f'it is one of [{elsewhere[0]}]{or_here}'
     if meant:
         return f'did you mean {meant[0]}?'
     part = sorted(option for option in known[section] if name in option.split('_'))

@@ -6,11 +6,11 @@ times are today's and the instances are new on a second round.
 """
 
 import datetime
-import importlib.resources
 from typing import Any
 
-import msgspec
 import oslo_messaging as om
+
+from gantt.rpc.nova import captures
 
 CAPTURES = (
     ('boot', 'one instance'),
@@ -26,12 +26,9 @@ class NoValidHost(Exception):
 
 def load(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Context and arguments of a captured call."""
-    file = importlib.resources.files('gantt.rpc.nova.captures') / f'select_destinations-{name}.json'
-    message = msgspec.json.decode(file.read_bytes())['oslo.message (decoded)']
-    context = {k[len('_context_') :]: v for k, v in message.items() if k.startswith('_context_')}
+    found = captures.load(name)
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
-    context['timestamp'] = now.isoformat()
-    return context, message['args']
+    return found.context | {'timestamp': now.isoformat()}, found.args
 
 
 class NovaConductor:

@@ -289,17 +289,13 @@ def _shorten(req: falcon.Request, resp: falcon.Response) -> None:
 def _check_text(field: str, value: str) -> None:
     """No database has a name with a control character in it, and some choke on one."""
     if len(value) > base.TEXT_MAX or not value.isprintable():
-        raise exceptions.InvalidMessage(
-            field=field, problem=f'expected at most {base.TEXT_MAX} printable characters'
-        )
+        raise exceptions.invalid(field, f'expected at most {base.TEXT_MAX} printable characters')
 
 
 def _query(req: falcon.Request, tp: type) -> Any:
     for name, value in req.params.items():
         if not isinstance(value, str):
-            raise exceptions.InvalidMessage(
-                field=f'query.{name}', problem='expected it once, got it several times'
-            )
+            raise exceptions.invalid(f'query.{name}', 'expected it once, got it several times')
         _check_text(f'query.{name}', value)
     try:
         return msgspec.convert(req.params, tp, strict=False)
@@ -322,7 +318,7 @@ def _body(req: falcon.Request, tp: type, limit: int) -> Any:
             f'the body has more than {limit} bytes, the most of this path', limit=limit
         )
     if not data.strip():
-        raise exceptions.InvalidMessage(field='body', problem='is empty; expected a JSON object')
+        raise exceptions.invalid('body', 'is empty; expected a JSON object')
     if not given:
         # Nothing is guessed: a page of another site may send a body without a type, unasked.
         raise errors.UnsupportedMediaType(given='')

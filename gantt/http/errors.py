@@ -160,8 +160,8 @@ class Handlers:
         elif isinstance(error, falcon.HTTPNotFound):
             ours = self._no_path(_path(req))
         else:
-            ours = exceptions.InvalidMessage(
-                field='HTTP request', problem=error.description or error.title or error.status
+            ours = exceptions.invalid(
+                'HTTP request', error.description or error.title or error.status
             )
         self._ours(req, resp, ours, params)
 

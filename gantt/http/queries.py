@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Query parameters as types: bounded, and refused by name where unknown."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -26,13 +27,14 @@ EventKind = Literal[
     'expired',
     'refused',
 ]
+T = TypeVar('T')
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 def unknown_marker(marker: str, kind: str) -> exceptions.InvalidMessage:
     """A list is asked for from an entry on that there is not."""
     problem = f'no {kind} {marker!r} is known, or not any more; begin without a marker'
-    return exceptions.InvalidMessage(field='query.marker', problem=problem)
+    return exceptions.invalid('query.marker', problem)
 
 
 class Page(Message, frozen=True, kw_only=True):
@@ -40,6 +42,28 @@ class Page(Message, frozen=True, kw_only=True):
 
     limit: Limit = 100
     marker: Name | None = None
+
+
+def page_of(found: Sequence[T], limit: int, key: str) -> tuple[list[T], str | None]:
+    """The first of what was found, and what asks for those after them; None: there are none.
+
+    :param found: one more than ``limit`` where there are more
+    :param key: by which it is ordered
+    """
+    page = list(found[:limit])
+    return page, getattr(page[-1], key) if len(found) > limit else None
+
+
+def page_by_name(everything: Iterable[T], query: Page, kind: str) -> tuple[list[T], str | None]:
+    """The same of a list that is there whole, in the order of names.
+
+    :raises InvalidMessage: nothing has the name of the marker
+    """
+    by_name = {one.name: one for one in everything}  # type: ignore[attr-defined]
+    if query.marker is not None and query.marker not in by_name:
+        raise unknown_marker(query.marker, kind)
+    after = [by_name[name] for name in sorted(by_name) if name > (query.marker or '')]
+    return page_of(after, query.limit, 'name')
 
 
 class PageOfUuids(Message, frozen=True, kw_only=True):

@@ -62,14 +62,14 @@ def _check_consumers(world: HandlerContext, caller: Caller, body: SelectDestinat
     """
     named = _named(body.spec)
     placed = body.consumers if world.policy.allows(requested_fields.CLAIM, caller) else []
-    claims = world.store.live_claims_of([*placed, *named])
-    foreign = {claim.consumer for claim in claims if is_foreign(claim, caller.only)}
-    known = {claim.consumer for claim in claims}
+    owners = world.store.owners_of(placed)
     for consumer in placed:
-        if consumer in foreign:
+        if consumer in owners and is_foreign(owners[consumer], caller.only):
             raise exceptions.NotFound(kind='consumer', name=consumer)
+    live = world.store.live_claims_of(named)
+    own = {claim.consumer for claim in live if not is_foreign(claim.project_id, caller.only)}
     for consumer, field in named.items():
-        if consumer in foreign or consumer not in known:
+        if consumer not in own:
             raise exceptions.NotFound(
                 f'{field}: consumer {consumer!r} is not known here; expected one that has a '
                 'place and is of your project',
@@ -96,6 +96,6 @@ def _check_names(caller: Caller, spec: RequestSpec) -> None:
         ('user_id', spec.user_id, caller.user),
     ):
         if value_given is not None and value_given != own:
-            raise exceptions.InvalidMessage(
-                field=f'body.spec.{field}', problem=f'expected {own}, whom the token speaks for'
+            raise exceptions.invalid(
+                f'body.spec.{field}', f'expected {own}, whom the token speaks for'
             )

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kept decisions for those who ask: listed, explained, made again."""
 
+import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -46,36 +48,25 @@ class Replayed(View, frozen=True, kw_only=True):
     lines: list[str]
 
 
+@dataclasses.dataclass(eq=False)
 class DecisionReader:
     """Reads decisions of a store.
 
-    :param table: the hosts as they are now
+    :ivar table: the hosts as they are now
     """
 
-    def __init__(
-        self,
-        store: Store,
-        pipeline: Pipeline,
-        settings: SchedulerSettings,
-        table: Callable[[], HostTable],
-    ) -> None:
-        self._store = store
-        self._table = table
-        self._settings = settings
-        self._replayer = Replayer(store, pipeline, settings.default_zone)
+    store: Store
+    pipeline: dataclasses.InitVar[Pipeline]
+    settings: SchedulerSettings
+    table: Callable[[], HostTable]
+
+    def __post_init__(self, pipeline: Pipeline) -> None:
+        self._replayer = Replayer(self.store, pipeline, self.settings.default_zone)
         self._public = redacting.words_of(pipeline.filters)
 
-    def summaries(
-        self,
-        *,
-        outcome: str | None = None,
-        project: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-        consumer: str | None = None,
-    ) -> list[DecisionSummary]:
-        """Decisions, newest first; of one project, or of all; about one consumer, or any."""
-        now = self._table().now
+    def summaries(self, **query: Any) -> list[DecisionSummary]:
+        """Decisions, newest first; asked for as ``decisions`` of the store is."""
+        now = self.table().now
         return [
             views.view_of(
                 DecisionSummary,
@@ -83,14 +74,12 @@ class DecisionReader:
                 created_at=views.when(record.created_at),
                 age_seconds=views.age(now, record.created_at),
             )
-            for record in self._store.decisions(
-                outcome=outcome, project=project, limit=limit, marker=marker, consumer=consumer
-            )
+            for record in self.store.decisions(**query)
         ]
 
     def is_decision(self, decision_id: str, project: str | None = None) -> bool:
         """Whether a decision of just this id is kept; of one project, or of any."""
-        found = self._store.load_decision(decision_id, project)
+        found = self.store.load_decision(decision_id, project)
         return found is not None and unpack(found[0]).decision.id == decision_id
 
     def explain(
@@ -111,13 +100,13 @@ class DecisionReader:
         :raises InvalidMessage: too short a prefix
         """
         stored, provider_ids, created_at = self._load(decision_id, project)
-        table = self._table()
+        table = self.table()
         if public:
             found = explaining.explain(stored, created_at, table.now, provider_ids)
             return redacting.redacted(found, self._public)
         if host is None:
             return explaining.explain(stored, created_at, table.now, provider_ids)
-        reader = HostReader(table, self._settings.stale_after_seconds)
+        reader = HostReader(table, self.settings.stale_after_seconds)
         row = reader.row(host)
         wanted = (host, table.hosts[row].id)
         steps = self._steps(stored, table, row)
@@ -154,7 +143,7 @@ class DecisionReader:
         )
         if again.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(again.reason)
-        found, now = differences(stored.decision, again), self._table().now
+        found, now = differences(stored.decision, again), self.table().now
         then = explaining.explain(stored, created_at, now, provider_ids)
         made = StoredDecision(again, stored.request)
         anew = explaining.explain(made, created_at, now, again.provider_ids, is_stored=False)
@@ -175,10 +164,10 @@ class DecisionReader:
         self, decision_id: str, project: str | None = None
     ) -> tuple[StoredDecision, bytes, float]:
         if len(decision_id) < PREFIX_MIN:
-            raise exceptions.InvalidMessage(
-                field='decision id', problem=f'expected at least {PREFIX_MIN} characters of it'
+            raise exceptions.invalid(
+                'decision id', f'expected at least {PREFIX_MIN} characters of it'
             )
-        found = self._store.load_decision(decision_id, project)
+        found = self.store.load_decision(decision_id, project)
         if found is None:
             raise exceptions.NotFound(
                 f'decision {decision_id!r} is not known here: it is no decision or request id, '

@@ -189,7 +189,5 @@ class EventLog:
 def _parsed(cursor: str) -> tuple[str, int, float]:
     found = _CURSOR.fullmatch(cursor)
     if found is None:
-        raise exceptions.InvalidMessage(
-            field='query.after', problem='expected the cursor of an answer, as it was given'
-        )
+        raise exceptions.invalid('query.after', 'expected the cursor of an answer, as it was given')
     return found[1], int(found[2]), float(found[3])

@@ -288,10 +288,9 @@ class HostReader:
         total = len(found)
         marker = None if query.marker is None else self.table.row_of(query.marker)
         if marker is None and query.marker is not None:
-            raise exceptions.InvalidMessage(
-                field='query.marker',
-                problem=f'no host {query.marker!r} is known, or not any more; begin without a '
-                'marker',
+            raise exceptions.invalid(
+                'query.marker',
+                f'no host {query.marker!r} is known, or not any more; begin without a marker',
             )
         # A host that matches no more since the last page still says where that ended.
         order = sorted(found | ({marker} if marker is not None else set()), key=self._name)
@@ -339,9 +338,9 @@ class HostReader:
                 return lambda row: int(free[row])
         elif name in keys:
             return keys[name]
-        raise exceptions.InvalidMessage(
-            field='query.sort',
-            problem=f'expected one of {", ".join(keys)} or free:CLASS of a class that a host has, '
+        raise exceptions.invalid(
+            'query.sort',
+            f'expected one of {", ".join(keys)} or free:CLASS of a class that a host has, '
             f'with or without "-" before it; got {name!r}',
         )
 
@@ -353,9 +352,9 @@ class HostReader:
         """
         table = self.table
         if not resource_classes.is_class_name(resource_class):
-            raise exceptions.InvalidMessage(
-                field='query.resource_class',
-                problem=f'expected a resource class, e.g. VCPU; got {resource_class!r}',
+            raise exceptions.invalid(
+                'query.resource_class',
+                f'expected a resource class, e.g. VCPU; got {resource_class!r}',
             )
         rows = np.array(sorted(range(len(table)), key=table.names.__getitem__), np.int64)
         ages = np.maximum(0, table.now - table.reported_at).astype(np.int64)

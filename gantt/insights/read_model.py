@@ -9,6 +9,7 @@ answer made from it says how old it is.
 import collections
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -37,7 +38,7 @@ from gantt.insights.views import (
 )
 from gantt.insights.what_if import WhatIfPlanner
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing import answers
+from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
@@ -82,6 +83,7 @@ class Insights:
             default_zone=self.settings.default_zone,
             count=count,
         )
+        self._answers = StoredAnswers(store, self.cache.host_row)
         self.quotas = QuotaChecks(
             store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
         )
@@ -251,30 +253,14 @@ class Insights:
 
     # -- claims and requests -----------------------------------------------------------------
     def claims(
-        self,
-        *,
-        state: str | None = None,
-        host: str | None = None,
-        consumer: str | None = None,
-        request_id: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-        project: str | None = None,
+        self, *, host: str | None = None, project: str | None = None, **query: Any
     ) -> list[ClaimView]:
-        """Claims by id, after ``marker``; of one project, or of all.
+        """Claims by id; what may be asked for is what ``claims`` of the store takes.
 
         :raises NotFound: a host that is not known and has no claim, old ones included
         """
         now = self._now()
-        found = self.store.claims(
-            state=state,
-            host=host,
-            consumer=consumer,
-            request_id=request_id,
-            limit=limit,
-            marker=marker,
-            project=project,
-        )
+        found = self.store.claims(host=host, project=project, **query)
         if host is not None and not found and project is None:
             self.host_summary(host)
         return [views.claim_view(claim, now) for claim in found]
@@ -311,7 +297,7 @@ class Insights:
         if stored is None:
             raise exceptions.NotFound(kind='request', name=request_id)
         now = self._now()
-        answer = answers.unpack(stored.answer) if stored.answer else None
+        answer = self._answers.read(whole, stored.answer) if stored.answer else None
         return stored, answer, [views.claim_view(claim, now) for claim in stored.claims]
 
     def requests(

@@ -147,8 +147,8 @@ class Replayer:
                 **{name: value for name, value in settings.items() if value is not None},
             )
         except exceptions.InvalidMessage as e:
-            field, problem = f'body.{e.kwargs["field"]}', e.kwargs['problem']
-            raise exceptions.InvalidMessage(field=field, problem=problem) from None
+            problem = str(e.kwargs['problem'])
+            raise exceptions.invalid(f'body.{e.kwargs["field"]}', problem) from None
 
     def steps(self, stored: StoredDecision, host: int) -> list[HostStep] | None:
         """What every filter said of a host, by provider id, as the member that failed saw it.

@@ -103,41 +103,34 @@ class _Pending:
         return is_complete and (self.ours is not None or bool(self.problem))
 
 
+@dataclasses.dataclass(eq=False)
 class Shadow:
     """Hears, decides, compares.
 
-    :param decide: a dry run as a real request goes; raises GanttError as a call does
-    :param explain: a kept decision, and what it says of a host
-    :param scores: of a kept decision and a member, of all hosts that no filter removed; none
+    :ivar decide: a dry run as a real request goes; raises GanttError as a call does
+    :ivar explain: a kept decision, and what it says of a host
+    :ivar scores: of a kept decision and a member, of all hosts that no filter removed; none
         where that is not known any more
-    :param count: adds to a counter
+    :ivar count: adds to a counter
     """
 
-    def __init__(
-        self,
-        store: ShadowStore,
-        decide: Callable[[SelectDestinations], Answer],
-        explain: Callable[[str, str | None], Explanation],
-        scores: Callable[[str, int], Sequence[Score]],
-        count: Callable[..., None],
-        clock: Clock,
-        settings: ShadowSettings,
-    ) -> None:
-        self._store = store
-        self._decide = decide
-        self._explain = explain
-        self._scores = scores
-        self._count = count
-        self._clock = clock
-        self._settings = settings
+    store: ShadowStore
+    decide: Callable[[SelectDestinations], Answer]
+    explain: Callable[[str, str | None], Explanation]
+    scores: Callable[[str, int], Sequence[Score]]
+    count: Callable[..., None]
+    clock: Clock
+    settings: ShadowSettings
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
         self._of_guest: dict[str, _Pending] = {}
-        self._queue_of_pending: queue.Queue[_Pending] = queue.Queue(settings.pending_most)
+        self._queue_of_pending: queue.Queue[_Pending] = queue.Queue(self.settings.pending_most)
         self._waiting: list[Compared] = []
         self._receives_both = False
         self._stopping = threading.Event()
-        names = [f'shadow-{n}' for n in range(settings.threads)]
+        names = [f'shadow-{n}' for n in range(self.settings.threads)]
         self._threads = [
             threading.Thread(target=self._run_decisions, name=name, daemon=True) for name in names
         ]
@@ -151,9 +144,9 @@ class Shadow:
     def stop(self, seconds: float) -> bool:
         """Compare no more; what is not compared yet is forgotten.  Whether all ended in time."""
         self._stopping.set()
-        end = self._clock.monotonic() + seconds
+        end = self.clock.monotonic() + seconds
         for thread in self._threads:
-            thread.join(max(0.1, end - self._clock.monotonic()))
+            thread.join(max(0.1, end - self.clock.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     @property
@@ -176,16 +169,14 @@ class Shadow:
         request = observed_request.request
         if request.request_id in self._pending:
             return
-        self._count('gantt_shadow_requests_total', fate='heard')
-        pending = _Pending(
-            observed_request, self._clock.monotonic() + self._settings.outcome_seconds
-        )
+        self.count('gantt_shadow_requests_total', fate='heard')
+        pending = _Pending(observed_request, self.clock.monotonic() + self.settings.outcome_seconds)
         try:
-            if len(self._pending) >= self._settings.pending_most:
+            if len(self._pending) >= self.settings.pending_most:
                 raise queue.Full
             self._queue_of_pending.put_nowait(pending)
         except queue.Full:
-            self._count('gantt_shadow_requests_total', fate='dropped')
+            self.count('gantt_shadow_requests_total', fate='dropped')
             return
         self._pending[request.request_id] = pending
         for consumer in request.consumers:
@@ -233,7 +224,7 @@ class Shadow:
         ours: dict[str, str] = {}
         problem, decision = '', ''
         try:
-            answer = self._decide(request)
+            answer = self.decide(request)
             decision = answer.decision_id
             ours = {hosts[0].consumer: hosts[0].host for hosts in answer.selections if hosts}
         except exceptions.NoValidHost as e:
@@ -243,9 +234,9 @@ class Shadow:
         except Exception:
             LOG.exception('request %s was not decided', request.request_id)
             problem = 'it met a defect'
-        self._count('gantt_shadow_requests_total', fate='failed' if problem else 'decided')
+        self.count('gantt_shadow_requests_total', fate='failed' if problem else 'decided')
         with self._lock:
-            pending.decided_at = self._clock.monotonic()
+            pending.decided_at = self.clock.monotonic()
             pending.decision, pending.problem = decision, problem
             pending.ours = None if problem else ours
 
@@ -259,7 +250,7 @@ class Shadow:
 
     def look(self) -> int:
         """Compare what is ready or overdue, and keep it; how many comparisons were kept."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         with self._lock:
             ready = [
                 pending
@@ -282,13 +273,13 @@ class Shadow:
         if not batch:
             return 0
         try:
-            self._store.save_shadows(batch, self._settings.comparisons_most)
+            self.store.save_shadows(batch, self.settings.comparisons_most)
         except exceptions.Unavailable as e:
             LOG.warning('%d comparisons wait for the database: %s', len(self._waiting), e)
             return 0
         del self._waiting[: len(batch)]
         for one in batch:
-            self._count('gantt_shadow_compared_total', verdict=one.verdict.value)
+            self.count('gantt_shadow_compared_total', verdict=one.verdict.value)
         return len(batch)
 
     def _compared(self, pending: _Pending) -> list[Compared]:
@@ -329,7 +320,7 @@ class Shadow:
 
     def _neither(self, pending: _Pending) -> tuple[ShadowVerdict, str]:
         try:
-            return ShadowVerdict.NEITHER, self._explain(pending.decision, None).reason
+            return ShadowVerdict.NEITHER, self.explain(pending.decision, None).reason
         except exceptions.GanttError:
             return ShadowVerdict.NEITHER, ''
 
@@ -338,7 +329,7 @@ class Shadow:
     ) -> tuple[ShadowVerdict, str]:
         """Why another host was chosen here."""
         try:
-            found = self._explain(pending.decision, theirs)
+            found = self.explain(pending.decision, theirs)
         except exceptions.GanttError as e:
             if isinstance(e, exceptions.NotFound) and e.kwargs.get('kind') == 'host':
                 return ShadowVerdict.NOT_KNOWN, f'{theirs} is not known here'
@@ -359,7 +350,7 @@ class Shadow:
     def _all_scores(self, pending: _Pending, number: int) -> Sequence[Score]:
         """A decision keeps the scores of some of the best hosts only."""
         try:
-            return self._scores(pending.decision, number)
+            return self.scores(pending.decision, number)
         except exceptions.GanttError as e:
             LOG.info('decision %s cannot be made again: %s', pending.decision, e)
             return []

@@ -6,6 +6,7 @@ that the answer is what a real request would get on the same table.
 """
 
 import collections
+import dataclasses
 from collections.abc import Callable
 
 import msgspec
@@ -22,6 +23,7 @@ from gantt.core.placement.place import Pause
 from gantt.core.placement.what_if_edits import HostEdits
 from gantt.core.records.decision import CHOSEN, PASSED, Answer, Decision, Outcome, error_of
 from gantt.core.records.decision_codec import StoredDecision
+from gantt.core.records.members import plain
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.read import Inside
 from gantt.insights import side_by_side
@@ -52,25 +54,18 @@ class WhatIfAnswer(View, frozen=True, kw_only=True):
     lines: list[str]
 
 
+@dataclasses.dataclass(eq=False)
 class WhatIfPlanner:
     """Answers on copies of a table; keeps nothing.
 
-    :param table: the hosts as they are now
+    :ivar table: the hosts as they are now
     """
 
-    def __init__(
-        self,
-        table: Callable[[], HostTable],
-        cache: HostCache,
-        pipeline: Pipeline,
-        settings: SchedulerSettings,
-        quotas: QuotaChecks,
-    ) -> None:
-        self._table = table
-        self._quotas = quotas
-        self._cache = cache
-        self._pipeline = pipeline
-        self._settings = settings
+    table: Callable[[], HostTable]
+    cache: HostCache
+    pipeline: Pipeline
+    settings: SchedulerSettings
+    quotas: QuotaChecks
 
     def dry_run(
         self, request: SelectDestinations, public: bool = False, is_own_caller: bool = False
@@ -83,11 +78,11 @@ class WhatIfPlanner:
         :raises GanttError: it is no placement, as for a real request; the
             explanation's lines travel in the error's details
         """
-        requests.check(request, self._cache.declared_classes(request.spec.resources))
-        self._quotas.check(request, is_own_caller)
-        answer, explanation = self._placed(self._table(), request, public)
+        requests.check(request, self.cache.declared_classes(request.spec.resources))
+        self.quotas.check(request, is_own_caller)
+        answer, explanation = self._placed(self.table(), request, public)
         if public:
-            words = redacting.words_of(self._pipeline.filters)
+            words = redacting.words_of(self.pipeline.filters)
             explanation = redacting.redacted(explanation, words)
             answer = msgspec.structs.replace(answer, reason=explanation.reason)
         error = error_of(answer)
@@ -104,13 +99,13 @@ class WhatIfPlanner:
 
         :raises InvalidMessage, NotFound: the request or an edit cannot be
         """
-        requests.check(request, self._cache.declared_classes(request.spec.resources))
-        table = self._table()
+        requests.check(request, self.cache.declared_classes(request.spec.resources))
+        table = self.table()
         other = table.copy()
         named = {
             name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
         }
-        edited = edits.apply(other, hosts, self._cache.declared_classes(named))
+        edited = edits.apply(other, hosts, self.cache.declared_classes(named))
         _, now = self._placed(table, request)
         _, then = self._placed(other, request)
         lines = explaining.wrap(side_by_side.summary(now, then))
@@ -124,9 +119,9 @@ class WhatIfPlanner:
     ) -> tuple[Answer, Explanation]:
         plan = self._plan(table, msgspec.structs.replace(request, dry_run=True), public)
         stored = StoredDecision(plan.decision, plan.request)
-        now = self._cache.database_now
+        now = self.cache.database_now
         ids = plan.decision.provider_ids
-        return plan.answer(), explaining.explain(stored, now, now, ids, is_stored=False)
+        return plain(plan.answer()), explaining.explain(stored, now, now, ids, is_stored=False)
 
     def capacity(self, spec: RequestSpec) -> Capacity:
         """How many more of a shape fit now, where, and what runs out first.
@@ -141,14 +136,14 @@ class WhatIfPlanner:
             alternates=0,
             dry_run=True,
         )
-        requests.check(request, self._cache.declared_classes(spec.resources))
-        table = self._table()
+        requests.check(request, self.cache.declared_classes(spec.resources))
+        table = self.table()
         plan = self._plan(table, request)
         if plan.decision.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST):
             error = error_of(plan.answer())
             if error is not None:
                 raise error
-        age, inside = self._cache.age_seconds, self._pipeline.inside
+        age, inside = self.cache.age_seconds, self.pipeline.inside
         return room(table, plan.request.spec, plan.decision, age, inside)
 
     def _plan(self, table: HostTable, request: SelectDestinations, public: bool = False) -> Plan:
@@ -160,20 +155,19 @@ class WhatIfPlanner:
         if looks > LOOKS_MAX:
             most = f'at most {LOOKS_MAX // max(1, len(table))} for a trial on {len(table)} hosts'
             expected = 'fewer for a trial' if public else most
-            raise exceptions.InvalidMessage(
-                field='request.consumers',
-                problem=f'expected {expected}, got {len(request.consumers)}',
+            raise exceptions.invalid(
+                'request.consumers', f'expected {expected}, got {len(request.consumers)}'
             )
-        aside = _Aside(self._cache, table.copy())
-        settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))
+        aside = _Aside(self.cache, table.copy())
+        settings = msgspec.structs.replace(self.settings, claims_per_commit=len(request.consumers))
         call = PendingRequest(request, float('inf'))
-        clock = self._cache.clock
+        clock = self.cache.clock
         end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
 
         def pause() -> Pause:
             return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
 
-        plan = Planner(self._cache.store, aside, settings).plan(call, self._pipeline, pause)
+        plan = Planner(self.cache.store, aside, settings).plan(call, self.pipeline, pause)
         if plan.decision.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(plan.decision.reason)
         return plan

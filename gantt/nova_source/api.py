@@ -7,6 +7,7 @@ has a bound as a whole, and so has all that is asked in one pass: libraries boun
 the time between two bytes only.
 """
 
+import dataclasses
 import functools
 import logging
 import math
@@ -63,32 +64,27 @@ class _Late(Exception):
     """There was no answer in time, and asking for less of it may help."""
 
 
+@dataclasses.dataclass(eq=False)
 class Api:
     """One service.
 
-    :param name: for people: ``Nova``, ``Placement``
-    :param group: of the options that say how it is reached
-    :param version: the microversion to ask in
-    :param pause: seconds before the second try
-    :param stopping: once it is set nothing is asked any more, and no pause goes on
+    :ivar name: for people: ``Nova``, ``Placement``
+    :ivar group: of the options that say how it is reached
+    :ivar version: the microversion to ask in
+    :ivar pause: seconds before the second try
+    :ivar stopping: once it is set nothing is asked any more, and no pause goes on
     """
 
-    def __init__(
-        self,
-        adapter: Adapter,
-        name: str,
-        group: str,
-        version: str,
-        pause: float = PAUSE_SECONDS,
-        stopping: threading.Event | None = None,
-    ) -> None:
-        self.name = name
-        self._adapter = adapter
-        self._group = group
-        self._version = version
-        self._pause = pause
+    adapter: Adapter
+    name: str
+    group: str
+    version: str
+    pause: float = PAUSE_SECONDS
+    stopping: dataclasses.InitVar[threading.Event | None] = None
+
+    def __post_init__(self, stopping: threading.Event | None) -> None:
         self._stopping = stopping or threading.Event()
-        self._answer_seconds = ANSWER_TIMES * float(adapter.session.timeout or 30.0)
+        self._answer_seconds = ANSWER_TIMES * float(self.adapter.session.timeout or 30.0)
         self._end = math.inf
         self._lock = threading.Lock()
         self._given_up: list[futures.Future[Any]] = []
@@ -192,7 +188,7 @@ class Api:
         return str(found)
 
     def _tried(self, path: str, params: dict[str, Any], smaller: bool) -> Any:
-        pause = self._pause
+        pause = self.pause
         for left in reversed(range(TRIES)):
             if self._stopping.is_set():
                 raise exceptions.Unavailable(f'{self.name}: GET {path}: not asked when stopping')
@@ -237,7 +233,7 @@ class Api:
 
     def _once(self, path: str, params: dict[str, Any]) -> Any:
         try:
-            answer = self._adapter.get(path, params=params, microversion=self._version)
+            answer = self.adapter.get(path, params=params, microversion=self.version)
             return msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
             raise exceptions.invalid(f'{self.name}: GET {path}', 'expected JSON') from None
@@ -247,7 +243,7 @@ class Api:
             raise exceptions.NotFound(kind=self.name, name=path) from None
         except ks.NotAcceptable:
             raise self._wrong(
-                f'{self.name} does not know microversion {self._version}',
+                f'{self.name} does not know microversion {self.version}',
                 'A newer release of it is needed',
             ) from None
         except (ks.Unauthorized, ks.Forbidden) as e:
@@ -276,7 +272,7 @@ class Api:
         )
 
     def _wrong(self, problem: str, fix: str) -> exceptions.Misconfigured:
-        return exceptions.Misconfigured(option=f'[{self._group}]', problem=problem, fix=fix)
+        return exceptions.Misconfigured(option=f'[{self.group}]', problem=problem, fix=fix)
 
 
 def _text_of(error: Exception) -> str:

@@ -5,6 +5,7 @@ What cannot be read whole is not used at all: half a list of guests would look
 like guests that are gone.
 """
 
+import dataclasses
 import logging
 import time
 import zlib
@@ -172,6 +173,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
     server: ApiServer | None
 
 
+@dataclasses.dataclass(eq=False)
 class Reader:
     """Reads; remembers what Placement says unchanged, and who was where.
 
@@ -179,26 +181,19 @@ class Reader:
     a cell that does not answer in time.  Whoever was listed before, or has an allocation, and is
     not listed now is asked for alone: then Nova says that it is gone, or that it cannot tell.
 
-    :param page_size: entries of a page; Nova gives fewer where it is told to
-    :param threads: how many requests are under way at once
-    :param seconds: that all requests of a pass may take
+    :ivar page_size: entries of a page; Nova gives fewer where it is told to
+    :ivar threads: how many requests are under way at once
+    :ivar seconds: that all requests of a pass may take
     """
 
-    def __init__(
-        self,
-        nova: Api,
-        placement: Api,
-        page_size: int,
-        threads: int,
-        wall: Callable[[], float] = time.time,
-        seconds: float = 600.0,
-    ) -> None:
-        self._seconds = seconds
-        self._nova = nova
-        self._placement = placement
-        self._size = page_size
-        self._threads = threads
-        self._wall = wall
+    nova: Api
+    placement: Api
+    page_size: int
+    threads: int
+    wall: Callable[[], float] = time.time
+    seconds: float = 600.0
+
+    def __post_init__(self) -> None:
         self._rooms: dict[str, AllocatedAmounts] = {}
         self._host_of: dict[str, str] = {}
         self._nobody: set[str] = set()
@@ -211,16 +206,16 @@ class Reader:
         :raises Misconfigured: credentials or addresses are wrong
         :raises Unavailable, InvalidMessage, NotFound: one of the answers cannot be used
         """
-        for api in (self._nova, self._placement):
-            api.begin(self._seconds)
-        nova, asked_at, odd = self._nova, self._wall(), Odd()
+        for api in (self.nova, self.placement):
+            api.begin(self.seconds)
+        nova, asked_at, odd = self.nova, self.wall(), Odd()
         before, doubled = self._services(odd)
         nodes = list(
             nova.pages(
                 '/os-hypervisors/detail',
                 ApiHypervisor,
                 'hypervisors',
-                self._size,
+                self.page_size,
                 odd=odd.hypervisor,
             )
         )
@@ -231,14 +226,19 @@ class Reader:
             '/os-server-groups',
             ApiServerGroup,
             'server_groups',
-            self._size,
+            self.page_size,
             by='',
             odd=odd.left_as_is(odd.groups, 'id'),
             all_projects='True',
         )
         servers = list(
             nova.pages(
-                '/servers/detail', ApiServer, 'servers', self._size, odd=odd.server, **ALL_SERVERS
+                '/servers/detail',
+                ApiServer,
+                'servers',
+                self.page_size,
+                odd=odd.server,
+                **ALL_SERVERS,
             )
         )
         _refuse_hidden(servers)
@@ -276,11 +276,11 @@ class Reader:
         """By host, and the hosts that have several."""
         path = '/os-services'
         try:
-            found = self._nova.entries(
+            found = self.nova.entries(
                 path, ApiService, 'services', odd.about_field('host'), binary='nova-compute'
             )
         except exceptions.NotFound:
-            raise self._nova.misplaced(path) from None
+            raise self.nova.misplaced(path) from None
         count = Counter(service.host for service in found)
         doubled = frozenset(host for host, times in count.items() if times > 1)
         return {service.host: service for service in found}, doubled
@@ -332,7 +332,7 @@ class Reader:
     def _server(self, instance: str) -> ApiServer | None:
         """None: there is no such guest (any more)."""
         try:
-            server = self._nova.get(f'/servers/{instance}', ApiServer, 'server')
+            server = self.nova.get(f'/servers/{instance}', ApiServer, 'server')
         except exceptions.NotFound:
             return None
         except exceptions.InvalidMessage as e:
@@ -346,7 +346,7 @@ class Reader:
 
         An older one that never ended does not go on: an instance has one at a time.
         """
-        found = self._nova.entries(
+        found = self.nova.entries(
             '/os-migrations', Migration, 'migrations', odd, instance_uuid=instance
         )
         newest = max(found, key=lambda one: one.age, default=None)
@@ -372,7 +372,7 @@ class Reader:
         """Inventories and traits that have the generation of before are as they were."""
         providers = {
             one.uuid: one
-            for one in self._placement.entries(
+            for one in self.placement.entries(
                 '/resource_providers', Provider, 'resource_providers', odd.about_field('uuid')
             )
         }
@@ -415,7 +415,7 @@ class Reader:
 
     def _read_room(self, provider: Provider) -> AllocatedAmounts:
         before = self._rooms.pop(provider.uuid, None)
-        path, get = f'/resource_providers/{provider.uuid}', self._placement.get
+        path, get = f'/resource_providers/{provider.uuid}', self.placement.get
         if before is not None and before.generation == provider.generation:
             inventories, traits = before.inventories, before.traits
         else:
@@ -432,7 +432,7 @@ class Reader:
 
     def _each(self, fetch: Callable[[T], R], about: Sequence[T]) -> list[R]:
         """Ask about each, some at once; the first error ends it."""
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix='nova-source')
+        pool = ThreadPoolExecutor(self.threads, thread_name_prefix='nova-source')
         try:
             return list(pool.map(fetch, about))
         finally:

@@ -7,6 +7,7 @@ A pass that cannot read everything says nothing: hosts that nothing is reported 
 "down" to the filters when their last report is old enough.
 """
 
+import dataclasses
 import logging
 import random
 import time
@@ -117,36 +118,28 @@ SHOWN = 5
 T = TypeVar('T')
 
 
+@dataclasses.dataclass(eq=False)
 class Source:
     """Reads and tells; ``step`` is called by one thread.
 
-    :param port: for reports
-    :param migration_grace: how long a move is open before Nova is asked about it
-    :param count: adds to a counter; ``gauge`` sets one
-    :param list_bytes: the largest list of guests that a scheduler takes
+    :ivar port: for reports
+    :ivar migration_grace: how long a move is open before Nova is asked about it
+    :ivar count: adds to a counter; ``gauge`` sets one
+    :ivar list_bytes: the largest list of guests that a scheduler takes
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        cells: Cells,
-        port: SchedulerPort,
-        nova: NovaClient,
-        runner: Runner,
-        migration_grace: float,
-        count: Count,
-        gauge: Count,
-        list_bytes: int = 1 << 20,
-    ) -> None:
-        self._list_bytes = list_bytes
-        self._reader = reader
-        self._cells = cells
+    reader: Reader
+    cells: Cells
+    port: dataclasses.InitVar[SchedulerPort]
+    nova: NovaClient
+    runner: Runner
+    migration_grace: float
+    count: Count
+    gauge: Count
+    list_bytes: int = 1 << 20
+
+    def __post_init__(self, port: SchedulerPort) -> None:
         self._port = Port(port)
-        self._nova = nova
-        self._runner = runner
-        self._migration_grace = migration_grace
-        self._count = count
-        self._gauge = gauge
         self._guests = Guests()
         self._pictures = HostPictures()
         self._aggregates: dict[str, NovaAggregate] = {}
@@ -174,11 +167,11 @@ class Source:
         try:
             self._step()
         except Exception:
-            self._count('gantt_nova_source_passes_total', fate='failed')
+            self.count('gantt_nova_source_passes_total', fate='failed')
             raise
         outcome = 'fenced' if self._fenced else 'done'
-        self._count('gantt_nova_source_passes_total', fate=outcome)
-        self._gauge('gantt_nova_source_seconds', time.monotonic() - start)
+        self.count('gantt_nova_source_passes_total', fate=outcome)
+        self.gauge('gantt_nova_source_seconds', time.monotonic() - start)
 
     def _step(self) -> None:
         again = self._passes % NOW_AND_THEN == 0
@@ -186,7 +179,7 @@ class Source:
             # Somebody may have declared them meanwhile.
             self._port.left_out = frozenset()
         self._look_at_fences(again)
-        picture = self._reader.read(self._database_now())
+        picture = self.reader.read(self._database_now())
         cells = self._look_at_cells(picture)
         if 2 * len(self._fenced) <= len(self._members):
             # Else the one that speaks for the hosts tells these, too.
@@ -195,7 +188,7 @@ class Source:
         self._moving = {consumer for consumer, moves in picture.open.items() if moves}
         before = self._pictures
         found = facts.host_pictures(picture, cells, self._port.left_out, self._nodes)
-        self._pictures = lists.fitting(found, self._list_bytes)
+        self._pictures = lists.fitting(found, self.list_bytes)
         self._bring_in(before)
         self._passes += 1
         self._resolve_moves()
@@ -206,7 +199,7 @@ class Source:
         The clocks here and of the database may differ, so the schedulers are asked.
         """
         try:
-            return self._nova.open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).before
+            return self.nova.open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).before
         except exceptions.GanttError as e:
             # What reading finds wrong is better known before a scheduler is there.
             LOG.info('The clock of the database is not known: %s', e)
@@ -227,14 +220,14 @@ class Source:
             )
 
     def _look_at_cells(self, picture: Picture) -> dict[str, str] | None:
-        if not self._cells.path:
-            one = self._cells.one
+        if not self.cells.path:
+            one = self.cells.one
             return dict.fromkeys(picture.services, one) if one else None
         try:
-            return self._cells.look()
+            return self.cells.look()
         except (exceptions.Misconfigured, exceptions.Refused) as e:
             LOG.error('The file of cells is not taken over: %s', e)
-            return self._cells.known
+            return self.cells.known
 
     # -- hosts ---------------------------------------------------------------------
     def _bring_in(self, before: HostPictures) -> None:
@@ -266,7 +259,7 @@ class Source:
             'fenced': len(fenced),
             'refused': len(refused),
         }.items():
-            self._gauge('gantt_nova_source_hosts', count, said=what)
+            self.gauge('gantt_nova_source_hosts', count, said=what)
 
     def _bring(self, host: str, host_picture: HostPicture, was: HostPicture | None) -> None:
         member = self._members.get(host)
@@ -281,7 +274,7 @@ class Source:
             member.hurry(0.0)
 
     def _remove(self, host: str) -> None:
-        self._runner.remove(self._members.pop(host))
+        self.runner.remove(self._members.pop(host))
         self._port.refused.discard(host)
 
     def _add(self, host: str, host_picture: HostPicture) -> None:
@@ -293,7 +286,7 @@ class Source:
             random.Random(host),
         )
         self._members[host] = member
-        self._runner.add(member)
+        self.runner.add(member)
 
     def _look(self, host: str) -> tuple[GuestInventory, HostReadings]:
         """Tell the guests, then what the host is: nobody is placed beside unknown guests.
@@ -305,9 +298,9 @@ class Source:
             raise exceptions.Unavailable(f'nothing is known of host {host} now')
         due = self._guests.is_due(host, host_picture)
         if due:
-            result = self._nova.list_guests(lists.listed(host, host_picture))
+            result = self.nova.list_guests(lists.listed(host, host_picture))
             for what in ('confirmed', 'released', 'adopted'):
-                self._count('gantt_nova_source_claims_total', getattr(result, what), what=what)
+                self.count('gantt_nova_source_claims_total', getattr(result, what), what=what)
         self._guests.done(host, host_picture, pictures=due)
         known = self._port.left_out
         inventories = {k: v for k, v in host_picture.facts.inventories.items() if k not in known}
@@ -325,9 +318,9 @@ class Source:
         gone = [one for uuid, one in before.items() if uuid not in now]
         # First those that are gone: a new one may have the name of one of them.
         for some in _parts(gone):
-            self._nova.tell_aggregates(AggregateUpdate(gone=some))
+            self.nova.tell_aggregates(AggregateUpdate(gone=some))
         for some in _parts(news):
-            self._nova.tell_aggregates(AggregateUpdate(aggregates=some))
+            self.nova.tell_aggregates(AggregateUpdate(aggregates=some))
         self._aggregates = now
 
     def _send_groups(self, picture: Picture) -> None:
@@ -335,18 +328,18 @@ class Source:
         _log_changes('Server group %s is passed over: %s', odd, self._odd_groups)
         self._odd_groups = odd
         for some in _parts(news):
-            self._nova.tell_groups(GroupUpdate(groups=some))
+            self.nova.tell_groups(GroupUpdate(groups=some))
             self._groups |= {one.uuid for one in some}
         self._groups &= {one.id.lower() for one in picture.groups}
 
     # -- moves -------------------------------------------------------------------------
     def _resolve_moves(self) -> None:
         """Of moves that nobody has ended Nova knows where they led, and what became of builds."""
-        query = self._nova.open_moves(ListMoves(seconds=self._migration_grace, reserved=True))
+        query = self.nova.open_moves(ListMoves(seconds=self.migration_grace, reserved=True))
         found = []
         for move in [one for one in query.moves if self._is_ours(one)][:REQUESTED_MOST]:
             try:
-                where = self._reader.whereabouts(move.consumer)
+                where = self.reader.whereabouts(move.consumer)
             except exceptions.InvalidMessage as e:
                 LOG.warning('Where guest %s is cannot be read: %s', move.consumer, e)
                 continue
@@ -374,8 +367,8 @@ class Source:
                 )
             )
         if found:
-            self._nova.settle_guests(GuestLocations(guests=found))
-            self._count('gantt_nova_source_settled_total', len(found))
+            self.nova.settle_guests(GuestLocations(guests=found))
+            self.count('gantt_nova_source_settled_total', len(found))
 
     def _is_ours(self, move: PendingMove) -> bool:
         return move.consumer not in self._moving and not {move.source, move.target} & self._fenced

@@ -36,7 +36,6 @@ from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 from gantt.exceptions import InvalidMessage, PluginError
-from gantt.moved import renamed
 
 __all__ = [
     'COLUMNS',
@@ -69,12 +68,10 @@ __all__ = [
     'aggregates_with',
     'all_but',
     'format_amount',
+    'grouped_by_problem',
     'has_any',
     'in_aggregates',
     'names_of',
     'only',
     'places_of',
-    'grouped_by_problem',
 ]
-
-__getattr__ = renamed(__name__, {'Unknown': 'UnknownFacts', 'told_apart': 'grouped_by_problem'})

@@ -16,16 +16,16 @@ class RpcCall:
     :ivar method: '' until it was checked to be text
     :ivar takes: types of the method's arguments, by name
     :ivar arrived: monotonic seconds
+    :ivar minor: version of the sender
     :ivar newer_minor: the sender speaks a newer minor version than we do
     :ivar monitor_seconds: the caller gives up after so long without a sign of
         life (call monitoring); None where it waits its whole timeout
     """
 
     __slots__ = (
-        'args',
         'arrived',
-        'context',
         'method',
+        'minor',
         'monitor_seconds',
         'newer_minor',
         'raw',
@@ -36,11 +36,22 @@ class RpcCall:
         self.raw = raw
         self.arrived = time.monotonic()
         self.method = ''
-        self.args: dict[str, Any] = {}
         self.takes: Mapping[str, Any] = {}
+        self.minor = 0
         self.newer_minor = False
-        self.context: dict[str, Any] = raw.ctxt
         self.monitor_seconds = _seconds(raw.client_timeout)
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments, once it was checked that they are an object."""
+        found: dict[str, Any] = self.raw.args
+        return found
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context that the sender acts in."""
+        found: dict[str, Any] = self.raw.ctxt
+        return found
 
     @property
     def wants_answer(self) -> bool:
@@ -56,7 +67,7 @@ class RpcCall:
     @property
     def log_id(self) -> str:
         """The request id of the context for log lines, '-' where there is none."""
-        found = self.context.get('request_id')
+        found = self.raw.request_id
         return found[:255] if isinstance(found, str) and found.isprintable() else '-'
 
     @property

@@ -21,6 +21,8 @@ from gantt import exceptions
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
+from gantt.rpc.amqp.inbox import BrokerInbox
+from gantt.rpc.amqp.lending import LentPoller
 from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
 from gantt.rpc.amqp.timers import DelayedExecutor, in_thread
@@ -73,6 +75,7 @@ class RpcService:
         on_stuck: Callable[[str], None] = _ignore,
     ) -> None:
         self._conf = conf.rpc
+        self._scheduler = scheduler
         self._count = count
         self._server = server or conf.host
         self._later = DelayedExecutor(conf.rpc.reply_backlog)
@@ -190,6 +193,7 @@ class RpcService:
         except exceptions.GanttError:
             self.stop(0.0)
             raise
+        self._scheduler.read_from(BrokerInbox(self._lent, lambda: self._replies.has_room))
         for carrier in self._carriers:
             names = ', '.join(t.name for t in self._topics if t.carrier is carrier)
             LOG.info('Listening on %s at %s', names, transport.address(carrier))
@@ -197,6 +201,10 @@ class RpcService:
             self._self_ping.start()
             self._pausing.start()
         return True
+
+    def _lent(self) -> list[LentPoller]:
+        """The connections that the thread which places reads."""
+        return [lent for topic in self._running if (lent := topic.lent) is not None]
 
     @staticmethod
     def _started(topic: Topic) -> None:

@@ -16,27 +16,37 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.8  list_guests: begun
     1.9  register_host: after; select_destinations: origin
     1.10 list_guests: signature; tell_facts: proof
+    1.11 answers of select_destinations and get_request: hosts and members in place of selections
+         (``gantt.core.records.members``), to callers of this minor version or a newer one
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
 others they are refused.
 """
 
+import functools
 import math
 import re
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.core.records import decision
 from gantt.core.records.decision import Answer
+from gantt.core.records.members import by_hosts, plain
+from gantt.rpc import answers
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 10
+MAJOR, MINOR = 1, 11
 VERSION = f'{MAJOR}.{MINOR}'
 #: What our own clients say, but for messages that need a newer one: schedulers of before take
 #: what they know as it is.
 SENT = '1.9'
+#: What they say to get answers in which hosts stand once; schedulers of before answer as ever.
+HOSTS_ONCE = f'{MAJOR}.{answers.HOSTS_ONCE}'
 #: Versions of senders that say nothing unknown to us.
 KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
 
@@ -48,11 +58,12 @@ _HALF = re.compile('[\ud800-\udfff]')
 _VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
 
 
-def newer_minor(
+def minor_of(
     method: str, version: Any, *, major: int = MAJOR, minor: int = MINOR, exact: bool = False
-) -> bool:
-    """Whether the sender's minor version is newer than ours.
+) -> int:
+    """The sender's minor version.
 
+    :param major: ours, as ``minor``
     :param exact: a newer minor version is refused as well
     :raises UnsupportedVersion: another major version; names both
     :raises InvalidMessage: not a version
@@ -67,7 +78,7 @@ def newer_minor(
         raise exceptions.UnsupportedVersion(
             method=method, version=version, expected=f'{major}.0 to {major}.{minor}'
         )
-    return theirs[1] > minor
+    return theirs[1]
 
 
 def argument(call: RpcCall) -> Any:
@@ -76,8 +87,26 @@ def argument(call: RpcCall) -> Any:
     :raises InvalidMessage: names the field and what was expected
     """
     ((name, tp),) = call.takes.items()
+    if call.raw.raw_args is not None and not call.newer_minor:
+        try:
+            found = _decoder(name, tp)(call.raw.raw_args)
+        except (msgspec.DecodeError, UnicodeError, RecursionError, exceptions.GanttError):
+            pass  # what is wrong is found out below
+        else:
+            value = getattr(found, name)
+            base.check_opaque(value, name)
+            return value
     only(call.args, (name,), newer=call.newer_minor)
     return base.decode(call.args[name], tp, inside=name, newer_minor=call.newer_minor)
+
+
+@functools.cache
+def _decoder(name: str, tp: Any) -> Callable[[msgspec.Raw], Any]:
+    """From the arguments of a method, as they were sent."""
+    fields = [(name, tp)]
+    return msgspec.json.Decoder(
+        msgspec.defstruct('Arguments', fields, forbid_unknown_fields=True)
+    ).decode
 
 
 def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
@@ -136,7 +165,13 @@ def whole_text(body: Any, path: str) -> None:
             whole_text(value, f'{path}[{index}]')
 
 
-def answer(found: Answer) -> tuple[Any, Exception | None]:
-    """An answer as (result, error) of a call; the envelope encodes it as it is."""
+def answer(found: Answer, minor: int = MINOR) -> tuple[Any, Exception | None]:
+    """An answer as (result, error) of a call; the envelope encodes it as it is.
+
+    :param minor: version of the caller
+    """
     error = decision.error_of(found)
-    return (decision.for_caller(found), None) if error is None else (None, error)
+    if error is not None:
+        return None, error
+    shown = decision.for_caller(found)
+    return by_hosts(shown) if minor >= answers.HOSTS_ONCE else plain(shown), None

@@ -5,6 +5,7 @@ Every word is one short transaction on the host's row; the hosts it touched are
 offered to the host table.
 """
 
+import dataclasses
 import logging
 import random
 from collections.abc import Sequence
@@ -27,22 +28,15 @@ LOG = logging.getLogger(__name__)
 UNREADABLE_NAMED = 10
 
 
+@dataclasses.dataclass(eq=False)
 class ClaimUpdates:
     """The verbs on claims other than making them."""
 
-    def __init__(
-        self,
-        store: Store,
-        cache: HostCache,
-        recorder: Recorder,
-        settings: SchedulerSettings,
-        alarm: Alarm,
-    ) -> None:
-        self._store = store
-        self._cache = cache
-        self._recorder = recorder
-        self._settings = settings
-        self.alarm = alarm
+    store: Store
+    cache: HostCache
+    recorder: Recorder
+    settings: SchedulerSettings
+    alarm: Alarm
 
     def register_host(self, message: RegisterHost) -> Registered:
         """A host is there; hands out its epoch and says how often to report."""
@@ -55,14 +49,14 @@ class ClaimUpdates:
         self, messages: Sequence[RegisterHost]
     ) -> list[Registered | exceptions.GanttError]:
         """Register hosts that differ; errors in place of those refused."""
-        before = [self._cache.row_of(one.name) for one in messages]
-        found = self._store.register_hosts(messages)
+        before = [self.cache.row_of(one.name) for one in messages]
+        found = self.store.register_hosts(messages)
         self._look_at(before, messages, found)
         made = [one for one in found if not isinstance(one, exceptions.GanttError)]
         if made:
-            self._cache.offer([change for _, change in made])
-            self._recorder.count('gantt_registrations_total', len(made))
-        seconds = self._settings.report_seconds
+            self.cache.offer([change for _, change in made])
+            self.recorder.count('gantt_registrations_total', len(made))
+        seconds = self.settings.report_seconds
         return [
             one
             if isinstance(one, exceptions.GanttError)
@@ -77,29 +71,29 @@ class ClaimUpdates:
         found: Sequence[RegistrationOutcome],
     ) -> None:
         """Alarms: who is refused for want of proof, and who comes from another journal."""
-        held = registration.HELD_REPORTS * self._settings.report_seconds
+        held = registration.HELD_REPORTS * self.settings.report_seconds
         for row, host_message, outcome in zip(before, messages, found, strict=True):
             if isinstance(outcome, exceptions.NotProven):
                 self.alarm.raise_('register_host', outcome)
             if isinstance(outcome, exceptions.GanttError) or row is None:
                 continue
-            if registration.is_elsewhere(row, host_message, self._cache.database_now, held):
-                self._recorder.count('gantt_registrations_elsewhere_total')
+            if registration.is_elsewhere(row, host_message, self.cache.database_now, held):
+                self.recorder.count('gantt_registrations_elsewhere_total')
                 LOG.warning(
                     'host %s: it was registered from another journal %.0f s after an agent with '
                     'the last one had reported: are there two agents of that name, or does '
                     'somebody else report for it?',
                     host_message.name,
-                    max(0.0, self._cache.database_now - row.reported_at),
+                    max(0.0, self.cache.database_now - row.reported_at),
                 )
 
     def confirm(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The compute asks before it starts guests: ok, or gone."""
-        return self._counted('confirm', self._store.confirm_claims(update))
+        return self._counted('confirm', self.store.confirm_claims(update))
 
     def refuse(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The compute's second check said no: the two views of the host differ."""
-        outcomes = self._counted('refuse', self._store.refuse_claims(update))
+        outcomes = self._counted('refuse', self.store.refuse_claims(update))
         # Of what was released or expired before, the two views do not differ.
         refused = sum(outcome.outcome == 'ok' for outcome in outcomes)
         if refused:
@@ -109,16 +103,16 @@ class ClaimUpdates:
                 refused,
                 update.reason,
             )
-            self._recorder.count('gantt_disagreements_total', refused)
+            self.recorder.count('gantt_disagreements_total', refused)
         return outcomes
 
     def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The compute says that guests are gone."""
-        return self._counted('release', self._store.release_claims(update))
+        return self._counted('release', self.store.release_claims(update))
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back.  Confirmed claims stay: delete the guest instead."""
-        stored, result = self._store.cancel_request(message.request_id, message.reason)
+        stored, result = self.store.cancel_request(message.request_id, message.reason)
         return {
             'request_id': message.request_id,
             'state': stored.state,
@@ -127,11 +121,11 @@ class ClaimUpdates:
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
         """Lengthen leases, up to the configured longest."""
-        result = self._store.extend_request(
+        result = self.store.extend_request(
             message.request_id,
             float(message.seconds),
-            self._settings.lease_seconds_max,
-            self._settings.plan_lease_seconds_max,
+            self.settings.lease_seconds_max,
+            self.settings.plan_lease_seconds_max,
         )
         if not result.outcomes:
             raise exceptions.NotFound(kind='request with reserved claims', name=message.request_id)
@@ -142,9 +136,9 @@ class ClaimUpdates:
 
     def sweep(self) -> int:
         """Expire what nobody confirmed in time; how many there were."""
-        result = self._store.sweep(self._settings.sweep_rows)
+        result = self.store.sweep(self.settings.sweep_rows)
         if result.unreadable:
-            self._recorder.count('gantt_claims_unreadable_total', len(result.unreadable))
+            self.recorder.count('gantt_claims_unreadable_total', len(result.unreadable))
             named = [f'{one} ({problem})' for one, problem in result.unreadable.items()]
             LOG.error(
                 '%d claims past their lease cannot be read and hold their places: %s%s',
@@ -155,9 +149,9 @@ class ClaimUpdates:
         return len(self._counted('expire', result))
 
     def _counted(self, method: str, result: ClaimResult) -> list[ClaimOutcome]:
-        self._cache.offer(result.hosts)
+        self.cache.offer(result.hosts)
         for outcome in result.outcomes:
-            self._recorder.count('gantt_claim_words_total', word=method, fate=outcome.outcome)
+            self.recorder.count('gantt_claim_words_total', word=method, fate=outcome.outcome)
         return result.outcomes
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claims.commit import ClaimColumns
 from gantt.core.messages import resource_classes
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, HostChange, HostRow
@@ -42,6 +43,8 @@ NEWS_MAX = 10_000
 #: Seconds between two full comparisons while gaps of the feed were given up, how long
 #: that lasts, and between two readings of everything because the database went back.
 DOUBT_EACH, DOUBT_SECONDS, BACK_EACH = 5.0, 60.0, 1.0
+#: A commit that tells its hosts whole.
+NONE_STEPPED: Mapping[int, int] = {}
 
 
 class Rebuilt:
@@ -408,15 +411,28 @@ class HostCache:
         # Of a table without open picks only: a replay would take them for claims.
         return self.is_loaded and log.is_due(self.clock.monotonic())
 
-    def do(self, change: table_log.Change) -> None:
+    def host_row(self, provider_id: int) -> HostRow | None:
+        """What is known of a host, None where it is not known (any more).  Any thread."""
+        table = self.working
+        row = table.row_of_id(provider_id)
+        # Another thread may move rows meanwhile.
+        found = table.hosts[row] if row is not None and row < len(table.hosts) else None
+        return found if found is not None and found.id == provider_id else None
+
+    def do(self, change: table_log.Change | table_log.Committed) -> None:
         """Change the working table, and note it for replay."""
         self.note(change)
         change.apply(self.working)
 
-    def note(self, event: table_log.Event) -> None:
+    def note(self, event: table_log.Event | table_log.Committed) -> None:
         """Note for replay what was done to the working table."""
         if self.log is not None:
             self.log.add(event)
+
+    def note_picks(self, claims: ClaimColumns) -> None:
+        """Note that picks were laid over the working table."""
+        if self.log is not None:
+            self.log.add(table_log.picked(claims))
 
     @property
     def position(self) -> int:
@@ -428,6 +444,7 @@ class HostCache:
         rows: Iterable[HostRow],
         written: Container[int],
         claims: Collection[str] | None = None,
+        stepped: Mapping[int, int] = NONE_STEPPED,
     ) -> None:
         """Hosts as a commit of ours left them; what it refused is taken back before.
 
@@ -439,10 +456,15 @@ class HostCache:
         :param written: providers that it wrote; not those that claims have left by it, as
             who is gone from there only the feed says
         :param claims: ids of the claims that it made; None: all picks on these hosts
+        :param stepped: hosts that it wrote -> version, of which it tells no more than that
         """
-        known = [(row, self.working.known_version(row.id)) for row in rows]
-        applied, whole = [], []
-        for row, version in known:
+        table, whole = self.working, []
+        pairs: list[tuple[HostRow, HostRow]] = []
+        laid: list[str] = []
+        for row in [*rows, *table.stepped(stepped, claims)]:
+            i = table.row_of_id(row.id)
+            known = None if i is None else table.hosts[i]
+            version = -1 if known is None else known.version
             if row.version < version:
                 self.suspect('a commit met a host with an older version')
             if row.version == version + 1:
@@ -450,18 +472,18 @@ class HostCache:
                     whole.append(row)
                 else:
                     row = msgspec.structs.replace(row, version=version)
-            if version >= 0:
-                applied.append(row)
+            if known is not None:
+                pairs.append((known, row))
+                laid += table.pending_of(row.id)
         with self._queueing:
             # A table that waits was read before: what it is fed must bring these again.
             if whole and not any(isinstance(news, Rebuilt) for news in self._news):
                 for row in whole:
                     self._known[row.id] = max(row.version, self._known.get(row.id, -1))
-        if applied:
-            made = None if claims is None else sorted(claims)
-            self.note(table_log.CorrectedUsage(applied, made))
-            for row in applied:
-                self.working.correct_usage(row, claims)
+        if claims is not None and all(claim_id in claims for claim_id in laid):
+            claims = None  # the same, and shorter
+        if pairs:
+            self.do(table_log.Committed(pairs, claims))
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
         """Generations of groups as a commit or a read left them.

@@ -11,11 +11,13 @@ host.  The permissions of the broker's users do that.
 """
 
 import collections
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import cachetools
 import msgspec
 
 from gantt import ed25519, exceptions
@@ -108,34 +110,32 @@ class _Signed(NamedTuple):
         return cls(method, message.name, message.epoch, message.sequence, message.signature, body)
 
 
+@dataclasses.dataclass(eq=False)
 class HostSignatures:
     """Verifies messages that come in the name of hosts.
 
-    :param key: of a host, as far as it is known here
-    :param look_up: the same out of the database
-    :param rules: the modes as they are now
+    :ivar key: of a host, as far as it is known here
+    :ivar look_up: the same out of the database
+    :ivar rules: the modes as they are now
     """
 
-    def __init__(
-        self,
-        key: Callable[[str], HostKey | None],
-        look_up: Callable[[str], HostKey | None],
-        rules: Callable[[], Rules],
-        count: Callable[..., None],
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._key = key
-        self._look_up = look_up
-        self._rules = rules
-        self._monotonic = monotonic
-        self._looked_up: collections.OrderedDict[str, float] = collections.OrderedDict()
+    key: Callable[[str], HostKey | None]
+    look_up: Callable[[str], HostKey | None]
+    rules: Callable[[], Rules]
+    count: dataclasses.InitVar[Callable[..., None]]
+    monotonic: Callable[[], float]
+
+    def __post_init__(self, count: Callable[..., None]) -> None:
+        self._looked_up: cachetools.TTLCache[str, None] = cachetools.TTLCache(
+            REQUESTED_MOST, LOOKUP_EACH, self.monotonic
+        )
         self._second, self._in_second = 0.0, 0
         self._lock = threading.Lock()
-        self.alarm = Alarm(count, monotonic)
+        self.alarm = Alarm(count, self.monotonic)
 
     def mode(self, host: str) -> Mode:
         """Which messages of a host are taken."""
-        return self._rules().of(host)
+        return self.rules().of(host)
 
     def is_known(
         self, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
@@ -145,11 +145,11 @@ class HostSignatures:
         :param message: the message
         :param body: the same as it was sent
         """
-        return self._problem(_Signed.of(method, message, body), self._key(message.name)) is None
+        return self._problem(_Signed.of(method, message, body), self.key(message.name)) is None
 
     def is_free(self, host: str) -> bool:
         """Whether messages of a host are taken unsigned, by what is known here."""
-        mode, key = self.mode(host), self._key(host)
+        mode, key = self.mode(host), self.key(host)
         return mode is Mode.OFF or (
             mode is Mode.KNOWN and (key is None or not (key.public or key.is_revoked))
         )
@@ -171,10 +171,10 @@ class HostSignatures:
         self._check(_Signed('list_guests', message.host, 0, 0, message.signature, body))
 
     def _check(self, signed: '_Signed') -> None:
-        known = self._key(signed.host)
+        known = self.key(signed.host)
         problem = self._problem(signed, known)
         if problem is not None and self._may_look_up(signed.host):
-            stored_key = self._look_up(signed.host)
+            stored_key = self.look_up(signed.host)
             if stored_key != known:
                 problem = self._problem(signed, stored_key)
         if problem is not None:
@@ -186,7 +186,7 @@ class HostSignatures:
         :raises NotProven: it has to; the alarm was raised
         """
         if not self.is_free(host):
-            raise self._refused(method, host_keys.unsigned(host, self._key(host)))
+            raise self._refused(method, host_keys.unsigned(host, self.key(host)))
 
     def introduce(self, message: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
         """A registration with what it proves.  Never waits.
@@ -259,20 +259,14 @@ class HostSignatures:
         )
 
     def _may_look_up(self, host: str) -> bool:
-        now = self._monotonic()
+        now = self.monotonic()
         with self._lock:
             if now - self._second >= 1.0:
                 self._second, self._in_second = now, 0
-            if (
-                self._in_second >= LOOKUPS_A_SECOND
-                or now - self._looked_up.get(host, -1e9) < LOOKUP_EACH
-            ):
+            if self._in_second >= LOOKUPS_A_SECOND or host in self._looked_up:
                 return False
             self._in_second += 1
-            self._looked_up[host] = now
-            self._looked_up.move_to_end(host)
-            while len(self._looked_up) > REQUESTED_MOST:
-                self._looked_up.popitem(last=False)
+            self._looked_up[host] = None
         return True
 
 

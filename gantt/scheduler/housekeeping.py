@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from gantt import exceptions
+from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.claims import ClaimUpdates, jittered
 from gantt.scheduler.host_cache import HostCache
@@ -186,6 +187,7 @@ class Housekeeping:
         gone = self._store.purge(
             decisions=self._settings.decisions_stored,
             decision_bytes=self._settings.decision_bytes,
+            decision_seconds=DECISION_SECONDS,
             tombstone_seconds=self._settings.tombstone_seconds,
             request_seconds=self._settings.request_seconds,
             limit=PURGE_ROWS,

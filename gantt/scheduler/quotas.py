@@ -9,11 +9,12 @@ promises.  Requests that no limit binds cost nothing.
 Rates are counted by each process for itself.
 """
 
-import collections
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Sequence
 
+import cachetools
 import msgspec
 
 from gantt import exceptions
@@ -60,33 +61,33 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     limits: list[LimitView]
 
 
+@dataclasses.dataclass(eq=False)
 class QuotaChecks:
     """See the module docstring.  ``limits_of`` and ``take`` may be called from any thread.
 
-    :param count: adds one to a counter by its name
+    :ivar count: adds one to a counter by its name
     """
 
-    def __init__(
-        self, store: Store, settings: SchedulerSettings, clock: Clock, count: Count
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._count = count
-        self._limits = Limits(options=settings.quotas)  # until they were read
+    store: Store
+    settings: SchedulerSettings
+    clock: Clock
+    count: Count
+
+    def __post_init__(self) -> None:
+        self._limits = Limits(options=self.settings.quotas)  # until they were read
         self._read_at = self._tried_at = float('-inf')
         self._reading = threading.Lock()
-        self._buckets: collections.OrderedDict[str, Bucket] = collections.OrderedDict()
+        self._buckets: cachetools.LRUCache[str, Bucket] = cachetools.LRUCache(BUCKETS_MAX)
         self._lock = threading.Lock()
 
     # -- limits ------------------------------------------------------------------
     def read(self) -> None:
         """Read all limits.  :raises DatabaseUnavailable: those of before stay in force"""
         try:
-            self._limits = Limits(self._store.quotas(), self._settings.quotas)
-            self._read_at = self._clock.monotonic()
+            self._limits = Limits(self.store.quotas(), self.settings.quotas)
+            self._read_at = self.clock.monotonic()
         finally:
-            self._tried_at = self._clock.monotonic()
+            self._tried_at = self.clock.monotonic()
 
     def current(self) -> Limits:
         """The limits, not older than ``REFRESH_SECONDS`` where the database answers.
@@ -106,7 +107,7 @@ class QuotaChecks:
         return self._limits
 
     def _is_due(self) -> bool:
-        return self._clock.monotonic() - self._tried_at > REFRESH_SECONDS
+        return self.clock.monotonic() - self._tried_at > REFRESH_SECONDS
 
     def known(self) -> Limits:
         """The limits as they were read last; read now where nobody tried to before."""
@@ -117,13 +118,13 @@ class QuotaChecks:
 
         :raises DatabaseUnavailable:
         """
-        found = Limits(self._store.quotas(), self._settings.quotas).shown(project)
+        found = Limits(self.store.quotas(), self.settings.quotas).shown(project)
         used: dict[str, int] = {}
         if project != quota.DEFAULT:
             classes = [n.removeprefix(quota.CLASS) for n in found if n.startswith(quota.CLASS)]
-            usage = self._store.quota_usage([project], classes)[project]
+            usage = self.store.quota_usage([project], classes)[project]
             used = {name: usage.of(name) for name in found if name != quota.REQUESTS_PER_MINUTE}
-            used[quota.SERVER_GROUPS] = self._store.count_groups(project)
+            used[quota.SERVER_GROUPS] = self.store.count_groups(project)
         return QuotaView(
             project_id=project,
             limits=[
@@ -140,13 +141,9 @@ class QuotaChecks:
         limit = limits.of(project, is_own_caller).get(quota.REQUESTS_PER_MINUTE)
         if limit is None:
             return None
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         with self._lock:
-            bucket = self._buckets.pop(project, None) or Bucket(limit, now)
-            self._buckets[project] = bucket
-            if len(self._buckets) > BUCKETS_MAX:
-                self._buckets.popitem(last=False)
-            found = bucket.take(limit, now)
+            found = self._buckets.setdefault(project, Bucket(limit, now)).take(limit, now)
         return self.counted(found)
 
     # -- what is over a limit ----------------------------------------------------------
@@ -157,7 +154,7 @@ class QuotaChecks:
         """
         if self._read_at == float('-inf'):
             self.read()
-        return QuotaRound(self._store, self._limits)
+        return QuotaRound(self.store, self._limits)
 
     def check(self, request: SelectDestinations, is_own_caller: bool) -> None:
         """Whether one request that claims nothing would be let in.
@@ -165,7 +162,7 @@ class QuotaChecks:
         :raises QuotaExceeded:
         """
         members = range(len(request.consumers))
-        found = QuotaRound(self._store, self.current()).would_pass(request, members, is_own_caller)
+        found = QuotaRound(self.store, self.current()).would_pass(request, members, is_own_caller)
         if found is not None:
             raise self.refused(found)
 
@@ -177,7 +174,7 @@ class QuotaChecks:
         limit = self.current().of(project, is_own_caller).get(quota.SERVER_GROUPS)
         if project is None or limit is None:
             return
-        used = self._store.count_groups(project)
+        used = self.store.count_groups(project)
         if used + 1 > limit:
             raise self.refused(Excess(name=quota.SERVER_GROUPS, limit=limit, used=used, asked=1))
 
@@ -189,7 +186,7 @@ class QuotaChecks:
     def counted(self, found: Excess | None) -> Excess | None:
         """Check the quotas of a request; a refusal is counted by the name of its limit."""
         if found is not None:
-            self._count('gantt_quota_refusals_total', limit=found.name)
+            self.count('gantt_quota_refusals_total', limit=found.name)
         return found
 
 

@@ -10,6 +10,7 @@ import collections
 import itertools
 import logging
 import threading
+from collections.abc import Iterable
 from typing import Protocol
 
 from gantt import exceptions
@@ -31,6 +32,8 @@ class Counting(Protocol):
 
     def observe(self, name: str, value: float, **labels: str) -> None: ...
 
+    def observe_all(self, name: str, values: Iterable[float], **labels: str) -> None: ...
+
     def gauge(self, name: str, value: float, **labels: str) -> None: ...
 
 
@@ -48,6 +51,7 @@ class StoreRecorder:
         self._lock = threading.Lock()
         self.count = metrics.count
         self.observe = metrics.observe
+        self.observe_all = metrics.observe_all
         self.gauge = metrics.gauge
 
     def record(self, record: DecisionRecord) -> None:
@@ -132,6 +136,10 @@ class MemoryRecorder:
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         self.counts[f'{name} observed'] += 1
+
+    def observe_all(self, name: str, values: Iterable[float], **labels: str) -> None:
+        for value in values:
+            self.observe(name, value, **labels)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         self.counts[name] = int(value)

@@ -32,7 +32,7 @@ from gantt.core.placement.place import Pause
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import Admission, PendingRequest, out_of_time, refusal
-from gantt.scheduler.placing.answers import Answers, OnAnswer
+from gantt.scheduler.placing.answers import Answers, OnAnswers, StoredAnswers
 from gantt.scheduler.placing.contention import LockedHosts
 from gantt.scheduler.placing.ordering import EVERY, Ordering
 from gantt.scheduler.placing.planning import Plan, Planner
@@ -70,7 +70,7 @@ class Placing:
         clock: Clock,
         settings: SchedulerSettings,
         quotas: QuotaChecks,
-        on_answer: OnAnswer | None = None,
+        on_answers: OnAnswers | None = None,
     ) -> None:
         self.admission = Admission(
             settings.queue_limit, settings.retry_after_ms, clock, settings.project_weights
@@ -97,7 +97,8 @@ class Placing:
         self._coming: Iterator[PendingRequest] = iter(())  # of the batch, those not begun
         # Planned in vain between the members of another: the next batch has them.
         self._in_vain: list[PendingRequest] = []
-        self._answers = Answers(store, self.admission, recorder, clock, on_answer)
+        stored = StoredAnswers(store, cache.host_row)
+        self._answers = Answers(store, stored, self.admission, recorder, clock, on_answers)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -443,7 +444,7 @@ class Placing:
             return
         started = self._clock.monotonic()
         try:
-            result = self._store.commit([plan.draft(self._owner, started) for plan in plans])
+            result = self._store.commit(self._planner.drafts(plans, self._owner, started))
         except exceptions.Unavailable as e:
             # The outcome is not known: the caller asks again with the same id.
             for plan in plans:
@@ -453,6 +454,8 @@ class Placing:
             return
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
+        self._planner.count_planned(plans, self._pipeline, self._recorder)
+        self._recorder.count('gantt_commit_path_total', path=result.path.value)
         if result.locked:
             self._locked.note(result.locked)
         self._planner.apply_commit(plans, result)
@@ -489,7 +492,7 @@ class Placing:
             case CommitStatus.LOCKED:
                 self._recorder.count('gantt_locked_total')
             case CommitStatus.REPEAT:
-                answer = self._answers.placed(status.answer)
+                answer = self._answers.placed(request, status.answer)
             case CommitStatus.BARRED:
                 answer = refusal(request, Outcome.REFUSED, status.reason)
             case CommitStatus.CANCELLED:

@@ -16,6 +16,7 @@ from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, 
 from gantt.core.nova.events import NovaCast
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
+from gantt.core.records.members import plain
 from gantt.core.resources.host import HostRow
 from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
@@ -27,7 +28,15 @@ from gantt.scheduler.nova.moves import NovaMoves, Then
 from gantt.scheduler.nova.source import NovaSource
 from gantt.scheduler.placing import answers
 from gantt.scheduler.placing.admission import AtOnce, refusal
-from gantt.scheduler.ports import ClaimOutcome, Clock, Recorder, Replies, ReportOutcome, Store
+from gantt.scheduler.ports import (
+    ClaimOutcome,
+    Clock,
+    Inbox,
+    Recorder,
+    Replies,
+    ReportOutcome,
+    Store,
+)
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.select_destinations import Placing
@@ -49,7 +58,7 @@ class Scheduler:
         recorder: Recorder,
         settings: SchedulerSettings | None = None,
         clock: Clock | None = None,
-        on_answer: answers.OnAnswer | None = None,
+        on_answers: answers.OnAnswers | None = None,
     ) -> None:
         self.settings = settings or SchedulerSettings()
         self.clock: Clock = clock or SystemClock()
@@ -66,6 +75,7 @@ class Scheduler:
             self.settings.default_zone,
             recorder.count,
         )
+        self.stored_answers = answers.StoredAnswers(store, self.cache.host_row)
         self.quotas = QuotaChecks(store, self.settings, self.clock, recorder.count)
         self.placing = Placing(
             store,
@@ -75,7 +85,7 @@ class Scheduler:
             self.clock,
             self.settings,
             self.quotas,
-            on_answer,
+            on_answers,
         )
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
         self.signatures = HostSignatures(
@@ -147,6 +157,7 @@ class Scheduler:
         done = True
         for part in (self.nova_moves, self.placing, *self._work_queues):
             done &= part.stop(max(MOMENT_SECONDS, end - self.clock.monotonic()))
+        self.placing.admission.inbox.close()
         self.housekeeping.stop(5.0)
         return done
 
@@ -171,7 +182,14 @@ class Scheduler:
         )
         for carrier, who, answer in refused:
             self.recorder.count('gantt_turned_away_total', outcome=answer.outcome.value)
-            carrier.send([(who, answer)])
+            carrier.send_soon([(who, answer)])
+
+    def read_from(self, inbox: Inbox) -> None:
+        """Let the thread that places read what comes there, also while the database works."""
+        admission = self.placing.admission
+        before, admission.inbox = admission.inbox, inbox
+        self.store.do_meanwhile(inbox)
+        before.wake()
 
     def _too_often(self, request: SelectDestinations) -> Answer | None:
         """The refusal of a request of a project that asks more often than it may."""
@@ -187,7 +205,7 @@ class Scheduler:
         """Submit and wait, for callers in this process."""
         waiter = Waiter()
         self.submit(request, None, waiter)
-        return waiter.wait(request, request.budget_ms / 1000 + 5)
+        return plain(waiter.wait(request, request.budget_ms / 1000 + 5))
 
     def get_request(self, message: GetRequest) -> Answer:
         """The stored answer of an earlier request.
@@ -201,7 +219,7 @@ class Scheduler:
             raise exceptions.RequestCancelled(request_id=message.request_id)
         if stored.state == 'open' or not stored.answer:
             raise exceptions.Busy(reason='the request is being placed', retry_after_ms=200)
-        return answers.unpack(stored.answer)
+        return self.stored_answers.read(message.request_id, stored.answer)
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back."""
@@ -293,11 +311,7 @@ class Scheduler:
 
     def host_row(self, provider_id: int) -> HostRow | None:
         """What is known of a host, None where it is not known (any more)."""
-        table = self.cache.working
-        row = table.row_of_id(provider_id)
-        # Another thread may move rows meanwhile.
-        found = table.hosts[row] if row is not None and row < len(table.hosts) else None
-        return found if found is not None and found.id == provider_id else None
+        return self.cache.host_row(provider_id)
 
     def database_now(self) -> float:
         """The database's clock, the one that all schedulers share."""
@@ -352,6 +366,8 @@ class Waiter:
         for _, answer in answers:
             self._answer = answer
         self._event.set()
+
+    send_soon = send
 
     def wait(self, request: SelectDestinations, seconds: float) -> Answer:
         """The answer, or "expired" after ``seconds``."""

@@ -34,6 +34,7 @@ class SchedulerSettings(msgspec.Struct, kw_only=True):
     batch_wait_ms: float = 2.0
     order_by_cost: bool = True
     attempts_per_request: int = 20
+    log_answers: str = 'batch'
     # claims
     lease_seconds: float = 120.0
     lease_seconds_max: float = 900.0

@@ -6,14 +6,23 @@ the whole state that a table was built from; a decision notes the position that
 it was made at, so that the table it saw can be built again: the checkpoint,
 then every event before that position.  Retention is bounded: past it a decision
 can be explained but not replayed.
+
+What a claim changes is written as steps and columns: a commit of ours counts up the figures
+of its hosts, and its picks differ in little but ids.
 """
 
 import collections
+import functools
+import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import repeat
+from typing import TypeVar
 
 import msgspec
 
+from gantt.core.claims.commit import ClaimColumns
+from gantt.core.messages.layout import Layout, unsettled
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.metrics import DeclaredMetric
@@ -34,21 +43,124 @@ class HostsEntry(msgspec.Struct, frozen=True, tag='hosts'):
 
 
 class CorrectedUsage(msgspec.Struct, frozen=True, tag='settled'):
-    """Usage as a commit left it.
+    """Hosts as a commit left them, as releases of before wrote them.
 
-    :ivar claims: ids of the claims that it made; None: all picks on these hosts, as in older logs
+    :ivar claims: ids of the claims that it made; None: all picks on these hosts
     """
 
     rows: list[HostRow]
     claims: list[str] | None = None
 
     def apply(self, table: HostTable) -> None:
+        claims = None if self.claims is None else frozenset(self.claims)
         for row in self.rows:
+            table.correct_usage(row, claims)
+
+
+class CountedUp(msgspec.Struct, frozen=True, array_like=True):
+    """Hosts of which a commit changed nothing but counters; each has a place in every list.
+
+    :ivar classes: those in use there, as places in ``CommitEntry.classes``
+    :ivar used: by class and host
+    :ivar versions: by how much they grew, as do the generations
+    """
+
+    classes: list[int]
+    hosts: list[int]
+    used: list[list[int]]
+    versions: list[int]
+    generations: list[int]
+
+
+class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True):
+    """Hosts as a commit of ours left them.
+
+    :ivar classes: in the order in which the table met them
+    :ivar whole: hosts where more than counters is other than was known
+    :ivar claims: ids of the claims that it made; None: all picks on these hosts
+    """
+
+    classes: list[str]
+    counted: list[CountedUp]
+    whole: list[HostRow] = []
+    claims: list[str] | None = None
+
+    def apply(self, table: HostTable) -> None:
+        claims = None if self.claims is None else frozenset(self.claims)
+        for name in self.classes:
+            table.add_class(name)
+        for rows in (*map(functools.partial(self._rows, table), self.counted), self.whole):
+            for row in rows:
+                table.correct_usage(row, claims)
+
+    def _rows(self, table: HostTable, of: CountedUp) -> Iterable[HostRow]:
+        names = [self.classes[code] for code in of.classes]
+        amounts: Iterable[tuple[int, ...]] = zip(*of.used, strict=True) if names else repeat(())
+        for host, used, version, generation in zip(
+            of.hosts, amounts, of.versions, of.generations, strict=False
+        ):
+            i = table.row_of_id(host)
+            if i is not None:
+                known = table.hosts[i]
+                yield msgspec.structs.replace(
+                    known,
+                    version=known.version + version,
+                    generation=known.generation + generation,
+                    used=dict(zip(names, used, strict=True)),
+                )
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Hosts as a commit of ours left them; written as ``CommitEntry``.
+
+    :ivar pairs: each as it was known before, and as it is now
+    :ivar claims: ids of the claims that it made; None: all picks on these hosts
+    """
+
+    pairs: list[tuple[HostRow, HostRow]]
+    claims: Collection[str] | None
+
+    def apply(self, table: HostTable) -> None:
+        for _, row in self.pairs:
             table.correct_usage(row, self.claims)
+
+    def written(self) -> CommitEntry:
+        """The same for the log: facts are mostly what they were."""
+        codes: dict[str, int] = {}
+        counted: dict[tuple[str, ...], list[tuple[HostRow, HostRow]]] = {}
+        whole: list[HostRow] = []
+        for known, row in self.pairs:
+            for name in (*row.used, *row.foreign):
+                codes.setdefault(name, len(codes))
+            same = msgspec.structs.replace(
+                known, version=row.version, generation=row.generation, used=row.used
+            )
+            if same == row:
+                counted.setdefault(tuple(row.used), []).append((known, row))
+            else:
+                whole.append(row)
+        return CommitEntry(
+            classes=list(codes),
+            counted=[
+                CountedUp(
+                    classes=[codes[name] for name in names],
+                    hosts=[row.id for _, row in pairs],
+                    used=[[row.used[name] for _, row in pairs] for name in names],
+                    versions=[row.version - known.version for known, row in pairs],
+                    generations=[row.generation - known.generation for known, row in pairs],
+                )
+                for names, pairs in counted.items()
+            ],
+            whole=whole,
+            claims=None if self.claims is None else sorted(self.claims),
+        )
 
 
 class Picks(msgspec.Struct, frozen=True, tag='picks'):
-    """Picks of a plan put on the table, or taken back."""
+    """Picks of a plan put on the table, or taken back; written as ``PickColumns``.
+
+    Releases of before wrote it as it is.
+    """
 
     taken: bool
     picks: list[tuple[dict[str, int], Placed]]
@@ -59,6 +171,130 @@ class Picks(msgspec.Struct, frozen=True, tag='picks'):
                 table.take(placed.provider_id, amounts, placed)
             else:
                 table.give(placed.provider_id, amounts, placed.claim_id)
+
+    def written(self) -> 'PickColumns':
+        """The same for the log."""
+        amounts, placed = zip(*self.picks, strict=True) if self.picks else ((), ())
+        columns = list(zip(*map(msgspec.structs.astuple, placed), strict=True))
+        claims, consumers, hosts, groups, layouts, images, flavors = columns or [()] * 7
+        if not self.taken:
+            return PickColumns(False, hosts, _ids(claims))
+        return PickColumns(
+            taken=True,
+            hosts=hosts,
+            claims=_ids(claims),
+            consumers=_ids(consumers),
+            amounts=_column(amounts),
+            groups=_column(groups),
+            layouts=_column(layouts),
+            images=_column(images),
+            flavors=_column(flavors),
+        )
+
+
+#: Ids one after another, 16 bytes each where all are uuids as we write them.
+Ids = bytes | tuple[str, ...]
+T = TypeVar('T')
+
+
+class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True):
+    """Picks by columns, as they are written; of those taken back only which they were.
+
+    A column has a value for each pick, one that all have, or nothing where none has any.
+    """
+
+    taken: bool
+    hosts: tuple[int, ...]
+    claims: Ids
+    consumers: Ids = b''
+    amounts: tuple[dict[str, int], ...] = ()
+    groups: tuple[str | None, ...] = ()
+    layouts: tuple[Layout | None, ...] = ()
+    images: tuple[str | None, ...] = ()
+    flavors: tuple[str | None, ...] = ()
+
+    def apply(self, table: HostTable) -> None:
+        claims = _texts(self.claims)
+        if not self.taken:
+            for host, claim_id in zip(self.hosts, claims, strict=True):
+                table.give(host, {}, claim_id)
+            return
+        amounts = repeat(self.amounts[0]) if len(self.amounts) == 1 else self.amounts
+        for of, claim_id, consumer, host, group, layout, image, flavor in zip(
+            amounts,
+            claims,
+            _texts(self.consumers),
+            self.hosts,
+            _values(self.groups),
+            _values(self.layouts),
+            _values(self.images),
+            _values(self.flavors),
+            strict=False,
+        ):
+            table.take(host, of, Placed(claim_id, consumer, host, group, layout, image, flavor))
+
+
+def picked(claims: ClaimColumns) -> PickColumns:
+    """The picks of a plan, which are on the table."""
+    kinds = [draft.claim for draft in claims.kinds]
+    layouts = [None if one.layout is None else unsettled(one.layout) for one in kinds]
+    return PickColumns(
+        taken=True,
+        hosts=tuple(claims.providers),
+        claims=_ids(tuple(claims.ids)),
+        consumers=_ids(tuple(claims.consumers)),
+        amounts=_of_kinds([one.allocations[one.provider_id] for one in kinds], claims),
+        groups=_of_kinds([one.group for one in kinds], claims),
+        layouts=_of_kinds(layouts, claims),
+        images=_of_kinds([one.image for one in kinds], claims),
+        flavors=_of_kinds([one.flavor for one in kinds], claims),
+    )
+
+
+def taken_back(claims: ClaimColumns, keep: Collection[int] = ()) -> PickColumns:
+    """The picks of a plan that are taken back from the table: all but those at ``keep``."""
+    at = [i for i in range(len(claims)) if i not in keep]
+    hosts = tuple(claims.providers[i] for i in at)
+    return PickColumns(False, hosts, _ids(tuple(claims.ids[i] for i in at)))
+
+
+def _of_kinds(values: list[T], claims: ClaimColumns) -> tuple[T, ...]:
+    """A column of which each claim has the value of its kind."""
+    return _column(tuple(values if len(values) == 1 else [values[kind] for kind in claims.kind]))
+
+
+#: Lines with a uuid each.
+_UUIDS = re.compile('(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\n)*')
+
+
+def _ids(ids: tuple[str, ...]) -> Ids:
+    """Ids as they are written."""
+    text = '\n'.join((*ids, ''))
+    if _UUIDS.fullmatch(text) is None:
+        return ids
+    packed = bytes.fromhex(text.replace('-', ''))
+    return packed if len(packed) == 16 * len(ids) else ids
+
+
+def _texts(ids: Ids) -> Sequence[str]:
+    """Ids as they were."""
+    if not isinstance(ids, bytes):
+        return ids
+    text = ids.hex()
+    each = (text[at : at + 32] for at in range(0, len(text), 32))
+    return [f'{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}' for h in each]
+
+
+def _column(values: tuple[T, ...]) -> tuple[T, ...]:
+    """The values of all picks as they are written."""
+    if not values or values.count(values[0]) != len(values):
+        return values
+    return () if values[0] is None else values[:1]
+
+
+def _values(column: tuple[T, ...]) -> Iterable[T | None]:
+    """A value for each pick."""
+    return column if len(column) > 1 else repeat(column[0] if column else None)
 
 
 class AggregatesEntry(msgspec.Struct, frozen=True, tag='aggregates'):
@@ -116,7 +352,15 @@ class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
 
 
 Change = (
-    HostsEntry | CorrectedUsage | Picks | AggregatesEntry | MetricsEntry | GroupsEntry | ClockEntry
+    HostsEntry
+    | CorrectedUsage
+    | CommitEntry
+    | Picks
+    | PickColumns
+    | AggregatesEntry
+    | MetricsEntry
+    | GroupsEntry
+    | ClockEntry
 )
 Event = Change | Checkpoint
 
@@ -134,7 +378,7 @@ class TableLog:
         self.worker = worker
         self._checkpoint_seconds = checkpoint_seconds
         self.position = 0
-        self._events: collections.deque[tuple[int, Event]] = collections.deque()
+        self._events: collections.deque[tuple[int, Event | Committed]] = collections.deque()
         self._gap = True  # until a checkpoint has been written
         self._checkpoint_at: float | None = None
 
@@ -147,7 +391,7 @@ class TableLog:
         self._checkpoint_at = now
         return True
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event | Committed) -> None:
         """Note a change of the table; past the bound the log has a gap until a checkpoint."""
         if len(self._events) >= EVENTS_MAX:
             self._events.clear()
@@ -167,7 +411,7 @@ class TableLog:
             if self._gap and not starts:
                 continue
             self._gap = True
-            blob = zlib.compress(_encode(part), 1)
+            blob = zlib.compress(_encode([(at, _written(event)) for at, event in part]), 1)
             chunks = [blob[i : i + CHUNK_BYTES] for i in range(0, len(blob), CHUNK_BYTES)]
             store.save_table_log(self.worker, part[0][0], part[-1][0], starts, chunks)
             self._gap = False
@@ -175,9 +419,15 @@ class TableLog:
         return written
 
 
-def _parts(batch: list[tuple[int, Event]]) -> Iterable[list[tuple[int, Event]]]:
+def _written(event: Event | Committed) -> Event:
+    return event.written() if isinstance(event, Committed | Picks) else event
+
+
+def _parts(
+    batch: list[tuple[int, Event | Committed]],
+) -> Iterable[list[tuple[int, Event | Committed]]]:
     """The batch cut before every checkpoint, so that a checkpoint starts a part."""
-    part: list[tuple[int, Event]] = []
+    part: list[tuple[int, Event | Committed]] = []
     for entry in batch:
         if part and isinstance(entry[1], Checkpoint):
             yield part
@@ -188,9 +438,12 @@ def _parts(batch: list[tuple[int, Event]]) -> Iterable[list[tuple[int, Event]]]:
 
 
 def read(parts: Iterable[list[bytes]]) -> Iterable[tuple[int, Event]]:
-    """The events of stored parts, in order."""
+    """The events of stored parts, in order, up to what a later release wrote otherwise."""
     for chunks in parts:
-        yield from _decode(zlib.decompress(b''.join(chunks)))
+        try:
+            yield from _decode(zlib.decompress(b''.join(chunks)))
+        except msgspec.ValidationError:
+            return
 
 
 def rebuild(

@@ -10,6 +10,7 @@ the host's row; late and repeated reports change nothing.
 """
 
 import contextlib
+import dataclasses
 import logging
 import queue
 import threading
@@ -34,40 +35,41 @@ WAITED_FOR_MS = 2.0
 BYTES_MAX = 128 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(HostReport).decode
 
 
 class Item(NamedTuple):
-    """A report that waits.
+    """A report that waits: encoded, since its objects take several times the room.
 
+    :ivar name: of the host
     :ivar future: of its fate, where somebody waits for that
-    :ivar size: in bytes
     """
 
-    report: HostReport
+    name: str
+    body: bytes
     future: 'Future[ReportOutcome] | None'
-    size: int
+
+    @property
+    def report(self) -> HostReport:
+        """Decoded anew by each use."""
+        return _decode(self.body)
 
 
+@dataclasses.dataclass(eq=False)
 class Intake:
     """The reporting thread and its queue."""
 
-    def __init__(
-        self,
-        store: Store,
-        cache: HostCache,
-        recorder: Recorder,
-        clock: Clock,
-        settings: SchedulerSettings,
-    ) -> None:
-        self._store = store
-        self._cache = cache
-        self._recorder = recorder
-        self._clock = clock
-        self._settings = settings
+    store: Store
+    cache: HostCache
+    recorder: Recorder
+    clock: Clock
+    settings: SchedulerSettings
+
+    def __post_init__(self) -> None:
         self.work_queue: WorkQueue[Item] = WorkQueue(
-            'reports', self.step, settings.report_queue_limit, recorder
+            'reports', self.step, self.settings.report_queue_limit, self.recorder
         )
-        self._aside: SetAside[Item] = SetAside(clock, lambda item: item.report.name)
+        self._aside: SetAside[Item] = SetAside(self.clock, lambda item: item.name)
         self._bytes = self._stored_bytes = 0  # of what waits in the queue, and set aside
         self._counting = threading.Lock()
 
@@ -79,15 +81,15 @@ class Intake:
         :raises Busy: the queue is full; the next report makes up for this one
         """
         names = reports.classes_of(report)
-        reports.check(report, self._cache.declared_classes(names))
-        if self._settings.refuse_undeclared_metrics:
-            metrics.check_report(report, self._cache.working.declared_metrics)
+        reports.check(report, self.cache.declared_classes(names))
+        if self.settings.refuse_undeclared_metrics:
+            metrics.check_report(report, self.cache.working.declared_metrics)
         future: Future[ReportOutcome] | None = Future() if notify else None
-        if not self._put(Item(report, future, len(_encode(report)))):
-            self._recorder.count('gantt_reports_total', fate='busy')
+        if not self._put(Item(report.name, _encode(report), future)):
+            self.recorder.count('gantt_reports_total', fate='busy')
             raise exceptions.Busy(
                 reason=f'{self.work_queue.depth} reports are waiting',
-                retry_after_ms=1000 * self._settings.report_seconds // 4,
+                retry_after_ms=1000 * self.settings.report_seconds // 4,
             )
         return future
 
@@ -95,9 +97,9 @@ class Intake:
         """Whether there was room: for one more, and for its bytes."""
         with self._counting:
             waiting = self._bytes + self._stored_bytes
-            if waiting + item.size > max(BYTES_MAX, item.size):
+            if waiting + len(item.body) > max(BYTES_MAX, len(item.body)):
                 return False
-            self._bytes += item.size
+            self._bytes += len(item.body)
         if self.work_queue.put(item):
             return True
         self._taken(item)
@@ -105,7 +107,7 @@ class Intake:
 
     def _taken(self, item: Item) -> None:
         with self._counting:
-            self._bytes -= item.size
+            self._bytes -= len(item.body)
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch, from the queue to the table; how many reports it had."""
@@ -122,17 +124,17 @@ class Intake:
             raise
         finally:
             self.work_queue.set_aside_count = len(self._aside)
-            self._stored_bytes = sum(item.size for item in self._aside)
+            self._stored_bytes = sum(len(item.body) for item in self._aside)
         return len(batch)
 
     def _apply(self, batch: list[Item]) -> None:
         try:
-            result = self._store.apply_reports([item.report for item in batch])
+            result = self.store.apply_reports([item.report for item in batch])
         except exceptions.Busy:
             # Rows of no one host stay locked, of a group or of a consumer: soon they are free.
             self._set_aside(batch)
         except exceptions.Unavailable as e:
-            self._recorder.count('gantt_reports_total', len(batch), fate='unavailable')
+            self.recorder.count('gantt_reports_total', len(batch), fate='unavailable')
             self._fail(batch, e)
         except Exception as e:
             if len(batch) > 1:
@@ -140,13 +142,13 @@ class Intake:
                 for item in batch:
                     self._apply([item])
                 return
-            LOG.exception('the report of host %s was dropped', batch[0].report.name)
-            self._recorder.count('gantt_reports_total', fate='failed')
+            LOG.exception('the report of host %s was dropped', batch[0].name)
+            self.recorder.count('gantt_reports_total', fate='failed')
             self._fail(batch, e)
         else:
             locked: list[Item] = []
             try:
-                self._cache.offer(result.hosts)
+                self.cache.offer(result.hosts)
             finally:
                 # They are stored, whatever becomes of the table.
                 for item, outcome in zip(batch, result.outcomes, strict=True):
@@ -161,7 +163,7 @@ class Intake:
         """Reports that need rows which others keep locked wait for the next batches."""
         gone = self._aside.put(items, ending=self.work_queue.ending.is_set())
         if gone:
-            self._recorder.count('gantt_reports_total', len(gone), fate='busy')
+            self.recorder.count('gantt_reports_total', len(gone), fate='busy')
             reason = 'rows that the report needs stay locked by another process'
             self._fail(gone, exceptions.Busy(reason=reason, retry_after_ms=1000))
 
@@ -170,11 +172,11 @@ class Intake:
         batch: list[Item] = []
         with contextlib.suppress(queue.Empty):
             batch.append(self._next(idle_seconds))
-            end = self._clock.monotonic() + self._patience(batch[0])
-            while len(batch) < self._settings.reports_per_commit:
-                left = end - self._clock.monotonic() if idle_seconds else 0.0
+            end = self.clock.monotonic() + self._patience(batch[0])
+            while len(batch) < self.settings.reports_per_commit:
+                left = end - self.clock.monotonic() if idle_seconds else 0.0
                 batch.append(self._next(left))
-                end = min(end, self._clock.monotonic() + self._patience(batch[-1]))
+                end = min(end, self.clock.monotonic() + self._patience(batch[-1]))
         return batch
 
     def _next(self, seconds: float) -> Item:
@@ -183,13 +185,13 @@ class Intake:
         return item
 
     def _patience(self, item: Item) -> float:
-        return (self._settings.report_wait_ms if item.future is None else WAITED_FOR_MS) / 1000
+        return (self.settings.report_wait_ms if item.future is None else WAITED_FOR_MS) / 1000
 
     def _resolve(self, outcome: ReportOutcome, future: 'Future[ReportOutcome] | None') -> None:
-        self._recorder.count('gantt_reports_total', fate=outcome.outcome)
+        self.recorder.count('gantt_reports_total', fate=outcome.outcome)
         if outcome.adopted:
             # Somebody runs what nobody asked for, or a claim was lost: an alarm.
-            self._recorder.count('gantt_adopted_total', len(outcome.adopted))
+            self.recorder.count('gantt_adopted_total', len(outcome.adopted))
             LOG.warning(
                 'host %s: adopted %d consumers that run without a live claim: %s',
                 outcome.name,

@@ -6,6 +6,7 @@ had in memory does not.  A process may die before or after every step that it
 writes to its journal, and in the middle of starting a guest.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,25 +106,25 @@ class File(Journal):
         self.process.step('after', what)
 
 
+@dataclasses.dataclass(eq=False)
 class SimMachine:
     """The guests of a host and what it has; the GuestDriver of whichever agent runs.
 
-    :param allowed: '' where a claim allows a start, else why it does not
+    :ivar allowed: '' where a claim allows a start, else why it does not
     :ivar vcpus: the world may take some away
     :ivar wrong: starts that must not have been
     """
 
-    def __init__(
-        self, loop: Loop, rng: random.Random, name: str, allowed: Callable[[Build], str]
-    ) -> None:
-        self.name = name
+    loop: Loop
+    rng: random.Random
+    name: str
+    allowed: Callable[[Build], str]
+
+    def __post_init__(self) -> None:
         self.running: dict[str, RunningGuest] = {}
         self.vcpus = VCPUS
         self.wrong: list[str] = []
         self.trouble = True
-        self._loop = loop
-        self._rng = rng
-        self._allowed = allowed
 
     def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
         return HostReadings(
@@ -144,32 +145,32 @@ class SimMachine:
         return 'the image is not to be had' if self._unlucky(0.03) else ''
 
     def start(self, build: Build) -> None:
-        self._loop.sleep(self._rng.uniform(0.01, 3.0))
+        self.loop.sleep(self.rng.uniform(0.01, 3.0))
         if self._unlucky(0.03):
             raise GuestError(consumer=build.consumer, problem='does not start')
-        problem = self._allowed(build)
+        problem = self.allowed(build)
         if build.claim_id in self.running:
             problem = 'it runs already'
         if problem:
             self.wrong.append(f'{self.name} started claim {build.claim_id}: {problem}')
-        self._loop.say(self.name, f'guest {build.claim_id[:8]} runs {problem}'.rstrip())
+        self.loop.say(self.name, f'guest {build.claim_id[:8]} runs {problem}'.rstrip())
         self.running[build.claim_id] = RunningGuest(
             consumer=build.consumer, claim_id=build.claim_id, resources=build.resources
         )
-        self._loop.sleep(self._rng.uniform(0.0, 0.1))
+        self.loop.sleep(self.rng.uniform(0.0, 0.1))
 
     def stop(self, guest: RunningGuest) -> None:
-        self._loop.sleep(self._rng.uniform(0.01, 1.0))
+        self.loop.sleep(self.rng.uniform(0.01, 1.0))
         assert guest.claim_id is not None
         if self.running.pop(guest.claim_id, None) is not None:
-            self._loop.say(self.name, f'guest {guest.claim_id[:8]} is gone')
-        self._loop.sleep(self._rng.uniform(0.0, 0.1))
+            self.loop.say(self.name, f'guest {guest.claim_id[:8]} is gone')
+        self.loop.sleep(self.rng.uniform(0.0, 0.1))
 
     def await_start(self, claim_id: str, seconds: float) -> bool:
         return True
 
     def _unlucky(self, share: float) -> bool:
-        return self.trouble and self._rng.random() < share
+        return self.trouble and self.rng.random() < share
 
 
 class Turner:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gantt import exceptions
-from gantt.core.claims import reconcile
+from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.claims.quota import Limit
@@ -132,11 +132,11 @@ class SimDatabase:
         self, args: tuple[Sequence[RequestDraft]], result: CommitResult, reserved: Reserved
     ) -> None:
         """No transaction that adds a claim leaves too much anywhere, or breaks a group's rule."""
-        rows = {row.id: row for row in result.hosts}
+        rows = self.store._tables.hosts
         for draft, outcome in zip(args[0], result.outcomes, strict=True):
             taken = {p for i in outcome.accepted for p in draft.claims[i].claim.allocations}
-            for row in (rows[p] for p in sorted(taken)):
-                if reconcile.is_over_committed(row):
+            for row in (rows[p] for p in sorted(taken) if p in rows):
+                if is_over_committed(row):
                     self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
             if outcome.accepted and not self.restored:
                 self._watch_group(draft)
@@ -206,6 +206,7 @@ class Line:
     """The Store port of one process."""
 
     connections_lost = 0  # whoever answers is always the same
+    may_refer = False  # decisions are not in the store in memory
 
     def __init__(self, database: SimDatabase, process: Process) -> None:
         self._database = database

@@ -134,6 +134,8 @@ class SchedulerProcess(Process):
             )
             answer(answer_sent, None)
 
+    send_soon = send
+
     def _report(self, report: HostReport, answer: network.Answer) -> None:
         future = self.scheduler.intake.submit(report, notify=report.full)
         self._reports.set()

@@ -24,7 +24,6 @@ from oslo_utils import strutils
 
 from gantt import exceptions
 from gantt.core.messages import quoting
-from gantt.core.records.decision import Answer
 
 _PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
 LINE = f'{_PREFIX} [-] %(message)s'
@@ -351,28 +350,3 @@ def _value(value: object) -> str:
         return text
     text = text.replace('\\', '\\\\').replace('"', '\\"')
     return f'"{quoting.plain(text, FACT_MAX)}"'
-
-
-def log_answer(logger: Any, answer: Answer, seconds: float, origin: str | None = None) -> None:
-    """The one INFO line of a decision, as its answer leaves.
-
-    :param seconds: from the request's arrival to its answer
-    :param origin: the id that the request has elsewhere, such as that of Nova's API
-    """
-    chosen = [selections[0].host for selections in answer.selections if selections]
-    # As the request's context would say it, which takes longer than the line.
-    logger.info(
-        'decision %s',
-        facts(
-            id=answer.decision_id or None,
-            origin=origin,
-            outcome=answer.outcome.value,
-            dry_run=answer.dry_run or None,
-            members=len(chosen) or None,
-            hosts=chosen[:10] or None,
-            oldest_report_age_seconds=answer.age_seconds,
-            ms=round(seconds * 1000, 3),
-            reason=answer.reason or None,
-        ),
-        extra={'request_id': answer.request_id},
-    )

@@ -8,7 +8,7 @@ is refused loudly, so nothing can be counted that nobody wrote down.
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -61,8 +61,21 @@ histogram gantt_batch_size
   Requests in one group commit.
 histogram gantt_commit_seconds
   Time of one group commit.
+counter gantt_commit_path_total path
+  Group commits by how they were written: in one_trip; careful, in two, because more was asked for
+  than room or something was in the way; or portable, by the statements of every database.
 counter gantt_locked_total
   Requests planned again, or waiting, because another process kept a row of theirs locked.
+counter gantt_members_planned_total way
+  Members that were planned for a commit: ``looked``, by a look at all hosts, or ``alike``, by
+  what was seen for the one before.
+counter gantt_layout_hosts_total result
+  Hosts left by the filters where cells, CPUs or devices were to be laid out: ``searched`` for a
+  layout, ``ruled_out`` without a search, or ``outranked``, not looked at because one before them
+  fits; ``alternate``: searched later, for alternates.
+counter gantt_steps_wrong_total weigher
+  Times that a weigher was found to say wrongly what a pick changes of its raw value; from
+  then on it is asked for each member.
 counter gantt_conflicts_total
   Members planned again because another writer was faster on a host or a group.
 gauge gantt_spread
@@ -194,8 +207,8 @@ prometheus_client.disable_created_metrics()
 class MetricRegistry:
     """The metrics of one process, over a registry of their own.
 
-    ``count``, ``observe`` and ``gauge`` may be called from any thread; they
-    have the shape of the scheduler's ``Recorder`` port.
+    ``count``, ``observe``, ``observe_all`` and ``gauge`` may be called from any
+    thread; they have the shape of the scheduler's ``Recorder`` port.
     """
 
     def __init__(self, table: tuple[MetricDefinition, ...] = TABLE) -> None:
@@ -233,6 +246,15 @@ class MetricRegistry:
         :raises Bug: the table has no such histogram, or other labels
         """
         self._child(name, MetricKind.HISTOGRAM, labels).observe(value)
+
+    def observe_all(self, name: str, values: Iterable[float], **labels: str) -> None:
+        """Add values to a histogram, in the order given: to find it costs more than to add.
+
+        :raises Bug: the table has no such histogram, or other labels
+        """
+        observe = self._child(name, MetricKind.HISTOGRAM, labels).observe
+        for value in values:
+            observe(value)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge.

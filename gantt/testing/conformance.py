@@ -3,8 +3,9 @@
 
 On random clouds and requests: it does no I/O, changes nothing, says the same when
 asked again, says the same of a host wherever its row is and whoever else is there,
-its array form is its per-host form, it reads no column that it does not declare,
-and its reasons can be told.  Anybody can run it on a plugin of their own::
+its array form is its per-host form, what it says that picks change is what they
+change, it reads no column that it does not declare, and its reasons can be told.
+Anybody can run it on a plugin of their own::
 
     from gantt.testing import conformance
 
@@ -27,9 +28,11 @@ from gantt import exceptions
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Plugin
+from gantt.core.resources.host import Placed
 from gantt.core.table.columns import COLUMNS
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
+from gantt.moved import former_attributes, renamed
 from gantt.testing import clouds, guard
 from gantt.testing.watched import WatchedSpec, WatchedTable
 
@@ -37,6 +40,8 @@ CASES = 60
 #: Findings reported per plugin: the rest is mostly the same again.
 FINDINGS_MAX = 10
 CONSUMER = clouds.GUESTS[0]
+#: Picks that are laid over a host to see what they change.
+PICKS = 3
 
 #: What a hint may be that nobody has thought of.
 ODD_HINTS = ('', 'x', '-1', '1e999', '[', 'é' * 300)
@@ -44,10 +49,12 @@ ODD_HINTS = ('', 'x', '-1', '1e999', '[', 'é' * 300)
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
+@former_attributes(said='message')
 class RuleFinding(msgspec.Struct, frozen=True):
     """What is wrong.
 
-    :ivar rule: pure | inside | own | same | place | form | columns | fields | reasons | shape
+    :ivar rule: pure | inside | own | same | place | form | steps | columns | fields | reasons
+        | shape
     :ivar seed: of the case, to see it again with ``first`` and ``cases=1``
     """
 
@@ -171,7 +178,7 @@ class _Looks:
         if (
             lasts
             and message is not None
-            and any(np.may_share_memory(message, getattr(self.table, name)) for name in COLUMNS)
+            and any(np.may_share_memory(message, array) for array in self.table.arrays.values())
         ):
             yield self._found('own', 'returns a column of the table, expected an array of its own')
         if not _same(message, self.answer()):
@@ -181,9 +188,11 @@ class _Looks:
         yield from self._undeclared()
         if isinstance(self.rule, Filter):
             yield from self._forms(self.rule, message)
+            yield from self._picks_left(self.rule, message)
             yield from self._reasons(self.rule, message)
         else:
             yield from self._weigher_forms(self.rule, message)
+            yield from self._steps(self.rule, message)
 
     def elsewhere(self, other: HostTable, where: str) -> Iterator[RuleFinding]:
         """The same hosts in another table must get the same verdicts."""
@@ -288,6 +297,52 @@ class _Looks:
                     yield self._found('form', f'value is {one} for {name}, raw {message[row]}')
                     return
 
+    def _picks_left(self, rule: Filter, message: np.ndarray | None) -> Iterator[RuleFinding]:
+        """As many picks as it says does it let on a host, and then no more."""
+        if not rule.local or self.spec.may_need_topology:
+            return
+        for row in range(len(self.table)) if rule.concerns(self.spec) else ():
+            if not _of(message, row):
+                continue
+            with guard.inside():
+                left = rule.picks_left(self.table, self.spec, row)
+            if left is None:
+                continue
+            table, seen = self.table.copy(), 0
+            with guard.inside():
+                while seen <= min(left, PICKS) and rule.passes(table, self.spec, row):
+                    self._pick(table, row, seen)
+                    seen += 1
+            if seen != min(left, PICKS + 1):
+                who = self.table.names[row]
+                yield self._found('steps', f'says {left} picks are left on {who}, not {seen}')
+                return
+
+    def _steps(self, rule: Weigher, message: np.ndarray | None) -> Iterator[RuleFinding]:
+        """A pick changes the raw value of its host by what it says."""
+        if not rule.local or message is None or self.spec.may_need_topology:
+            return
+        with guard.inside():
+            step = rule.step(self.table, self.spec)
+        if step is None:
+            return
+        for row in range(len(self.table)):
+            table = self.table.copy()
+            for number in range(PICKS):
+                self._pick(table, row, number)
+                with guard.inside():
+                    value = rule.value(table, self.spec, row)
+                expected = message[row].item() + (number + 1) * step
+                if value != expected:
+                    what = f'{value} for {self.table.names[row]}, by its steps {expected}'
+                    yield self._found('steps', f'after {number + 1} picks its value is {what}')
+                    return
+
+    def _pick(self, table: HostTable, row: int, number: int) -> None:
+        host = table.hosts[row].id
+        placed = Placed(clouds.an_id(9, number), clouds.an_id(8, number), host)
+        table.take(host, self.spec.resources, placed)
+
     def _reasons(self, rule: Filter, message: np.ndarray | None) -> Iterator[RuleFinding]:
         rows = np.flatnonzero(~message) if message is not None else np.zeros(0, np.int64)
         if not len(rows):
@@ -355,3 +410,6 @@ def describe(plugin: type[Plugin]) -> str:
     form = 'asked host by host' if issubclass(plugin, PerHostFilter) else 'over columns'
     where = inspect.getmodule(plugin)
     return f'{kind} {plugin.name} of {where.__name__ if where else "?"}, {form}'
+
+
+__getattr__ = renamed(__name__, {'Finding': 'RuleFinding'})

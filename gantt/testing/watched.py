@@ -4,7 +4,8 @@
 from typing import Any
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.table.columns import COLUMNS, OBJECTS, ArrayCache, MaskCache
+from gantt.core.table.caches import ArrayCache, MaskCache
+from gantt.core.table.columns import COLUMNS, OBJECTS
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
 
@@ -12,6 +13,9 @@ from gantt.core.table.host_table import HostTable
 READS: dict[str, tuple[str, ...]] = {
     'free_of': ('free',),
     'cap_of': ('cap',),
+    'served': ('free',),
+    'pool_for': ('free',),
+    'pools': ('free',),
     'row_of': ('names',),
     'rows_of_host': ('names',),
     'services': ('names',),

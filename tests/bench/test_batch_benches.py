@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 
 
 @pytest.fixture
-def bench(rabbit_url, postgresql_url):
+def bench_result(rabbit_url, postgresql_url):
     """Run one to its end on the servers of the tests; its result and its conditions."""
 
     def run(name, *args):
@@ -33,9 +33,21 @@ def bench(rabbit_url, postgresql_url):
         )
         assert result['conditions']['processors'] > 0
         assert result['conditions']['fdatasync_ms'] > 0
-        assert result['conditions']['fdatasync_ms_of_database'] is not None
-        assert result['audit'] == 0, result['conditions']['problems']
+        assert set(result['conditions']) >= {'load_before', 'quiet'}
+        assert result['audit'] == 0, result['conditions'].get('problems')
         return result, result['conditions']
+
+    return run
+
+
+@pytest.fixture
+def bench(bench_result):
+    """The same of one that states what it knows of the server's disk."""
+
+    def run(*args):
+        result, stated = bench_result(*args)
+        assert stated['fdatasync_ms_of_database'] is not None
+        return result, stated
 
     return run
 
@@ -63,12 +75,64 @@ def test_rpc_batch_measures_both_sides_and_every_place_is_there(bench):
     assert stated['measured']['prototype']['rate'] == result['yardstick']['value']
 
 
+@pytest.mark.slow
+@pytest.mark.mysql
+def test_rpc_batch_on_mariadb_is_measured_in_turn_with_postgresql(bench, mysql_url, monkeypatch):
+    monkeypatch.setenv('GANTT_TEST_MYSQL', mysql_url)
+    result, stated = bench(
+        'rpc-batch',
+        '--database',
+        'mysql',
+        '--hosts',
+        '20',
+        '--instances',
+        '10',
+        '--callers',
+        '2',
+        '--seconds',
+        '0.3',
+        '--repeats',
+        '1',
+    )
+    assert stated['database'] == 'MariaDB'
+    assert stated['innodb_flush_log_at_trx_commit'] is not None
+    assert stated['measured']['mysql']['rate'] == result['value']
+    assert stated['measured']['postgresql']['rate'] == result['yardstick']['value']
+    assert all(side['cpu_us_per_placement'] >= 0 for side in stated['measured'].values())
+
+
+@pytest.mark.slow
+def test_reports_looks_at_memory_for_so_long(bench_result):
+    result, stated = bench_result(
+        'reports',
+        '--hosts',
+        '20',
+        '--consumers',
+        '2',
+        '--period',
+        '2',
+        '--seconds',
+        '4',
+        '--repeats',
+        '1',
+        '--minutes',
+        '0.1',
+    )
+    assert result['value'] > 0
+    quarters = [stated[f'scheduler_rss_mb_{which}_quarter'] for which in ('first', 'last')]
+    assert stated['scheduler_rss_mb'] >= max(quarters) >= min(quarters) > 10
+    assert 'highest_rate_that_keeps_up' not in stated
+
+
 def test_million_counts_every_claim_it_asked_for(bench):
     result, stated = bench('million', '--hosts', '50', '--claims', '100', '--instances', '5')
     assert stated['claims'] == 100
     assert len(stated['claims_per_second_by_part']) == 20
     assert stated['claims_per_second'] == pytest.approx(100 / result['value'], rel=0.05)
     assert len(stated['scheduler_rss_mb_by_part']) == 21
+    first, last = (stated['claims_per_second_by_part'][part] for part in (0, -1))
+    assert stated['last_twentieth'] == pytest.approx(last / first, rel=0.01)
+    assert stated['database_mb'] > 1
 
 
 def test_tenants_measures_one_project_while_another_floods(bench):
@@ -111,10 +175,15 @@ def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
         '0.3',
         '--repeats',
         '1',
+        '--instances',
+        '3',
     )
     assert result['value'] > 0
     assert set(stated['by_schedulers']) == {'1', '2'}
+    assert set(stated['ratios_to_one']) == {'1', '2'}
+    # As many as at first, each request of three: those that fill are of fifty.
     assert stated['instances_held'] == 20 * 16 * 0.9
+    assert all(found['placed'] % 3 == 0 for found in stated['by_schedulers'].values())
     assert all(found['placed'] > 0 for found in stated['by_schedulers'].values())
     assert all(0 <= found['conflict_share'] < 1 for found in stated['by_schedulers'].values())
     assert len(stated['by_schedulers']['2']['rss_mb']) == 2
@@ -168,6 +237,11 @@ def test_soak_looks_at_memory_while_it_does_harm(bench):
     for process in ('keeper', 'farm'):
         assert stated['processes'][process]['rss_mb_minimum'] > 0
     assert result['value'] == stated['processes']['keeper']['slope_mb_per_hour']
+    assert all(size > 10 for size in stated['objects_mb'] + stated['objects_in_use_mb'])
+    assert len(stated['objects_in_use_mb']) == 2
+    more = [found['more_kb'] for found in stated['grown_by_type']]
+    assert more == sorted(more, reverse=True)
+    assert 0 < len(more) <= 10
 
 
 @pytest.mark.slow
@@ -192,6 +266,7 @@ def test_rpc_single_measures_half_load_and_callers_with_a_monitor(bench):
     # The yardstick comes at the same moments.
     assert half['empty_calls'] == half['calls'] > 0
     assert half['p99_ms'] >= half['p50_ms'] > 0
+    assert half['p99_ratio'] == half['p99_ratios'][0] > 0
     assert half['empty_p99_ms'] >= half['empty_p50_ms'] > 0
     assert stated['monitored']['ratio'] == pytest.approx(
         stated['monitored']['rate'] / stated['monitored']['rate_without'], rel=0.01

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bench import decide, every_filter
+from bench import conditions, counted_scheduler, decide, every_filter
 from bench.__main__ import names
 from gantt import plugin_loader
 
@@ -59,11 +59,54 @@ def test_members_that_must_be_apart_are_and_rather_on_racks_of_their_own():
     assert conditions['racks_of_a_group'] > conditions['racks_of_a_group_without']
 
 
+def test_layouts_are_found_and_what_no_host_has_together_is_refused():
+    done = run('decide', '--numa', '--hosts', '600', '--rounds', '1', '--json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['bench'], result['unit'], result['audit']) == ('decide --numa', 'ms', 0)
+    conditions = result['conditions']
+    assert conditions['outcomes'] == {'placed': 128}
+    assert conditions['refused'] == 32
+    assert 0 < conditions['refused_p50_ms'] <= conditions['refused_p99_ms']
+    assert conditions['refused_reason'].startswith('0/600 hosts fit: ')
+
+
+def test_classes_that_few_hosts_have_change_no_decision_about_others():
+    options = ('--rare-classes', '300', '--hosts', '600', '--rounds', '1')
+    done = run('decide', *options, '--json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['bench'], result['audit']) == ('decide --rare-classes', 0)
+    conditions = result['conditions']
+    assert conditions['asked_and_placed'] > 0
+    # A line for each would be 13 MB, and as much in each copy.
+    assert 0 < conditions['more_mb'] < 2
+    assert 0 < conditions['copy_more_mb'] < 1
+
+
+def test_pools_change_no_decision_about_who_does_not_ask_for_them():
+    done = run('decide', '--pool', '--hosts', '600', '--rounds', '1', '--json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['bench'], result['unit'], result['audit']) == ('decide --pool', 'us', 0)
+    conditions = result['conditions']
+    assert conditions['plain_ratio'] == result['ratio'] > 0
+    assert conditions['members_ratio'] > 0
+    assert conditions['asked_and_placed'] == 128
+
+
 def test_an_unknown_bench_is_a_usage_error_that_lists_them():
     done = run('decied')
     assert done.returncode == 64
     assert 'decide' in done.stdout
     assert 'decide' in names()
+
+
+@pytest.mark.parametrize('minutes', ['-3', '0', 'nan', 'soon'])
+def test_minutes_that_are_none_are_a_usage_error_that_names_them(minutes):
+    done = run('reports', '--minutes', minutes)
+    assert done.returncode == 2
+    assert f"--minutes: expected a number of minutes above 0, not '{minutes}'" in done.stderr
 
 
 def test_the_help_names_every_bench():
@@ -80,3 +123,31 @@ def test_the_help_names_every_bench():
         'tenants',
     ):
         assert name in done.stdout
+
+
+def test_a_bench_says_how_busy_the_machine_was(monkeypatch):
+    monkeypatch.setattr(conditions.os, 'getloadavg', lambda: (0.25, 1.0, 1.0))
+    assert conditions.wait_until_quiet() == {'load_before': 0.25, 'quiet': True}
+    monkeypatch.setattr(conditions.os, 'getloadavg', lambda: (3.0, 1.0, 1.0))
+    assert conditions.wait_until_quiet() == {'load_before': 3.0, 'quiet': False}
+    loads = iter([3.0, 2.0, 0.4])
+    monkeypatch.setattr(conditions.os, 'getloadavg', lambda: (next(loads), 0.0, 0.0))
+    monkeypatch.setattr(conditions.time, 'sleep', lambda seconds: None)
+    monkeypatch.setenv(conditions.WAIT, '60')
+    assert conditions.wait_until_quiet() == {'load_before': 0.4, 'quiet': True}
+
+
+def test_objects_are_counted_by_type_and_named_by_what_holds_them():
+    class Holder:
+        def __init__(self, number):
+            self.bodies = [bytes([number]) * 50_000]
+
+    before = counted_scheduler.sizes()
+    kept = [Holder(number) for number in range(20)]
+    after = counted_scheduler.sizes()
+    name = f'{Holder.__module__}.{Holder.__qualname__}'
+    assert after[name][0] == len(kept)
+    first = counted_scheduler.grown(before, after, after)[0]
+    assert first['type'] == f'bytes in {name}'
+    assert (first['objects'], first['objects_in_use']) == ([0, 20], 20)
+    assert first['more_kb'] > 1000

@@ -396,6 +396,9 @@ def test_an_answer_of_another_form_is_one_line() -> None:
         ('spec: {resources: {VCPU: 2026-01-01}}', 'cannot be sent as JSON'),
         ('spec: {resources: {VCPU: 2026-99-99}}', 'neither JSON nor YAML'),
         ('[' * 100_000, 'neither JSON nor YAML'),
+        ('{"spec": {"resources": {}}', "neither JSON nor YAML: line 1, column 27: expected ',' or"),
+        ('{"spec": {"resorces": {"VCPU": 1}}}', 'its spec has resorces, and no resources; what'),
+        ('', 'expected one object'),
     ],
 )
 def test_a_file_with_values_that_are_none(

@@ -92,4 +92,7 @@ def test_it_reads_as_reviewed(site: Site, gantt: Gantt, name: str) -> None:
     file = GOLDEN / f'{name}.txt'
     if os.environ.get('GANTT_GOLDEN') == 'write':
         file.write_text(text)
-    assert text == file.read_text()
+    assert text == file.read_text(), (
+        f'where {name} is meant to read so: GANTT_GOLDEN=write .venv/bin/pytest '
+        f'tests/cli/test_golden.py writes golden/{name}.txt anew; read the difference'
+    )

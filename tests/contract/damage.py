@@ -25,6 +25,10 @@ class MemoryDamage:
         row = self._tables.hosts[host.id]
         self._tables.hosts[host.id] = msgspec.structs.replace(row, used={'VCPU': vcpu})
 
+    def flag(self, host: Host) -> None:
+        row = self._tables.hosts[host.id]
+        self._tables.hosts[host.id] = msgspec.structs.replace(row, over_committed=True)
+
     def shrink(self, host: Host, vcpu: int) -> None:
         row = self._tables.hosts[host.id]
         inventory = msgspec.structs.replace(row.facts.inventories['VCPU'], total=vcpu)
@@ -76,6 +80,10 @@ class SqlDamage:
         p = models.providers
         self._run(p.update().where(p.c.id == host.id).values(used_vcpu=vcpu))
 
+    def flag(self, host: Host) -> None:
+        p = models.providers
+        self._run(p.update().where(p.c.id == host.id).values(over_committed=1))
+
     def shrink(self, host: Host, vcpu: int) -> None:
         p = models.providers
         self._run(p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu))
@@ -113,10 +121,15 @@ class SqlDamage:
         c, a, p = models.claims, models.allocations, models.providers
         values = {'id': claim_id, **fields}
         columns = [sa.literal(values[x.name]) if x.name in values else x for x in c.c]
+        # What the table itself would not let be doubled.
+        columns = [
+            sa.null() if x.name == 'sole' else of for x, of in zip(c.c, columns, strict=True)
+        ]
+        amounts = [sa.literal(claim_id), *(x for x in a.c if x.name != 'claim_id')]
         vcpu = claim.allocations[claim.provider_id]['VCPU']
         self._run(
             c.insert().from_select(list(c.c), sa.select(*columns).where(c.c.id == claim.id)),
-            a.insert().values(claim_id=claim_id, provider_id=claim.provider_id, vcpu=vcpu),
+            a.insert().from_select(list(a.c), sa.select(*amounts).where(a.c.claim_id == claim.id)),
             p.update().where(p.c.id == claim.provider_id).values(used_vcpu=p.c.used_vcpu + vcpu),
             *([self._consumer(fields['consumer'])] if 'consumer' in fields else []),
         )

@@ -19,6 +19,8 @@ from tests.builders import (
     uuid_of,
 )
 
+WIDE_TOO = True
+
 
 # -- room -------------------------------------------------------------------------------
 def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):
@@ -26,7 +28,6 @@ def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):
     result = commit(store, draft)
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert result.outcomes[0].accepted == [0, 1]
-    assert result.hosts[0].used == {'VCPU': 5, 'MEMORY_MB': 512}
     stored = store.load_request(draft.id)
     assert (stored.state, stored.attempt, stored.answer) == ('placed', 1, b'answer')
     first, second = sorted(stored.claims, key=lambda claim: claim.member)
@@ -38,11 +39,20 @@ def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):
     assert store.audit() == CLEAN
 
 
-def test_every_touched_host_is_read_back_one_step_on(store, host):
+def test_every_touched_host_is_told_one_step_on(store, host):
     before = host.row
-    after = commit(store, a_draft().taking(host)).hosts[0]
+    result = commit(store, a_draft().taking(host))
+    after = host.row
     assert (after.generation, after.version) == (before.generation + 1, before.version + 1)
-    assert after == host.row
+    # Whole, or by the version alone.
+    assert (result.hosts, result.stepped) in [([after], {}), ([], {host.id: after.version})]
+
+
+def test_a_host_beside_one_that_refuses_is_told_whole(store, host):
+    other = a_host('cmp-2').on(store)
+    result = commit(store, a_draft().taking(host), a_draft().taking(other, vcpu=9))
+    assert [fate.outcome for fate in result.outcomes] == ['placed', 'dropped']
+    assert (result.hosts, result.stepped) == ([host.row, other.row], {})
 
 
 def test_a_refused_host_is_read_back_as_it_is(store, host):

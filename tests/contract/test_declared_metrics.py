@@ -6,7 +6,9 @@ import pytest
 from gantt import exceptions
 from gantt.core.table import metrics
 from gantt.core.table.metrics import DeclaredMetric
+from tests.conftest import READERS
 
+KINDS = READERS
 LOAD = DeclaredMetric(name='load', unit='', lower=0, upper=64.5, stale_seconds=120, description='x')
 
 

@@ -14,7 +14,9 @@ from gantt.core.nova.events import GuestsListed, NovaCast, NovaGuest
 from gantt.core.topology.free import room_of
 from gantt.core.topology.search import lay_out
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, state_of
+from tests.conftest import READERS
 
+KINDS = READERS
 TIME = 2_000_000_000.0
 CORES = [
     NumaCell(
@@ -199,7 +201,9 @@ def test_a_host_that_nobody_has_told_of_is_unknown(store):
 
 
 def test_a_host_with_an_agent_of_its_own_takes_no_word(store):
-    host = a_host().on(store)
+    host = a_host().on(store, speaks_for='nova')
+    host.register(speaks_for='host')
+    host.report()
     before = host.row
     assert store.tell_facts(words()).outcome == 'refused'
     assert host.row == before

@@ -19,7 +19,9 @@ from tests.builders import (
     state_of,
     uuid_of,
 )
+from tests.conftest import READERS
 
+KINDS = READERS
 JOURNAL = uuid_of('journal')
 
 

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified Nova says of guests and aggregates, folded by every store."""
+"""What an unmodified Nova says of guests, folded by every store."""
 
 import pytest
 
 from gantt.core.nova.events import (
-    AggregateDeleted,
-    AggregatesUpdated,
     GuestDeleted,
     GuestLocation,
     GuestsListed,
     GuestsUpdated,
-    NovaAggregate,
     NovaCast,
     NovaGuest,
 )
@@ -294,55 +291,3 @@ def test_those_of_other_hosts_do_not_stand_in_the_way_of_what_is_asked_for(store
     assert planned.lifecycle == 'plan'
     found = store.open_moves(-1.0, 1, reserved=True)
     assert [one.target.id for one in found] == [awaited.id]
-
-
-# -- aggregates -----------------------------------------------------------------------
-def hear(store, *aggregates, deleted=False, cast=None):
-    word = (
-        AggregateDeleted(aggregate=aggregates[0])
-        if deleted
-        else AggregatesUpdated(aggregates=list(aggregates))
-    )
-    return store.apply_aggregates(NovaCast(id=cast or new_uuid(), word=word))
-
-
-def aggregates(store):
-    return {one.name: one for one in store.load_everything().aggregates}
-
-
-def test_aggregates_are_as_nova_says(store, hosts):
-    uuid = new_uuid()
-    store.save_aggregate('ours', {'ssd': 'yes'}, ['cmp-1'])
-    first = NovaAggregate(uuid=uuid, name='fast', metadata={'a': '1', 'b': '2'}, hosts=['cmp-1'])
-    hear(store, first)
-    assert len(hosts[0].row.aggregates) == 2
-    hear(store, NovaAggregate(uuid=uuid, name='fast', metadata={'b': '3'}, hosts=['cmp-2']))
-    found = aggregates(store)
-    assert (found['fast'].uuid, found['fast'].metadata) == (uuid, {'b': '3'})
-    assert (found['fast'].hosts, found['ours'].hosts) == (['cmp-2'], ['cmp-1'])
-    assert hosts[1].row.aggregates == [uuid]
-    hear(store, first, deleted=True)
-    assert set(aggregates(store)) == {'ours'}
-    assert hosts[1].row.aggregates == []
-
-
-@pytest.mark.parametrize('is_taken', [False, True])
-def test_a_renamed_aggregate_keeps_its_uuid(store, hosts, is_taken):
-    uuid = new_uuid()
-    hear(store, NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-1']))
-    if is_taken:
-        store.save_aggregate('faster', {'ssd': 'yes'}, ['cmp-2'])
-    hear(store, NovaAggregate(uuid=uuid, name='faster', metadata={'x': 'y'}, hosts=['cmp-1']))
-    (found,) = aggregates(store).values()
-    assert (found.uuid, found.name, found.metadata) == (uuid, 'faster', {'x': 'y'})
-    assert found.hosts == ['cmp-1']
-    assert (hosts[0].row.aggregates, hosts[1].row.aggregates) == ([uuid], [])
-
-
-def test_what_another_scheduler_heard_before_changes_nothing(store, hosts):
-    uuid = new_uuid()
-    older = NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-1'])
-    assert hear(store, older, cast='1')
-    assert hear(store, NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-2']), cast='2')
-    assert not hear(store, older, cast='1')
-    assert aggregates(store)['fast'].hosts == ['cmp-2']

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One live claim per (consumer, purpose), whoever asks, and under whatever ids."""
 
-from collections import Counter
-
 import pytest
 from msgspec.structs import replace
 
@@ -20,7 +18,6 @@ from tests.builders import (
     report_outcome,
     state_of,
 )
-from tests.contract.test_threads import CALLERS, at_once
 
 
 @pytest.fixture
@@ -139,6 +136,28 @@ def test_who_acts_for_one_project_replaces_what_is_its_own(store, host):
     assert [claim.request_id for claim in live(store)] == [draft.id]
 
 
+@pytest.mark.parametrize('event', ['release', 'expire', 'cancel'])
+def test_a_consumer_stays_its_projects_after_its_claim_has_ended(store, host, event):
+    lease = -1 if event == 'expire' else 60
+    theirs = claimed(store, owned(a_draft().leased(lease).taking(host), 'blue'))[0]
+    if event == 'release':
+        host.confirm(theirs)
+        host.release(theirs)
+    elif event == 'expire':
+        store.sweep(10)
+    else:
+        store.cancel_request(theirs.request_id, 'not needed')
+    assert live(store) == []
+    assert store.owners_of([theirs.consumer, new_uuid()]) == {theirs.consumer: 'blue'}
+    draft = owned(a_draft(only_project='red').taking(host, theirs.consumer), 'red')
+    fate = report_outcome(store, draft)
+    assert fate.outcome is CommitStatus.BARRED
+    assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
+    assert live(store) == []
+    assert store.load_claim(theirs.id).project_id == 'blue'
+    assert store.audit() == CLEAN
+
+
 def test_other_members_of_both_requests_go_their_way(store, host):
     older = claimed(store, a_draft().taking(host).taking(host))
     draft = a_draft().taking(host, older[0].consumer).taking(host)
@@ -192,35 +211,3 @@ def test_a_request_that_came_to_nothing_leaves_the_consumer_as_it_was(store, hos
         is CommitStatus.DROPPED
     )
     assert store.load_claim(older.id) == older
-
-
-def test_of_callers_in_a_race_for_one_consumer_one_claim_is_left(store):
-    hosts = [a_host(f'cmp-{i}').on(store) for i in range(CALLERS)]
-    consumer = new_uuid()
-
-    def work(number):
-        draft = a_draft(owner=f'w{number}').taking(hosts[number], consumer)
-        return report_outcome(store, draft).outcome
-
-    assert Counter(at_once(work)) == {CommitStatus.PLACED: CALLERS}
-    assert len(live(store)) == 1
-    assert sum(host.row.used.get('VCPU', 0) for host in hosts) == 1
-    assert store.audit() == CLEAN
-
-
-def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
-    hosts = [a_host(f'cmp-{i}').on(store) for i in range(CALLERS)]
-    first = claimed(store, a_draft().taking(hosts[0]))[0]
-
-    def work(number):
-        if number == 0:
-            return hosts[0].confirm(first)[0].outcome
-        return report_outcome(
-            store, a_draft(owner=f'w{number}').taking(hosts[number], first.consumer)
-        ).outcome
-
-    confirmed, *fates = at_once(work)
-    expected = {'ok': {CommitStatus.BARRED}, 'gone': {CommitStatus.PLACED}}
-    assert set(fates) == expected[confirmed]
-    assert len(live(store)) == 1
-    assert store.audit() == CLEAN

@@ -10,6 +10,7 @@ from tests.conftest import READERS
 
 #: What is read has its twin in memory in SQLite.
 KINDS = READERS
+WIDE_TOO = True
 
 
 def _claim(store, host, project, **short):

@@ -11,6 +11,7 @@ from tests.conftest import READERS
 
 #: What is read has its twin in memory in SQLite.
 KINDS = READERS
+WIDE_TOO = True
 
 ALL = ['VCPU', 'MEMORY_MB', 'CUSTOM_LICENSE']
 

@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.report import RegisterHost
 from gantt.core.resources.group_rule import since_first
-from tests.builders import CLEAN, a_draft, a_host, live, new_uuid, report_outcome
+from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, report_outcome
 from tests.services import PATIENT
 
 CALLERS = 8
@@ -121,4 +121,36 @@ def test_a_confirm_and_the_sweeper_in_a_race_have_one_winner(store, host):
     states = Counter(claim.state for claim in store.claims())
     assert set(states) <= {'confirmed', 'expired', 'reserved'}
     assert host.row.used.get('VCPU', 0) == states['confirmed'] + states['reserved']
+    assert store.audit() == CLEAN
+
+
+def test_of_callers_in_a_race_for_one_consumer_one_claim_is_left(store):
+    hosts = [a_host(f'cmp-{i}').on(store) for i in range(CALLERS)]
+    consumer = new_uuid()
+
+    def work(number):
+        draft = a_draft(owner=f'w{number}').taking(hosts[number], consumer)
+        return report_outcome(store, draft).outcome
+
+    assert Counter(at_once(work)) == {CommitStatus.PLACED: CALLERS}
+    assert len(live(store)) == 1
+    assert sum(host.row.used.get('VCPU', 0) for host in hosts) == 1
+    assert store.audit() == CLEAN
+
+
+def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
+    hosts = [a_host(f'cmp-{i}').on(store) for i in range(CALLERS)]
+    first = claimed(store, a_draft().taking(hosts[0]))[0]
+
+    def work(number):
+        if number == 0:
+            return hosts[0].confirm(first)[0].outcome
+        return report_outcome(
+            store, a_draft(owner=f'w{number}').taking(hosts[number], first.consumer)
+        ).outcome
+
+    confirmed, *fates = at_once(work)
+    expected = {'ok': {CommitStatus.BARRED}, 'gone': {CommitStatus.PLACED}}
+    assert set(fates) == expected[confirmed]
+    assert len(live(store)) == 1
     assert store.audit() == CLEAN

@@ -4,8 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.host_facts import UpdateHostFacts
-from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost, ReportedMetric
+from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost
 from gantt.core.nova.events import GuestDeleted, GuestLocation, GuestsListed, NovaCast, NovaGuest
 from gantt.core.nova.events import GuestsUpdated as Updated
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
@@ -81,8 +80,6 @@ def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
     result = store.apply_guest_events([listed(number=1), listed(number=2, by_source=True)])
     assert result.not_novas[:1] == ['cmp-1']
     assert host.row.speaks_for == 'host'
-    told = UpdateHostFacts(host='cmp-1', sequence=1, metrics={'load': ReportedMetric(value=9.0)})
-    assert store.tell_facts(told).outcome == 'refused'
 
 
 @pytest.mark.parametrize('was', [None, 'nova'], ids=['new', 'of-nova'])

@@ -13,7 +13,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.filters.base import Filter, PerHostFilter
-from gantt.core.weighers.base import Weigher
+from gantt.core.filters.resources import ResourcesFilter
+from gantt.core.weighers.base import ColumnWeigher, Weigher
 from gantt.testing import conformance
 
 OWN = {
@@ -27,6 +28,22 @@ OWN = {
 @pytest.mark.parametrize('name', sorted(OWN))
 def test_ours_conform(name):
     conformance.check(OWN[name].load(), cases=30)
+
+
+class Climbs(ColumnWeigher):
+    """Each pick is a guest more, and it says it is two."""
+
+    columns = ('instances',)
+
+    def step(self, hosts, spec):
+        return 2
+
+
+class Welcomes(ResourcesFilter):
+    """It lets one pick more on a host than it says."""
+
+    def picks_left(self, hosts, spec, row):
+        return super().picks_left(hosts, spec, row) - 1
 
 
 class Writes(Filter):
@@ -255,6 +272,8 @@ BAD = {
     BelievesAHint: 'shape',
     Leaves: 'shape',
     Writes: 'shape',
+    Climbs: 'steps',
+    Welcomes: 'steps',
     Remembers: 'pure',
     Dices: 'same',
     Opens: 'inside',

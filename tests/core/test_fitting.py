@@ -2,11 +2,13 @@
 """Layouts in decisions: the best host that has one, and what is said of those that have none."""
 
 import pytest
+from msgspec.structs import replace
 
 from gantt import exceptions, plugin_loader
 from gantt.core.messages import layout as layouts
 from gantt.core.messages.request import Flavor, Purpose
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement import layout_choice
 from gantt.core.placement.place import undo
 from gantt.core.records.decision import CHOSEN
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
@@ -102,11 +104,61 @@ def test_a_better_host_without_a_layout_is_removed_by_its_filter(pipeline):
     assert member.alternates == []
 
 
+@pytest.mark.parametrize(
+    ('able', 'unable', 'expected'),
+    [
+        ([99], range(1, 99), {'searched': 1, 'outranked': 98}),
+        ([1], range(2, 100), {'searched': 5, 'ruled_out': 94}),
+        ([1, 2], range(3, 100), {'searched': 5, 'ruled_out': 93, 'outranked': 1}),
+        ([], range(1, 100), {'searched': 4, 'ruled_out': 95}),
+    ],
+    ids=['the best fits', 'the worst fits', 'the last but one fits', 'nobody'],
+)
+def test_who_cannot_win_is_not_laid_out(pipeline, able, unable, expected):
+    hosts = [*(far(n) for n in unable)]
+    hosts += [a_numa_host(n, devices=[a_pool(4, node=1)]) for n in able]
+    pipeline.layout_hosts.clear()
+    decide(a_table(*hosts), asking(near(), alternates=0), pipeline)
+    assert {k: n for k, n in pipeline.layout_hosts.items() if n} == expected
+
+
 def test_where_no_host_has_a_layout_all_are_told(pipeline):
     decision = decide(a_table(*(far(n) for n in range(1, 8))), asking(near()), pipeline)
     assert decision.outcome == 'no_valid_host'
     assert decision.reason == ('0/7 hosts fit: 7 its cells and its devices do not come together')
     assert decision.members[0].verdicts == bytes([NUMA] * 7)
+
+
+def in_many_cells(number):
+    """A host of more cells than are judged at once; processors are where its devices are not."""
+    pinned = {200: [], 201: [201, 202, 203, 204]}
+    cells = [a_cell(n, pinned_cpus=pinned.get(n, [])) for n in range(180, 220)]
+    return a_numa_host(number, numa=cells, devices=[a_pool(4, node=200)])
+
+
+def test_who_was_not_laid_out_when_the_steps_were_used_up_is_given_up(pipeline, monkeypatch):
+    able = in_many_cells(1)
+    able = replace(able, facts=replace(able.facts, devices=[a_pool(4, node=201)]))
+    table = a_table(able, *(in_many_cells(n) for n in range(2, 12)))
+    assert hosts_of(decide(table.copy(), asking(near()), pipeline)) == ['cmp-1']
+    monkeypatch.setattr(layout_choice, 'STEPS_MAX', 200)
+    decisions = [decide(table.copy(), asking(near()), pipeline) for _ in range(2)]
+    for decision in decisions:
+        assert decision.outcome == 'no_valid_host'
+        assert decision.relaxed == [layout_choice._GIVEN_UP]
+        assert decision.members[0].verdicts == bytes([NUMA] * 11)
+
+
+def test_a_rule_is_given_up_where_only_then_a_host_has_a_layout(pipeline):
+    places = [*((far(n), 's1') for n in range(2, 9)), *((far(n), 's2') for n in range(9, 16))]
+    places.append((a_numa_host(1, devices=[a_pool(4, node=1)]), 's2'))
+    table = a_table(
+        *(replace(host, facts=replace(host.facts, location=place)) for host, place in places)
+    )
+    request = asking(near(), hints={'rules': ['drop 1: location in "s1"']})
+    decision = decide(table, request, pipeline)
+    assert hosts_of(decision) == ['cmp-1']
+    assert decision.members[0].filters[NUMA].removed == 14
 
 
 def test_later_members_do_not_look_at_the_unfit_again(pipeline):

@@ -203,7 +203,7 @@ def test_a_snapshot_does_not_change_and_cannot_be_written():
     assert snapshot.placed.in_group(an_id(9)) == {1: {an_id(1, 3): 1}}
     assert snapshot.rows_of_consumer(an_id(1, 3)) == [0]
     with pytest.raises(ValueError, match='read-only'):
-        snapshot.used[0, 0] = 1
+        snapshot.used[0][0] = 1
     for write in (
         lambda: snapshot.take(1, SOME, a_guest(3, 1)),
         lambda: snapshot.give(1, SOME, 'x'),

@@ -25,6 +25,8 @@ COLUMNS = (
     'cell_shared',
     'cell_memory',
     'cell_base',
+    'cell_page',
+    'cell_socket',
     'cell_pages',
     'kind_free',
 )

@@ -108,6 +108,8 @@ def test_a_large_request_goes_in_several_commits_and_loses_nothing_by_that():
     assert attempt.done == {0: 'a', 1: 'b', 3: 'd'}
     assert (attempt.todo, attempt.tries) == ([2], 2)
     assert attempt.conflicts == ('partial: cmp-9',)
+    again, _ = transition(attempt, RequestEvent.DROPPED, lost=['cmp-1'], reason='cmp-1: too full')
+    assert again.conflicts == ('partial: cmp-9', 'dropped: cmp-1; cmp-1: too full')
     attempt, effects = transition(attempt, RequestEvent.LOST)
     assert (attempt.state, list(attempt.todo), attempt.done) == (
         RequestState.WAITING,

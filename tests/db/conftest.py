@@ -29,8 +29,8 @@ def open_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., SqlSto
 
     def open_one(kind: str = '', like: SqlStore | None = None, **options: Any) -> SqlStore:
         if like is None:
-            url = store_url('postgresql' if kind == 'portable' else kind)
-            options.setdefault('fast', kind != 'portable')
+            url = store_url(kind.replace('portable', 'postgresql'))
+            options.setdefault('fast', not kind.startswith('portable'))
         else:
             url = like.engine.url.render_as_string(hide_password=False)
         options.setdefault('waits', UNHURRIED)

@@ -8,17 +8,20 @@ and the test that it has is run as it stands.
 
 import pytest
 
-from gantt.core.claims import claim, reconcile
+from gantt.core.claims import acceptance, claim, reconcile
 from gantt.core.claims.claim import Event, State
-from gantt.db.claims import batch, claims, commit_postgresql, transitions
+from gantt.core.messages.resource_classes import Inventory
+from gantt.db.claims import batch, claims, commit_postgresql, one_trip, transitions
 from gantt.db.claims import commit as ledger
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts import reports as db_reports
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, live, state_of
+from tests.contract import test_acceptance as accepted
 from tests.contract import test_claims as words
 from tests.contract import test_one_claim as rivals
 from tests.contract import test_reports as reports
 from tests.db import test_concurrency as races
+from tests.db import test_one_trip as at_once
 from tests.db.conftest import KINDS, SERVERS
 from tests.services import PATIENT
 
@@ -63,9 +66,10 @@ def no_locks(patch):
             providers.one_of(providers._p.c.id, 'ids', ledger.sa.BigInteger)
         ).order_by(providers._p.c.id),
     )
-    plain = commit_postgresql.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
-    assert plain != commit_postgresql.PROVIDERS
-    patch.setattr(commit_postgresql, 'PROVIDERS', plain)
+    for module in (commit_postgresql, one_trip):
+        plain = module.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
+        assert plain != module.PROVIDERS
+        patch.setattr(module, 'PROVIDERS', plain)
 
 
 def no_guards(patch):
@@ -77,9 +81,13 @@ def no_guards(patch):
         .where(ledger._p.c.id == ledger.sa.bindparam('b_id'))
         .values(ledger.USE._values),
     )
-    fits = f' AND {commit_postgresql._fits}'.encode()
-    assert fits in commit_postgresql.WRITE
-    patch.setattr(commit_postgresql, 'WRITE', commit_postgresql.WRITE.replace(fits, b''))
+    fits = f' AND {commit_postgresql.FITS}'.encode()
+    writes = commit_postgresql.WRITE
+    assert all(fits in write for write in writes.values())
+    without = {form: write.replace(fits, b'') for form, write in writes.items()}
+    patch.setattr(commit_postgresql, 'WRITE', without)
+    # Whose guards are not beside what judges, but in its place: see below.
+    patch.setattr(one_trip.OneTripLedger, 'commit', commit_postgresql.CarefulLedger.commit)
 
 
 def race_for_a_host(stores):
@@ -109,6 +117,36 @@ def test_either_the_lock_or_the_guard_is_enough(stores, without, monkeypatch):
     """Guards serve clusters whose locks are local to a node."""
     without(monkeypatch)
     race_for_a_host(stores)
+
+
+# -- one trip: nothing but its guards judges ----------------------------------------------
+GUARDS = {
+    'room': (f' AND {commit_postgresql.FITS}', '', at_once.a_full_host),
+    'over-committed': ('p.over_committed = 0', 'TRUE', at_once.an_over_committed_host),
+    'units': ('mod(a.amount, i.step_size) <> 0', 'FALSE', at_once.units_that_have_changed),
+    'disabled': ('disabled IS NULL AND', '', at_once.a_disabled_host),
+    'its service': ('AND service_disabled IS NULL', '', at_once.a_host_that_takes_nothing),
+    'repeated': ('token = %s', '(TRUE OR token = %s)', at_once.a_cancelled_request),
+    'rival': ('live <> 0', 'live > 1', at_once.a_running_rival),
+    'owner': ('OR NOT EXISTS', 'OR FALSE AND NOT EXISTS', at_once.another_project),
+    'hosts': (
+        'digest = ANY(%s::text[])) = %b',
+        'digest = ANY(%s::text[])) >= 0 * %b',
+        at_once.a_list_of_hosts_that_is_gone,
+    ),
+}
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize('guard', list(GUARDS))
+def test_a_guard_that_is_left_out_is_found(guard, open_store, monkeypatch):
+    text, instead, scenario = GUARDS[guard]
+    whole = one_trip.WRITE[True].decode()
+    assert text in whole
+    monkeypatch.setitem(one_trip.WRITE, True, whole.replace(text, instead).encode())
+    store = open_store('postgresql')
+    test = at_once.test_what_is_in_the_way_sends_it_the_careful_way
+    assert fails(test, scenario, store, a_host().on(store))
 
 
 # -- a lease that runs out while its claim is confirmed -------------------------------------
@@ -162,6 +200,32 @@ def test_a_request_id_that_says_nothing_is_found(stores, monkeypatch):
 
 
 @pytest.mark.parametrize('kind', KINDS)
+def test_units_that_nobody_judges_are_found(stores, monkeypatch):
+    monkeypatch.setattr(Inventory, 'unit_problem', lambda inventory, amount: None)
+    assert fails(accepted.test_units_of_every_provider_that_a_claim_takes_from_count, *on(stores))
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_who_does_not_ask_who_claims_is_found(stores, monkeypatch):
+    monkeypatch.setattr(acceptance.Claimant, 'of', lambda claim: acceptance.Claimant.API)
+    test = accepted.test_a_scheduler_needs_an_open_host_in_every_class
+    assert fails(test, *on(stores))
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('end', [accepted.forced, accepted.given_back, accepted.replaced])
+def test_a_flag_that_does_not_follow_is_found(stores, end, monkeypatch):
+    test = accepted.test_whoever_ends_a_claim_takes_the_flag_away
+    store, host = on(stores)
+    monkeypatch.setattr(rows, 'unflag', lambda row: None)
+    assert fails(test, store, host, end)
+
+
+def on(stores):
+    return stores[0], a_host().on(stores[0])
+
+
+@pytest.mark.parametrize('kind', KINDS)
 def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
     def as_planned(self, found):
         for entry in self.going():
@@ -210,7 +274,7 @@ def revival(patch):
 
 
 def no_rivals(patch):
-    patch.setattr(batch, 'judge_rivals', lambda live, drafts: ({}, {}))
+    patch.setattr(batch, 'judge_rivals', lambda *_: ({}, {}))
 
 
 RULES = {

@@ -12,7 +12,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.resources.group_rule import since_first
-from gantt.db.claims.commit_postgresql import FastLedger
+from gantt.db.claims.commit_postgresql import CarefulLedger
 from gantt.db.engine import retry
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, uuid_of
 from tests.db.conftest import KINDS, contents
@@ -28,7 +28,7 @@ class Losing:
         self.real = type(store.database).commit
         for database in {store.database, store.commits}:
             database.commit = functools.partial(self.commit, database)
-        if before and isinstance(store.ledger, FastLedger):
+        if before and isinstance(store.ledger, CarefulLedger):
             # Its COMMIT goes out with the writes, before the database's turn.
             store.ledger.send_commit = self.send
 
@@ -67,6 +67,22 @@ def test_a_batch_is_made_once_and_answered_as_made(store, host, lost):
     }
     assert len(store.claims()) == 2
     assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize('before', [False, True])
+@pytest.mark.parametrize('lost', [{1}, {1, 3}])
+def test_a_provider_is_made_and_deleted_once(store, lost, before):
+    pool = store.create_provider('pool').uuid
+    Losing(store, lost, before)
+    made = store.create_provider('below', uuid=uuid_of('below'), parent=pool)
+    assert store.providers(name='below') == [made]
+    with pytest.raises(exceptions.InvalidMessage, match=r'provider.uuid: '):
+        store.create_provider('below', uuid=made.uuid)
+    Losing(store, lost, before)
+    store.delete_provider(made.uuid)
+    with pytest.raises(exceptions.NotFound):
+        store.delete_provider(made.uuid)
+    assert [one.uuid for one in store.providers()] == [pool]
 
 
 def test_a_batch_that_was_not_committed_is_made_then(store, host):

@@ -48,9 +48,18 @@ class History:
                 (f.id, f.outcome, f.accepted, f.outcome == 'group_changed' or f.attempt, f.answer)
                 for f in result.outcomes
             ],
-            {row.name: (row.used, row.generation) for row in result.hosts},
+            self.touched(result),
             since_first(result.groups),
         )
+
+    def touched(self, result):
+        """The hosts that a commit told of, whole or by their versions alone."""
+        told = list(result.hosts)
+        if result.stepped:
+            rows = (change.row for change in self.store.load_everything().hosts)
+            told += [row for row in rows if row.id in result.stepped]
+            assert {row.id: row.version for row in told} == result.stepped
+        return {row.name: (row.used, row.generation) for row in told}
 
     def draft(self, name, owner, takes, options):
         draft = draft_of(uuid_of(name)).by(owner)

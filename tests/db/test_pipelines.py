@@ -70,3 +70,80 @@ def test_an_error_inside_of_a_pipeline_comes_out_of_it(postgresql_url):
         raw.rollback()
         assert connection.exec_driver_sql('SELECT 7').scalar_one() == 7
     engine.dispose()
+
+
+@pytest.fixture
+def raw(postgresql_url):
+    """psycopg's own connection, and a table of nobody else's."""
+    engine = session.build_engine(postgresql_url)
+    with contextlib.closing(engine.connect()) as connection:
+        raw = connection.connection.driver_connection
+        raw.execute('CREATE TEMPORARY TABLE kept (number int PRIMARY KEY)')
+        raw.commit()
+        yield raw
+        raw.rollback()
+    engine.dispose()
+
+
+def kept(raw):
+    found = raw.execute('SELECT number FROM kept ORDER BY number').fetchall()
+    raw.rollback()
+    return [number for (number,) in found]
+
+
+def test_a_pipeline_is_one_transaction_from_its_first_statement(raw):
+    with pytest.raises(pipelines.psycopg.errors.UniqueViolation), raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (1)')
+        raw.execute('INSERT INTO kept VALUES (1)')
+    raw.rollback()
+    assert kept(raw) == []
+
+
+def test_what_a_pipeline_commits_stays_and_what_follows_does_not(raw):
+    with raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (1)')
+        raw.commit()
+        raw.execute('INSERT INTO kept VALUES (2)')
+    raw.rollback()
+    assert kept(raw) == [1]
+
+
+def test_a_pipeline_that_is_rolled_back_inside_begins_again(raw):
+    with raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (1)')
+        raw.rollback()
+        raw.execute('INSERT INTO kept VALUES (2)')
+        raw.commit()
+    assert kept(raw) == [2]
+
+
+def test_a_commit_behind_a_statement_that_failed_commits_nothing(raw):
+    with pytest.raises(pipelines.psycopg.errors.DivisionByZero), raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (1)')
+        raw.execute('SELECT 1 / 0')
+        raw.commit()
+    raw.rollback()
+    assert kept(raw) == []
+
+
+def test_statements_stay_prepared_over_a_rollback(raw):
+    def run():
+        raw.execute('INSERT INTO kept VALUES (%s)', [1], prepare=True)
+
+    run()
+    raw.rollback()
+    run()
+    prepared = raw.execute('SELECT statement FROM pg_prepared_statements').fetchall()
+    assert [text for (text,) in prepared if 'INSERT' in text] == ['INSERT INTO kept VALUES ($1)']
+    raw.commit()
+    assert kept(raw) == [1]
+
+
+def test_one_that_was_not_prepared_in_the_end_is_prepared_again(raw):
+    with pytest.raises(pipelines.psycopg.errors.DivisionByZero), raw.pipeline():
+        raw.execute('SELECT 1 / 0')
+        raw.execute('INSERT INTO kept VALUES (%s)', [1], prepare=True)
+    raw.rollback()
+    raw.execute('INSERT INTO kept VALUES (%s)', [2], prepare=True)
+    raw.commit()
+    assert kept(raw) == [2]

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Purging goes round all rows in bounded steps, and does not look twice for nothing."""
 
+import math
+
 import sqlalchemy as sa
 
+from gantt.db.engine.session import Tx
 from gantt.db.records import purge
 from gantt.db.schema import models
 from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, new_uuid
@@ -56,6 +59,21 @@ def test_as_many_decisions_stay_as_are_to(store):
     assert store.purge(decisions=8, limit=2, **KEEP) == 0, 'more are to stay than before'
     assert store.purge(decisions=5, limit=20, **KEEP) == 2
     assert len(store.decisions(limit=20)) == 5
+
+
+def test_the_more_decisions_are_too_young_to_go_the_fewer_pieces_each_has(store, monkeypatch):
+    monkeypatch.setattr(purge, 'PIECES', 10)
+    walk, newest = purge.DecisionsWalk(), sa.select(sa.func.max(models.decisions.c.number))
+    for _ in range(40):
+        store.save_decisions([a_decision(project_id='one') for _ in range(20)])
+        with store.engine.connect() as connection:
+            tx = Tx(connection, store.engine.dialect.name)
+            last = connection.execute(newest).scalar_one()
+            assert walk.excess(tx, last, 20, None, 100, young=0.0) == []
+    pieces = walk._pieces['one']
+    assert sum(piece.rows for piece in pieces) == 800
+    # Each has a tenth of what there was when it was begun.
+    assert len(pieces) < 10 * (1 + math.log(800 / 20)) + 10
 
 
 def test_the_newest_entries_of_the_feed_stay(store, monkeypatch):

@@ -44,6 +44,11 @@ def test_sqlite_in_memory_is_refused(url):
         session.build_engine(url)
 
 
+def test_a_file_of_sqlite_in_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(exceptions.Misconfigured, match='the folder of .*/none/gantt.db does not'):
+        session.build_engine(f'sqlite:///{tmp_path}/none/gantt.db')
+
+
 def test_a_refusal_never_shows_the_password():
     with pytest.raises(exceptions.GanttError) as caught:
         url = 'postgresql+psycopg://gantt:opensesame@127.0.0.1:1/gantt'

@@ -13,12 +13,11 @@ import tarfile
 import urllib.request
 import uuid
 
-import msgspec
 import pytest
 import sqlalchemy as sa
 
 from bench.rig import Rig, postgresql_database
-from gantt import client
+from gantt import client, exceptions
 from gantt.client.compute import ComputeClient, topic_of
 from gantt.core.messages import base
 from gantt.core.messages.build import Delete
@@ -26,6 +25,7 @@ from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.db.schema import migration, models
 from gantt.db.stores.store import SqlStore
 from tests.builders import CLEAN
+from tests.forms import forms
 from tests.nemesis.load import a_conf
 from tests.nemesis.site import _free_port, until
 from tests.releases import BEFORE
@@ -177,12 +177,35 @@ def test_processes_of_the_release_before_work_beside_those_of_this_one(sides):
     now.rig.run('gantt-manage', 'db', 'sync')
     store = SqlStore.for_url(now.rig.database, waits=UNHURRIED)
     assert migration.current(store.engine) == migration.expected()
+    pool = _a_pool(store)
     now.start_scheduler()
     now.start_agents()
     try:
         _play(before, now, store)
+        _pools(store, pool)
     finally:
         store.close()
+
+
+def _a_pool(store):
+    """A provider that is no host, where none may be yet: no process of before takes it for one."""
+    made = str(uuid.uuid4())
+    row = {'uuid': made, 'name': f'\x7f{made}', 'own_name': 'pool', 'kind': 'pool'}
+    row |= {f'cap_{name}': 1 << 30 for name in ('vcpu', 'memory_mb', 'disk_gb')}
+    with store.engine.begin() as connection:
+        (pid,) = connection.execute(models.providers.insert().values(row)).inserted_primary_key
+        news = [{'kind': kind, 'ref': str(pid)} for kind in ('host', 'provider')]
+        connection.execute(models.changes.insert(), news)
+    return made
+
+
+def _pools(store, pool):
+    """Behind the contract step they are made, and the release before does not start."""
+    (found,) = [one for one in store.providers() if one.host is None]
+    assert (found.uuid, found.used) == (pool, {})
+    below = store.create_provider('below', parent=pool)
+    assert below.root == pool
+    assert store.audit() == CLEAN
 
 
 def _play(before, now, store):
@@ -223,10 +246,40 @@ def _play(before, now, store):
     _ask_the_api(before, store)
     assert store.audit() == CLEAN
     now.rig.run('gantt-manage', 'audit')
+    _contract(before, now, store)
     for side in sides:
         for process in list(side.rig.processes):
             assert 'Traceback' not in side.rig.log(process), f'{side.name} {process}'
             assert process == 'conductor' or side.rig.stop(process, 60) == 0
+
+
+def _contract(before, now, store):
+    """The step after which the release before is not put back: refused while it runs."""
+    assert forms(store)['narrow'] == 0, 'what an older process would not understand'
+    with pytest.raises(exceptions.Refused, match='gantt-manage db contract'):
+        store.create_provider('another pool')
+    # Releases since schema 0012 note themselves, and start on steps that only add.
+    noted = any(one.host == 'old' for one in store.services())
+    if noted:
+        with pytest.raises(RuntimeError, match='does not know the narrow form'):
+            now.rig.run('gantt-manage', 'db', 'contract', '--yes')
+    for process in ('scheduler', 'api'):
+        assert before.rig.stop(process, 60) == 0
+    if noted:
+        before.rig.run('gantt-manage', 'purge')  # it could be put back now
+    with pytest.raises(RuntimeError, match='can not be put back'):
+        now.rig.run('gantt-manage', 'db', 'contract')
+    now.start_conductor(3)
+    assert 'all are narrow now' in now.rig.run('gantt-manage', 'db', 'contract', '--yes')
+    placed, built, errors = now.answers()
+    assert {line['error'] for line in errors} <= {'gantt.no_valid_host'}
+    assert placed and set(built.values()) == {'running'}
+    found = forms(store)
+    assert found['narrow'] and not (found['wide'] or found['allocations'] or found['consumers'])
+    assert {claim.id for claim in store.claims(state='confirmed', limit=1000)} == set(placed)
+    assert store.audit() == CLEAN
+    with pytest.raises(RuntimeError, match='which this release does not know'):
+        before.rig.run('gantt-manage', 'purge')
 
 
 def _ask_the_api(before, store):
@@ -245,4 +298,5 @@ def _ask_the_api(before, store):
         before.asks_api(f'/v1/requests/{request.request_id}?reason=test', method='DELETE')
         claim = store.load_claim(claim_id)
         assert claim is not None and claim.state.value == 'released'
-    assert msgspec.json.encode(before.asks_api('/v1/hosts'))
+    listed = [one['name'] for one in before.asks_api('/v1/hosts')['hosts']]
+    assert set(listed) == reporting(store)

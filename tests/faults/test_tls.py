@@ -18,7 +18,8 @@ import pytest
 
 from bench.rig import Rig
 from gantt import client, exceptions
-from gantt.rpc.amqp import transport
+from gantt.rpc import wire
+from gantt.rpc.amqp import driver, transport
 from tests.nemesis import hosts, load, rabbit
 from tests.nemesis.site import until
 from tests.rpc.bus import a_conf
@@ -192,6 +193,18 @@ def test_a_scheduler_does_not_start_with_the_wrong_authority(pair, tmp_path):
     assert 'guest:guest' not in rig.log('one')
 
 
+def test_a_queue_that_is_lost_is_attached_again(closing, a_site, pair, office):
+    """The broker cancels the consumers of a queue that goes; the connections stay."""
+    faulty_site = FaultySite(pair, a_site(), office)
+    closing.callback(faulty_site.close)
+    faulty_site.are_placed(20)
+    for _ in range(3):
+        faulty_site.lose_the_queue()
+        faulty_site.are_placed(20)
+    for name in NAMES:
+        assert 'Traceback' not in faulty_site.site.rigs[name].log(name)
+
+
 # -- a node dies ----------------------------------------------------------------------------
 class FaultySite:
     """Schedulers and callers on a cluster, all by TLS."""
@@ -206,6 +219,18 @@ class FaultySite:
 
     def close(self):
         self.callers.close()
+
+    def are_placed(self, requests):
+        """By the processes that were there before."""
+        some = [load.a_request(self.rng, budget_ms=60_000) for _ in range(requests)]
+        found = self.callers.start(some, threads=4).wait(90)
+        assert [one.error for one in found if one.error] == []
+        assert [self.site.process(name).poll() for name in NAMES] == [None, None]
+
+    def lose_the_queue(self):
+        """Of the calls, that all schedulers consume."""
+        with driver.separate_connection(self.callers.carrier) as connection:
+            connection.default_channel.queue_delete(wire.SCHEDULER_TOPIC)
 
     def in_use(self):
         """The node with the most connections."""

@@ -41,7 +41,7 @@ from tests.builders import (
     report_outcome,
 )
 from tests.compute.hosts_in_memory import HostsInMemory, House, a_delete
-from tests.conftest import STORES
+from tests.conftest import STORES, WIDE
 from tests.services import UNHURRIED
 from tests.world import World, a_request, sqlite_store
 
@@ -84,8 +84,8 @@ class Door:
 
 def report_by(methods, name='esx-1'):
     """The fate of one dictionary report that somebody waits for."""
-    call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
-    call.args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
+    args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
+    call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q', 'args': args}, 100))
     return methods.update_resource_stats(call).run(call)['fate']
 
 
@@ -167,6 +167,7 @@ def test_a_purge_waits_for_an_adoption(database):
 
 
 @pytest.mark.finding('D7', 'an adopted claim keeps its consumer while old rows are purged')
+@pytest.mark.parametrize('database', WIDE, indirect=True)
 def test_the_audit_names_claims_whose_consumer_has_no_row(database):
     host = a_host().on(database)
     (claim,) = claimed(database, a_draft().taking(host))

@@ -10,14 +10,17 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
+from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.db.engine import session, watch
+from gantt.db.hosts import rows
 from gantt.db.schema import models
 from tests import world as worlds
 from tests.builders import a_draft, a_host, commit, new_uuid, report_outcome
+from tests.conftest import WIDE
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 
@@ -104,8 +107,8 @@ class Frozen:
 
     def lock(self, *names):
         providers = models.providers
-        rows = sa.select(providers.c.id).where(providers.c.name.in_(names)).with_for_update()
-        assert len(self.connection.execute(rows).all()) == len(names)
+        found = sa.select(providers.c.id).where(providers.c.name.in_(names)).with_for_update()
+        assert len(self.connection.execute(found).all()) == len(names)
 
     def insert_request(self, request_id):
         """A row that nobody sees, and that nobody else can insert."""
@@ -129,6 +132,12 @@ class Frozen:
         self.connection.execute(
             models.consumers.insert().values(uuid=consumer, generation=1, type='instance')
         )
+
+    def insert_claim(self, consumer):
+        """Of a consumer that no other claim may have beside it."""
+        claim = Claim(id=new_uuid(), request_id=None, consumer=consumer, provider_id=0)
+        values = rows.claim_values(claim, narrow=True)
+        self.connection.execute(models.claims.insert().values(values))
 
     def let_go(self):
         self.connection.rollback()
@@ -168,6 +177,20 @@ def test_a_commit_goes_on_without_locked_hosts(store, frozen):
             'it is placed',
             10,
         )
+    assert not any(store.audit().values())
+
+
+@pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
+def test_a_commit_goes_on_without_a_consumer_that_is_just_claimed_for(store, frozen):
+    free = a_host('free').on(store)
+    consumer = new_uuid()
+    frozen.insert_claim(consumer)
+    drafts = [a_draft().taking(free, consumer), a_draft().taking(free)]
+    result = commit(store, *drafts)
+    assert [fate.outcome for fate in result.outcomes] == [CommitStatus.LOCKED, CommitStatus.PLACED]
+    assert 'a consumer of it, is locked' in result.outcomes[0].reason
+    frozen.let_go()
+    assert report_outcome(store, drafts[0]).outcome is CommitStatus.PLACED
     assert not any(store.audit().values())
 
 
@@ -262,6 +285,7 @@ def test_a_report_of_a_host_that_stays_locked_is_given_up(store, frozen):
     assert isinstance(told.exception(0), exceptions.Busy)
 
 
+@pytest.mark.parametrize('store', WIDE[1:], indirect=True)  # narrow claims have no such row
 @pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
 def test_reports_wait_for_rows_of_no_host(store, frozen):
     """A report adopts a guest whose row another process is at: its batch is not lost."""

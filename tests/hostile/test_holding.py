@@ -127,10 +127,10 @@ def test_the_live_claims_of_many_consumers_are_one_look(make_store, kind):
 def test_a_request_of_a_member_reads_claims_once(monkeypatch):
     site = Site()
     looks = []
-    whole = site.world.store.live_claims_of
-    monkeypatch.setattr(
-        site.world.store, 'live_claims_of', lambda c: looks.append(len(c)) or whole(c)
-    )
+    owners = site.world.store.owners_of
+    monkeypatch.setattr(site.world.store, 'owners_of', lambda c: looks.append(len(c)) or owners(c))
+    # No consumer is named otherwise.
+    monkeypatch.setattr(site.world.store, 'live_claims_of', lambda c: looks.extend(c) or [])
     monkeypatch.setattr(site.world.store, 'claims', lambda **_: looks.append('one by one') or [])
     body = a_request(consumers=[uuid_of(n) for n in range(1000)], dry_run=True).build()
     world = HttpWorld(

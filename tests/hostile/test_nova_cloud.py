@@ -20,7 +20,7 @@ from gantt.cmd import config_check, manage_shadow
 from gantt.cmd.doctor import diagnose
 from gantt.conf import listeners
 from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
-from gantt.core.records.decision import Answer, Outcome
+from gantt.core.records.decision import Answer, Answered, Outcome
 from gantt.core.records.shadow import ShadowVerdict
 from gantt.db.schema import models
 from gantt.http.app import make_app
@@ -30,7 +30,7 @@ from gantt.insights.read_model import Insights
 from gantt.rpc.nova import spec as nova_spec
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import StoreRecorder
-from gantt.telemetry import log
+from gantt.telemetry import answer_log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid
@@ -404,12 +404,9 @@ def test_a_request_of_nova_is_decided_under_its_id(caplog):
         max_attempts=3,
     )
     assert wanted.request.origin == 'req-5b32382d'
-    log.log_answer(
-        logging.getLogger('gantt.decisions'),
-        Answer(request_id=new_uuid(), decision_id=new_uuid(), outcome=Outcome.NO_VALID_HOST),
-        0.1,
-        wanted.request.origin,
-    )
+    refused = Answer(request_id=new_uuid(), decision_id=new_uuid(), outcome=Outcome.NO_VALID_HOST)
+    told = Answered(refused, 0.1, wanted.request.origin)
+    answer_log.log_answers(logging.getLogger('gantt.decisions'), False, [told])
     assert 'origin=req-5b32382d' in caplog.text
     for odd in (None, 7, '', 'x' * 65, 'req-1\n', 'ü'):
         made = nova_spec.translate(

@@ -20,7 +20,7 @@ from gantt.core.records.decision import Answer, Outcome, error_of
 from gantt.core.records.decision_codec import unpack
 from gantt.db.stores.store import SqlStore
 from gantt.rpc.nova.topic import NoValidHost
-from gantt.scheduler.quotas import REFRESH_SECONDS
+from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -364,12 +364,13 @@ def test_a_project_that_asks_too_often_is_told_when_to_come_again(world: World) 
 def test_rates_of_a_bounded_number_of_projects_are_remembered(world: World, monkeypatch) -> None:
     monkeypatch.setattr('gantt.scheduler.quotas.BUCKETS_MAX', 3)
     world.store.set_quotas('default', {'requests_per_minute': 1})
-    world.scheduler.quotas.read()
-    limits = world.scheduler.quotas.known()
+    checks = QuotaChecks(world.store, world.scheduler.settings, world.clock, lambda *_, **__: None)
+    checks.read()
+    limits = checks.known()
     for number in itertools.islice(itertools.count(), 10):
-        assert world.scheduler.quotas.take(f'p-{number}', True, limits) is None
-    assert world.scheduler.quotas.take('p-9', True, limits) is not None
-    assert len(world.scheduler.quotas._buckets) == 3
+        assert checks.take(f'p-{number}', True, limits) is None
+    assert checks.take('p-9', True, limits) is not None
+    assert len(checks._buckets) == 3
 
 
 # -- options ------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, state_of
 from tests.compute.test_farm import until
-from tests.conftest import STORES
+from tests.conftest import READERS
 from tests.rpc.bus import Bus
 from tests.world import World
 
@@ -41,7 +41,7 @@ LEAPS = pytest.mark.finding('H4', 'a leap of numbers, and words about unknown cl
 WORDS = ('confirm_claims', 'refuse_claims', 'release_claims')
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=READERS)
 def store(request, make_store):
     return make_store(request.param)
 
@@ -61,13 +61,11 @@ class Site:
         """What is answered, or raised."""
         scheduler, doors = self.schedulers[by], self.doors[by]
         (found,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
-        call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
-        call.method, call.takes = method, found.takes
         argument = next(iter(found.takes))
-        call.args = (
-            {'name': body['name'], 'stats': body} if argument == 'name' else {argument: body}
-        )
-        call.args = json.loads(json.dumps(call.args))
+        args = {'name': body['name'], 'stats': body} if argument == 'name' else {argument: body}
+        said = {'_msg_id': 'm', '_reply_q': 'q', 'args': json.loads(json.dumps(args))}
+        call = RpcCall(Incoming(None, said, 100))
+        call.method, call.takes = method, found.takes
         result = found.run(call)
         while isinstance(result, Pending) and result.run is not None:
             result = result.run(call)
@@ -79,9 +77,9 @@ class Site:
 
     def tell_plainly(self, name):
         """A report of the older form, by somebody who hardly waits."""
-        call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01}, 100))
-        stats = {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}
-        call.args = {'name': name, 'stats': stats}
+        args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
+        said = {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01, 'args': args}
+        call = RpcCall(Incoming(None, said, 100))
         return self.doors[0][1].update_resource_stats(call).run(call)
 
     def cast(self, body, by=0):

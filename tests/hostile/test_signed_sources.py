@@ -15,11 +15,11 @@ from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Mode, Rules
 from gantt.ed25519 import PrivateKey
 from tests.builders import new_uuid
-from tests.conftest import STORES
+from tests.conftest import READERS
 from tests.hostile.test_signed_messages import H4, Agent, Site, a_signer
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=READERS)
 def store(request, make_store):
     return make_store(request.param)
 
@@ -113,8 +113,8 @@ def test_the_first_agent_beside_a_source_is_taken_and_nobody_else(store):
 
 
 @H4
-def test_a_source_and_an_agent_of_before_are_heard_until_they_sign():
-    site, source = a_source()
+def test_a_source_and_an_agent_of_before_are_heard_until_they_sign(store):
+    site, source = a_source(store)
     assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
     assert site.call('tell_facts', facts(None, 1))['fate'] == 'applied'
     agent = a_signer()
@@ -155,8 +155,8 @@ def test_keys_are_rotated_forgotten_and_revoked_together(store):
 
 
 @H4
-def test_where_all_have_to_sign_sources_and_agents_do():
-    site, source = a_source(signer=a_signer())
+def test_where_all_have_to_sign_sources_and_agents_do(store):
+    site, source = a_source(store, a_signer())
     site.schedulers[0].settings.signatures = Rules(mode=Mode.REQUIRED)
     site.call('list_guests', source.guests())
     with pytest.raises(exceptions.NotProven):

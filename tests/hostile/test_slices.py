@@ -5,6 +5,7 @@ import pytest
 
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import GroupRef, Policy, Purpose
+from gantt.core.placement import place as placing
 from gantt.core.placement.place import Pause, place
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
@@ -45,7 +46,10 @@ def told(found, handle):
 
 @pytest.mark.finding('H1', TITLE)
 @pytest.mark.parametrize('kind', STORES)
-def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(make_world, kind):
+def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(
+    make_world, kind, monkeypatch
+):
+    monkeypatch.setattr(placing, 'STEPS_MOST', 3)  # else all of them are one step
     found = make_world(kind)
     many = found.ask(a_request(consumers=consumers(30), budget_ms=600_000).build())
     one = found.ask(a_request().build())

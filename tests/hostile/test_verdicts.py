@@ -9,8 +9,9 @@ from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.near import near
 from gantt.core.messages.request import Destination, GroupRef, Policy, Purpose, RequestSpec
+from gantt.core.records.decision import Answered
 from gantt.core.resources.host import Aggregate
-from gantt.telemetry import log
+from gantt.telemetry import answer_log
 from tests.core.builders import a_change, a_host, a_request, a_table, an_id, decide
 from tests.http.site import Site
 
@@ -165,7 +166,7 @@ def test_the_log_and_the_explanation_call_the_age_of_reports_alike(caplog):
     (line,) = (line for line in found.lines if 'oldest report' in line)
     assert f'oldest report {found.oldest_report_age_seconds:.1f} s old' in line
     with caplog.at_level(logging.INFO):
-        log.log_answer(logging.getLogger('decided'), answer, 0.1)
+        answer_log.log_answers(logging.getLogger('decided'), True, [Answered(answer, 0.1, None)])
     assert f'oldest_report_age_seconds={answer.age_seconds:.6g} ' in caplog.text
 
 

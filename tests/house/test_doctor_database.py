@@ -35,6 +35,21 @@ def test_devices_that_are_not_understood_are_an_error(conf, spec):
     assert (found.severity, found.option) == ('error', '[compute] device_spec')
 
 
+def test_only_hosts_are_counted(conf):
+    conf.set_override('report_queue_limit', 2, 'scheduler')
+    made = store.connect(conf)
+    a_host('cmp-1').on(made)
+    a_host('cmp-2').on(made)
+    for n in range(3):
+        made.create_provider(f'pool {n}')
+    assert live.database_says(conf) == []
+    a_host('cmp-3').on(made)
+    made.close()
+    (found,) = live.database_says(conf)
+    assert found.option == '[scheduler] report_queue_limit'
+    assert found.why.startswith('3 hosts are known')
+
+
 def test_an_agent_that_fell_silent_is_named(conf):
     made = store.connect(conf)
     for number, name in enumerate(('cmp-1', 'cmp-2', 'cmp-3'), 1):

@@ -131,6 +131,21 @@ def test_tests_that_the_documents_name_exist():
     assert len(named) > 50
 
 
+def test_tests_that_the_documents_name_without_a_file_exist():
+    defined = {
+        name
+        for file in (ROOT / 'tests').rglob('test_*.py')
+        for name in re.findall(r'^def (test_\w+)\(', file.read_text(), re.MULTILINE)
+    }
+    named = {
+        f'{page.relative_to(ROOT)}: {name}'
+        for page in PAGES
+        for name in re.findall(r'``(test_\w+)``', page.read_text())
+        if name not in defined
+    }
+    assert named == set()
+
+
 def test_every_file_of_faults_is_in_the_list_of_them():
     text = (ROOT / 'doc' / 'source' / 'contributor' / 'faults.rst').read_text()
     files = sorted((ROOT / 'tests' / 'faults').glob('test_*.py'))

@@ -104,6 +104,11 @@ UNREAD = [
         'it is one of [weighers]',
     ),
     (
+        '[scheduler]\nworker = 2\n',
+        '[scheduler] worker',
+        'it is one of [DEFAULT]; or did you mean workers?',
+    ),
+    (
         '[weigher]\noperator_preferences = soft 1: enabled\n',
         '[weigher]',
         'did you mean [weighers]?',

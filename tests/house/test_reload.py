@@ -14,9 +14,12 @@ from gantt import conf as options
 from gantt import plugin_loader
 from gantt.cmd import wiring, workers
 from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.service import Waiter
 from gantt.telemetry import log
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.testing.store.memory import MemoryStore
+from tests.builders import a_host
+from tests.world import a_request
 
 GOOD = '[scheduler]\nqueue_limit = {}\n[claims]\nlease_seconds = {}\n'
 WRONG = {
@@ -117,6 +120,24 @@ def test_a_plugin_that_only_a_new_process_finds_is_told_as_such(conf, path, sche
     path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LaterFilter\n')
     said = wiring.reload(conf, scheduler)
     assert "No module named 'acme_elsewhere'" in said and 'start the process again' in said
+
+
+def test_every_answer_has_a_line_from_the_moment_it_is_asked_for(conf, path, scheduler, caplog):
+    caplog.set_level(logging.INFO, 'gantt.decisions')
+    a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(scheduler.store).report()
+    scheduler.cache.fetch()
+
+    def lines():
+        caplog.clear()
+        for _ in range(3):
+            scheduler.submit(a_request(), None, Waiter())
+        assert scheduler.placing.step() == 3
+        return [line.split()[0] for line in caplog.messages]
+
+    assert lines() == ['decisions']
+    path.write_text(path.read_text() + '[scheduler]\nlog_answers = each\n')
+    assert wiring.reload(conf, scheduler) == ''
+    assert lines() == ['decision'] * 3
 
 
 def test_a_file_that_is_gone_changes_nothing(conf, path, scheduler):

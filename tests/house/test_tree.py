@@ -76,3 +76,10 @@ def test_each_folder_says_what_lives_there(folder):
     count = len([one for one in folder.glob('*.py') if one.name != '__init__.py'])
     if str(folder.relative_to(ROOT)) not in ONE_FOR_EACH:
         assert count <= FILES_MAX
+
+
+def test_the_page_of_the_tree_shows_folders_contracts_and_both_flows():
+    page = (ROOT / 'doc/source/contributor/tree.rst').read_text()
+    shown = {line.removeprefix('.. ') for line in page.splitlines() if line.startswith('.. ')}
+    flows = {'gantt-flow:: request', 'gantt-flow:: report'}
+    assert shown == {'gantt-tree::', 'gantt-contracts::', *flows}

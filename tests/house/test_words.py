@@ -64,7 +64,6 @@ PUBLIC = {
         'tell_facts',
         'tell_groups',
     },
-    'former names of what clients read, which go on with a warning': {'fate'},
 }
 ALLOWED = set().union(*PUBLIC.values())
 

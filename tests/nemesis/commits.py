@@ -16,6 +16,8 @@ from tests.nemesis.proxy import Link, Passage, Proxy
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 WRITES = (b'INSERT', b'UPDATE', b'DELETE')
 QUERY = b'\x03'
+#: Seconds in which a server has carried out what it was sent, and waits for more.
+CARRIED_OUT = 0.5
 #: A packet of seven bytes, the first of its exchange: COM_QUERY and its text.
 COMMIT = b'\x07\0\0\0\x03COMMIT'
 
@@ -30,8 +32,8 @@ class Commits:
     :ivar on_answer: called with the number of each COMMIT that was carried out, before its
         answer goes on
     :ivar between: called once, with nothing, while a transaction that has written is open
-        and the server waits for its next word, on MariaDB for COMMIT itself; the client
-        goes on when it returns
+        and the server waits for its next word, for COMMIT itself where that was sent with
+        what was written; the client goes on when it returns
     """
 
     def __init__(self, seed: int = 1) -> None:
@@ -72,13 +74,17 @@ class PostgreSQL(Passage):
         self._commits = commits
         self._opening = b''
         self._opened = False
+        self._asked = b''
+        self._writers: set[bytes] = set()  # names of prepared statements that write
+        self._writing = False
         self._rest = b''
         self._wrote = False
 
     def from_client(self, link: Link, data: bytes) -> None:
         """Whole start-up packets until one really starts; then as it comes."""
         if self._opened:
-            link.to_server(data)
+            self._asked += data
+            self._whole_messages(link)
             return
         self._opening += data
         while not self._opened and len(self._opening) >= 8:
@@ -89,6 +95,33 @@ class PostgreSQL(Passage):
                 continue
             self._opened = True
             link.to_server(self._opening)
+
+    def _whole_messages(self, link: Link) -> None:
+        """Message by message; what comes before a COMMIT in one pipeline may go on alone."""
+        at = passed = 0
+        while len(self._asked) - at >= 5:
+            kind, size = struct.unpack_from('!ci', self._asked, at)
+            end = at + 1 + size
+            if len(self._asked) < end:
+                break
+            body = self._asked[at + 5 : end]
+            if kind == b'P':
+                name, text = body.split(b'\0', 2)[:2]
+                if text == b'COMMIT' and self._writing and self._commits.between is not None:
+                    link.to_server(self._asked[passed:at])
+                    passed = at
+                    time.sleep(CARRIED_OUT)
+                    self._commits.in_transaction()
+                words = text.split()
+                if any(word in words for word in WRITES):
+                    self._writers.add(name)
+            elif kind == b'B':
+                self._writing = self._writing or body.split(b'\0', 2)[1] in self._writers
+            elif kind == b'S':
+                self._writing = False
+            at = end
+        link.to_server(self._asked[passed:at])
+        self._asked = self._asked[at:]
 
     def from_server(self, link: Link, data: bytes) -> None:
         """Message by message: a type, a length that counts itself, a body."""

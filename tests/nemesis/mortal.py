@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db.claims.commit_postgresql import FastLedger
+from gantt.db.claims.commit_postgresql import CarefulLedger
 from gantt.db.stores.store import SqlStore
 
 SECONDS = 30.0
@@ -76,7 +76,7 @@ class _Fate:
         sa.event.listen(store.engine, 'before_cursor_execute', self.step)
         for database in {store.database, store.commits}:
             database.commit = self.before(database.commit)  # type: ignore[method-assign]
-        if isinstance(store.ledger, FastLedger):
+        if isinstance(store.ledger, CarefulLedger):
             fast: Any = store.ledger
             fast.execute = self.before(fast.execute)
             fast.send_commit = self.before(fast.send_commit)

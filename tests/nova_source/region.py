@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler without threads and a source that reads for it: a test makes the passes."""
 
+import dataclasses
 from typing import Any
 
 from oslo_config import cfg
@@ -11,12 +12,11 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages.report import HostReport, Registered, RegisterHost
 from gantt.core.resources.host import HostRow
 from gantt.nova_source import keystone
-from gantt.nova_source.api import Api
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.reading import Reader
 from gantt.nova_source.source import Source
 from tests.nova_source.openstack import PASSWORD, OpenStack
-from tests.world import World
+from tests.world import World, sqlite_store
 
 
 def a_conf(openstack: OpenStack, password: str = PASSWORD) -> cfg.ConfigOpts:
@@ -81,12 +81,11 @@ class Region:
         self, openstack: OpenStack, page_size: int = 1000, cells: str = '', cell: str = ''
     ) -> None:
         self.openstack = openstack
-        self.world = World()
+        self.world = World(sqlite_store)
         self.port = Port(self.world)
         self.counts: dict[tuple, float] = {}
         nova, placement = (
-            Api(api._adapter, api.name, api._group, api._version, pause=0.01)
-            for api in keystone.apis(a_conf(openstack), 10.0)
+            dataclasses.replace(api, pause=0.01) for api in keystone.apis(a_conf(openstack), 10.0)
         )
         self.now = 2_000_000_000.0
         self.reader = Reader(nova, placement, page_size, 4, wall=lambda: self.now)

@@ -25,17 +25,17 @@ from gantt.core.topology.free import room_of
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.source import Source
 from gantt.rpc.nova import captures
+from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.compute.box import Box
 from tests.nemesis.site import until
 from tests.nova_source.openstack import new_uuid
 from tests.nova_source.region import Port
 from tests.rpc.bus import Bus
 from tests.rpc.facade import CELL
-from tests.world import Host, hosts_of
+from tests.world import Host, hosts_of, sqlite_store
 
 ROOT = Path(__file__).parents[2]
 ROOM = {'VCPU': 4, 'PCPU': 12, 'MEMORY_MB': 16_384, 'DISK_GB': 500}
@@ -316,6 +316,16 @@ def test_a_scheduler_that_is_away_is_asked_again(site):
     assert site.agent.failures == 8
 
 
+def test_its_own_period_goes_before_that_of_the_scheduler(site):
+    site.region.passes()
+    look = site.box.machine().look
+    own, told = (
+        FactsOnly('cmp-1', look, site.client, seconds, random.Random(1)) for seconds in (600.0, 0.0)
+    )
+    assert 500 < own.turn() < 700
+    assert 50 < told.turn() < 70
+
+
 class _Away:
     def tell_facts(self, told):
         raise exceptions.Unavailable('tell_facts: nobody listens on gantt-stats')
@@ -323,9 +333,8 @@ class _Away:
 
 # -- on Nova's wire, and as a process --------------------------------------------------------------
 def a_scheduler():
-    made = Scheduler(
-        MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
-    )
+    store = sqlite_store(SystemClock())
+    made = Scheduler(store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings())
     made.start()
     return made
 

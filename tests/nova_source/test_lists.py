@@ -24,7 +24,7 @@ def many(openstack, count):
 def wire(region):
     """The scheduler as its clients reach it."""
     bus = Bus(facade=region.world.scheduler)
-    region.source._nova = client.NovaClient(bus.carrier(), timeout=60.0)
+    region.source.nova = client.NovaClient(bus.carrier(), timeout=60.0)
     yield bus
     bus.close()
 
@@ -50,8 +50,8 @@ def test_a_list_that_no_words_make_short_enough_is_named(openstack, region, capl
     assert len([one for one in caplog.messages if 'payload_bytes_max' in one]) == 1
     assert region.row('cluster').used == before
     assert set(region.source.members) == {'cmp-1'}
-    region.source._list_bytes = 4 << 20
-    region.source._nova.list_guests = lambda listed: _Heard
+    region.source.list_bytes = 4 << 20
+    region.source.nova.list_guests = lambda listed: _Heard
     region.passes()
     assert region.source._pictures.hosts['cluster'].is_short is False
 
@@ -62,7 +62,7 @@ class _Heard:
 
 def test_more_guests_than_a_list_can_have_are_named(openstack, region):
     many(openstack, 10_001)
-    region.source._list_bytes = 64 << 20
+    region.source.list_bytes = 64 << 20
     region.source.step()
     assert '10001 guests, and 10000' in region.source._pictures.silent['cluster']
     assert lists.GUESTS_MOST == 10_000

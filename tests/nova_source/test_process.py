@@ -13,14 +13,15 @@ import pytest
 from gantt import client, plugin_loader
 from gantt.core.nova.events import GuestLocation, NovaGuest
 from gantt.core.nova.source import GuestList, GuestListResult, GuestLocations, ListMoves
+from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, claimed, new_uuid
 from tests.nemesis.site import until
 from tests.nova_source.openstack import PASSWORD
 from tests.rpc.bus import Bus, a_conf
+from tests.world import sqlite_store
 
 pytestmark = pytest.mark.rabbit
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.rabbit
 @pytest.fixture
 def scheduler(rabbit_url: str) -> Iterator[Scheduler]:
     made = Scheduler(
-        MemoryStore(),
+        sqlite_store(SystemClock()),
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
         SchedulerSettings(worker='worker-1'),

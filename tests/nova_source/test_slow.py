@@ -108,10 +108,10 @@ def test_a_pass_that_takes_too_long_is_given_up(openstack, region):
         return answer(path, query)
 
     openstack._compute = slowly
-    region.reader._seconds = 0.5
+    region.reader.seconds = 0.5
     with pytest.raises(exceptions.Unavailable, match='takes too long|no whole answer'):
         region.source.step()
     assert region.counts['gantt_nova_source_passes_total', 'failed'] == 1
-    region.reader._seconds = 60.0
+    region.reader.seconds = 60.0
     region.passes()
     assert region.live(guest) == [('cmp-1', 'confirmed')]

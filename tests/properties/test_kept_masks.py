@@ -14,7 +14,7 @@ from gantt.core.records.decision import PASSED
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.rules import parser
 from gantt.core.rules.facts import FactView
-from gantt.core.table.columns import MaskCache
+from gantt.core.table.caches import MaskCache
 from gantt.core.table.host_table import HostTable
 from gantt.testing import clouds
 from tests.core.builders import a_host, a_request, an_id, decide
@@ -142,7 +142,7 @@ def test_only_what_a_mask_follows_from_makes_it_invalid():
 
 
 def test_kept_masks_have_a_bound(monkeypatch):
-    monkeypatch.setattr('gantt.core.table.columns.MASKS_MAX', 5)
+    monkeypatch.setattr('gantt.core.table.caches.MASKS_MAX', 5)
     table = a_plain_table(a_host(1, traits=['A']))
     pipeline = plugin_loader.load_pipeline(['TraitsFilter'])
     for number in range(50):

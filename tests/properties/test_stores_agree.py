@@ -83,7 +83,8 @@ class Side:
     def outcome(self, draft):
         result = self.store.commit([draft.build()])
         fate = result.outcomes[0]
-        rows = {row.name: row.used for row in result.hosts}
+        hosts = self.store.load_everything().hosts
+        rows = {change.row.name: change.row.used for change in hosts}
         groups = {uuid: since_first(number) for uuid, number in result.groups.items()}
         return fate.outcome, fate.accepted, fate.attempt, fate.answer, rows, groups
 

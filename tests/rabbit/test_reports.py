@@ -13,7 +13,7 @@ from tests.rabbit.test_broker_away import proxy  # noqa: F401  a fixture
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import until
 
-pytestmark = pytest.mark.rabbit
+pytestmark = [pytest.mark.rabbit, pytest.mark.leaves_sockets]
 
 MANY = 600
 

@@ -22,6 +22,7 @@ from gantt.core.messages.report import Registered, check
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.resources.host_keys import HostKey, Rules
 from gantt.scheduler.host_signatures import HostSignatures
+from gantt.scheduler.placing.admission import Bell
 from gantt.scheduler.ports import ClaimOutcome, ReportOutcome
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
@@ -66,17 +67,24 @@ class Facade:
         self.hold = threading.Event()
         self.hold.set()
         self._queue: queue.Queue = queue.Queue(queue_limit)
+        self._inbox: Any = Bell()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self.hold.set()
         self._queue.put(None)
+        self._inbox.wake()
         self._thread.join(5)
+        self._inbox.close()
 
     # -- placing -----------------------------------------------------------
     def has_classes(self, names) -> bool:
         return all(n in resource_classes.STANDARD or n in self.declared_classes() for n in names)
+
+    def read_from(self, inbox: Any) -> None:
+        self._inbox, before = inbox, self._inbox
+        before.wake()
 
     def submit(
         self,
@@ -91,9 +99,17 @@ class Facade:
             self._queue.put_nowait(item)
         except queue.Full:
             replies.send([(handle, self._no(request, Outcome.BUSY, 'the queue is full', 50))])
+        self._inbox.wake()
+
+    def _next(self) -> Any:
+        while True:
+            self._inbox.read()
+            with contextlib.suppress(queue.Empty):
+                return self._queue.get_nowait()
+            self._inbox.wait(0.5)
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             self.hold.wait()
             request, handle, replies, deadline = item
             if time.monotonic() > deadline:
@@ -186,7 +202,7 @@ class Facade:
             zone='nova',
             build_topic=f'gantt-compute.{host}',
             resources=dict(request.spec.resources),
-            lease_seconds=120.0,
+            lease_seconds=120.0 if claim else 0.0,
         )
 
     def get_request(self, message: requests.GetRequest) -> Answer:

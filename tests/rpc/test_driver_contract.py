@@ -7,7 +7,6 @@ When one of these fails, the library has changed: adapt ``driver``, ``consumer``
 
 import inspect
 import json
-import socket
 import uuid
 
 import amqp
@@ -20,7 +19,7 @@ from oslo_messaging._drivers import amqpdriver, base, impl_rabbit, pool
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc.amqp import consumer, driver, envelope, least_privilege, publisher, transport
+from gantt.rpc.amqp import driver, envelope, least_privilege, publisher, transport
 from tests.rpc.bus import a_conf
 
 
@@ -114,27 +113,6 @@ def test_nothing_is_left_behind_where_the_broker_refuses(rabbit_url):
                 least_privilege.send_to_self(connection, name, {})
             assert not connection._has(kombu.Exchange(name, type='topic'))
         assert len(raw.channels) == before
-
-
-def test_the_transport_keeps_what_was_received_beyond_what_it_asked_for():
-    ends = socket.socketpair()
-    carrier = amqp.transport.TCPTransport('localhost')
-    carrier.sock = ends[0]
-    carrier._setup_transport()
-    asked = []
-
-    def receive(size):
-        asked.append(size)
-        return ends[0].recv(size)
-
-    carrier._quick_recv = receive
-    consumer.read_ahead(carrier)
-    consumer.read_ahead(carrier)
-    ends[1].sendall(2 * (b'\x01\x00\x01\x00\x00\x00\x02ab\xce'))
-    assert carrier.read_frame() == carrier.read_frame() == (1, 1, b'ab')
-    assert asked == [consumer.READ_AHEAD]
-    for end in ends:
-        end.close()
 
 
 def test_connections_are_kept_where_we_replace_them():

@@ -4,12 +4,13 @@
 import copy
 import json
 
+import msgspec
 import pytest
 
 from gantt import exceptions
 from gantt.core.messages.base import to_builtins
 from gantt.core.messages.report import HostReport, Registered, ReportedMetric, check
-from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.resource_classes import AMOUNT_MAX, Inventory
 from gantt.rpc.api import stats, stats_foreign
 
 HOST = 'cmp-1'
@@ -126,7 +127,15 @@ def facts_of(body):
 def report_of(body):
     report = facts_of(body).report(epoch=1, sequence=5)
     check(report)
+    # It waits as bytes: what the types do not allow would be lost there.
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=HostReport) == report
     return report
+
+
+@pytest.mark.parametrize('left', [-(2**45), -1, 0, 2**45])
+def test_whatever_a_driver_says_is_left_of_its_disk_the_report_is_taken(left):
+    used = report_of(a_dictionary(disk_available_least=left)).used['DISK_GB']
+    assert used == min(max(40, 500 - left), AMOUNT_MAX)
 
 
 # -- the typed report --------------------------------------------------------------

@@ -289,8 +289,7 @@ def test_what_a_dictionary_leads_to_is_found_out_however_long_it_waited(served, 
     """Else an agent that comes again would be taken for the one of before as long as many wait."""
     bus, store = served
     methods = StatsMethods(bus.facade, Ratios(cpu=1.0, ram=1.0, disk=1.0))
-    call = aged(30.0, **said)
-    call.args = {'name': 'cmp-8', 'stats': DICTIONARY}
+    call = aged(30.0, args={'name': 'cmp-8', 'stats': DICTIONARY}, **said)
     store.folds.clear()
     timer = threading.Timer(0.3, store.folds.set)
     timer.start()

@@ -50,8 +50,8 @@ class Process:
         pick = Placed(claim.id, claim.consumer, claim.provider_id, claim.group)
         self.cache.do(table_log.Picks(True, [(claim.allocations[claim.provider_id], pick)]))
         result = self.store.commit([draft])
-        written = {row.id for row in result.hosts} - set(result.freed)
-        self.cache.commit_applied(result.hosts, written)
+        written = {*(row.id for row in result.hosts), *result.stepped} - set(result.freed)
+        self.cache.commit_applied(result.hosts, written, stepped=result.stepped)
 
     def theirs(self) -> None:
         """A commit of another scheduler: only the feed tells of it."""

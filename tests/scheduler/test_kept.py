@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision comes back from its bytes as it was, however little of it is kept."""
 
+import pathlib
 import random
 
 import msgspec
@@ -14,6 +15,7 @@ from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_change, a_host, an_id, decide
 from tests.properties.clouds import a_cloud, a_random_request, a_table
 
+DATA = pathlib.Path(__file__).parents[1] / 'data'
 PIPELINE = plugin_loader.load_pipeline()
 
 
@@ -50,8 +52,17 @@ def test_members_after_the_first_cost_no_byte_per_host():
 
 def test_what_was_kept_without_steps_is_read():
     decision, request = many(20, 5)
-    packed = msgspec.msgpack.encode({'decision': decision, 'request': request})
+    plain = msgspec.structs.replace(decision, members=list(decision.members))
+    packed = msgspec.msgpack.encode({'decision': plain, 'request': request})
     assert decision_codec.unpack(packed).decision == decision
+
+
+def test_what_was_kept_member_by_member_is_read():
+    """Written by the release before members were columns."""
+    decision, request = many(20, 5)
+    found = decision_codec.unpack((DATA / 'decision-one-by-one.msgpack').read_bytes())
+    assert found.request == request
+    assert found.decision == msgspec.structs.replace(decision, provider_ids=b'')
 
 
 def test_members_without_verdicts_stay_without():

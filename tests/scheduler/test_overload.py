@@ -29,7 +29,7 @@ from tests.world import Host, World, a_request, new_uuid
 LIMIT = 10
 THREADS = 4
 #: What may stay allocated from one phase to the next, in bytes; a request is about 2,000.
-GROWTH_MAX = 400_000
+GROWTH_MAX = 200_000
 
 
 class Nobody:
@@ -46,6 +46,8 @@ class Nobody:
                 self.told[answer.outcome] += 1
                 busy = answer.outcome is Outcome.BUSY
                 self.without_hint += busy and answer.retry_after_ms != 250
+
+    send_soon = send
 
 
 class Flood:
@@ -84,6 +86,9 @@ class Flood:
         while self.scheduler.placing.admission.depth:
             assert time.monotonic() < end, 'what is inside does not end'
             time.sleep(0.01)
+        # What waits to be written grows with the load of the machine, within its bounds.
+        self.recorder.flush()
+        self.scheduler.cache.log.flush(self.store)
 
     def _ask(self, each: int) -> None:
         for number in range(each):
@@ -112,10 +117,11 @@ def test_a_flood_is_turned_away_with_a_hint_and_memory_stays_flat(flood):
     try:
         flood.phase(400)
         gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        flood.phase(1600)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
+        sizes = [tracemalloc.get_traced_memory()[0]]
+        for _ in range(2):
+            flood.phase(800)
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
     told = flood.nobody.told
@@ -124,7 +130,8 @@ def test_a_flood_is_turned_away_with_a_hint_and_memory_stays_flat(flood):
     assert told[Outcome.NO_VALID_HOST] > 0
     assert flood.nobody.without_hint == 0
     assert 0 < flood.deepest <= LIMIT
-    assert grown < GROWTH_MAX
+    # Statements that are seen for the first time stay compiled, in whichever phase that is.
+    assert min(sizes[1] - sizes[0], sizes[2] - sizes[1]) < GROWTH_MAX
     assert not any(flood.store.audit().values())
 
 
@@ -197,3 +204,13 @@ def test_a_repeat_of_what_was_turned_away_is_taken_when_there_is_room():
     world.turn(times=3)
     assert world.select(second).outcome is Outcome.PLACED
     assert len(world.store.claims()) == 2
+
+
+def test_every_answer_of_a_batch_is_measured_by_its_outcome():
+    world = World(hosts=1)
+    world.recorder.observe_all = (metrics := MetricRegistry()).observe_all
+    for vcpu in (1, 1, 1000, 2):
+        world.ask(a_request(vcpu=vcpu))
+    assert world.scheduler.placing.step() == 4
+    assert metrics.value('gantt_decision_seconds', outcome='placed') == 3
+    assert metrics.value('gantt_decision_seconds', outcome='no_valid_host') == 1

@@ -91,7 +91,7 @@ def test_what_fails_once_an_answer_is_on_its_way_costs_no_answer_and_no_thread()
         plugin_loader.load_pipeline(),
         SchedulerSettings(worker='w', order_by_cost=False),
     )
-    scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, on_answer=fail)
+    scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, on_answers=fail)
     store.open.set()
     scheduler.start()
     try:

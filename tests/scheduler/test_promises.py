@@ -106,6 +106,8 @@ class Nobody:
         for _, answer in answers:
             self.told[answer.outcome] = self.told.get(answer.outcome, 0) + 1
 
+    send_soon = send
+
 
 def test_overload_is_turned_away_at_once_and_leaves_nothing_behind():
     world = World(hosts=2, queue_limit=20, retry_after_ms=250)

@@ -3,11 +3,11 @@
 
 from gantt.core.messages.report import RegisterHost
 from tests.builders import CLEAN, new_uuid
-from tests.world import World, a_request, hosts_of
+from tests.world import World, a_request, hosts_of, sqlite_store
 
 
 def test_running_schedulers_answer_by_the_new_name():
-    world = World(hosts=1)
+    world = World(sqlite_store, hosts=1)
     other = world.another_scheduler()
     first = world.select(a_request(1)).selections[0][0]
     host = world.hosts['cmp-1']
@@ -26,7 +26,7 @@ def test_running_schedulers_answer_by_the_new_name():
 
 
 def test_a_host_that_was_taken_away_is_no_choice_any_more():
-    world = World(hosts=2)
+    world = World(sqlite_store, hosts=2)
     world.store.decommission_host('cmp-1')
     world.turn()
     assert hosts_of(world.select(a_request(1))) == ['cmp-2']
@@ -34,7 +34,7 @@ def test_a_host_that_was_taken_away_is_no_choice_any_more():
 
 
 def test_running_schedulers_name_the_uuid_that_a_host_registered_with_last():
-    world = World(hosts=1)
+    world = World(sqlite_store, hosts=1)
     other = world.another_scheduler()
     uuid = new_uuid()
     world.scheduler.register_host(RegisterHost(name='cmp-1', boot_nonce=new_uuid(), uuid=uuid))

@@ -7,6 +7,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.claims.request_state import Attempt, RequestEvent, back_off, transition
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
 from tests.world import World, a_group, a_request, hosts_of, new_uuid, sqlite_store
@@ -156,6 +157,30 @@ def test_lost_races_are_counted_by_member_and_end_where_there_is_room():
     decisions = [world.store.load_decision(answer.decision_id) for answer in placed]
     lost = sum(len(decision_codec.unpack(record[0]).decision.conflicts) for record in decisions)
     assert 0 < lost == world.recorder.counts['gantt_conflicts_total']
+    assert world.audit() == CLEAN
+
+
+def test_units_that_changed_since_the_table_was_read_are_met_once_and_then_known():
+    world = World(sqlite_store, hosts=2, feed_seconds=1e9)
+    world.turn()  # the feed is read for the last time
+    steps = {
+        'VCPU': Inventory(total=64, step_size=2),
+        'MEMORY_MB': Inventory(total=1 << 20),
+        'DISK_GB': Inventory(total=500),
+    }
+    # Others receive what the hosts report now.
+    main, world.scheduler = world.scheduler, world.another_scheduler()
+    for host in world.hosts.values():
+        host.report(inventories=steps)
+    world.turn()
+    answer = world.select(a_request(vcpu=3), by=main)
+    assert answer.outcome is Outcome.NO_VALID_HOST
+    (record,) = world.recorder.records
+    (conflict,) = decision_codec.unpack(record.packed).decision.conflicts
+    assert conflict.endswith(': VCPU: only multiples of 2 vCPU, need 3 vCPU')
+    assert world.recorder.counts['gantt_conflicts_total'] == 1
+    assert world.select(a_request(vcpu=4), by=main).outcome is Outcome.PLACED
+    assert world.recorder.counts['gantt_conflicts_total'] == 1
     assert world.audit() == CLEAN
 
 

@@ -158,7 +158,7 @@ def test_what_is_remembered_is_bounded():
     assert side.shadow.pending == 2
     assert side.counts['requests_total', 'dropped'] == 3
     for number in range(4):
-        side.shadow._settings = ShadowSettings(comparisons_most=3)
+        side.shadow.settings = ShadowSettings(comparisons_most=3)
         request = side.asked(origin=f'more-{number}')
         side.seen('cmp-1', request)
     assert len(side.look()) == 3

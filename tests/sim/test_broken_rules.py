@@ -14,6 +14,7 @@ from gantt.compute.agent import running_guests
 from gantt.compute.agent.journal import PENDING, Journal
 from gantt.compute.agent.session import Words
 from gantt.core.claims import claim, reconcile
+from gantt.core.claims.acceptance import Acceptance
 from gantt.core.claims.claim import Event, State
 from gantt.sim import plan, world
 from gantt.sim.loop import Stacks
@@ -60,8 +61,8 @@ def test_absence_that_frees_a_reserved_claim_is_found(monkeypatch):
 
 
 def test_a_commit_without_its_capacity_guard_is_found(monkeypatch):
-    def everything(tables, going):
-        return {draft.id: list(range(len(draft.claims))) for draft in going}
+    def everything(tables, going, rivals):
+        return {draft.id: Acceptance(list(range(len(draft.claims)))) for draft in going}
 
     monkeypatch.setattr(commit, '_accept', everything)
     assert finds('P1: ', first=11)
@@ -73,7 +74,7 @@ def test_a_commit_that_does_not_look_at_group_generations_is_found(monkeypatch):
 
 
 def test_two_claims_of_one_consumer_are_found(monkeypatch):
-    monkeypatch.setattr(commit, 'judge_rivals', lambda live, requests: ({}, {}))
+    monkeypatch.setattr(commit, 'judge_rivals', lambda *_: ({}, {}))
     assert finds('audit, doubled: ')
 
 

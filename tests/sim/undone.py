@@ -28,8 +28,9 @@ def a_repeat_takes_its_own_place_away(patch):
 def a_batch_is_planned_beside_who_gives_way(patch):
     """The member that a later request of the batch joined had left by an earlier one."""
 
-    def judge(live, requests):
-        return commit.judge_rivals(live, [_replace(one, group=None) for one in requests])
+    def judge(live, requests, owners):
+        alone = [_replace(one, group=None) for one in requests]
+        return commit.judge_rivals(live, alone, owners)
 
     patch.setattr(memory_commit, 'judge_rivals', judge)
 

@@ -11,7 +11,6 @@ import pytest
 from oslo_config import cfg
 from oslo_log import formatters
 
-from gantt.core.records import decision
 from gantt.telemetry import log
 
 REQUEST = '11111111-2222-4333-8444-555555555555'
@@ -78,7 +77,9 @@ def conf():
     return made
 
 
-@pytest.mark.parametrize('more', [{}, {'request_id': None}, {'levelno': logging.ERROR}])
+@pytest.mark.parametrize(
+    'more', [{}, {'request_id': None}, {'request_id': '-'}, {'levelno': logging.ERROR}]
+)
 def test_a_line_written_without_oslo_log_is_the_one_that_it_writes(conf, more):
     quick, stock = _line_of(conf, **more)
     assert quick == stock
@@ -132,31 +133,6 @@ def test_secrets_never_reach_the_file(tmp_path):
 )
 def test_facts_are_split_by_a_program_without_guessing(values, line):
     assert log.facts(**values) == line
-
-
-def test_a_decision_is_one_line_with_its_request_id():
-    made = decision.Answer(
-        request_id=REQUEST,
-        decision_id='d-1',
-        outcome=decision.Outcome.NO_VALID_HOST,
-        reason='0/412 hosts fit: 412 too little free MEMORY_MB',
-    )
-    seen = []
-
-    class Keep(logging.Handler):
-        def emit(self, record):
-            seen.append((record.request_id, record.getMessage()))
-
-    logger = logging.Logger('gantt.test')
-    logger.addHandler(Keep())
-    log.log_answer(logger, made, 0.0042)
-    [(request_id, line)] = seen
-    assert request_id == REQUEST
-    assert line == (
-        'decision id=d-1 outcome=no_valid_host oldest_report_age_seconds=0 ms=4.2 '
-        'reason="0/412 hosts fit: 412 too little free MEMORY_MB"'
-    )
-    assert log.context.get_current() is None
 
 
 def test_the_request_id_is_one_thread_s_own():

@@ -3,6 +3,7 @@
 
 import ast
 import pathlib
+import random
 import re
 import threading
 import urllib.error
@@ -18,6 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 METHODS = {
     'count': metrics.MetricKind.COUNTER,
     'observe': metrics.MetricKind.HISTOGRAM,
+    'observe_all': metrics.MetricKind.HISTOGRAM,
     'gauge': metrics.MetricKind.GAUGE,
     'watch': metrics.MetricKind.GAUGE,
 }
@@ -94,6 +96,27 @@ def test_what_was_counted_is_shown():
     assert world.value('gantt_repeats_total') == 0
 
 
+def _shown(registry):
+    """Figures of the service as they are exposed; those of the process change by themselves."""
+    return [line for line in registry.render().decode().splitlines() if 'gantt_' in line]
+
+
+def test_values_of_a_batch_are_shown_as_if_each_had_been_added_by_itself():
+    rng = random.Random(7)
+    # Sums of such values differ in their last digits by the order in which they are added.
+    bounds = metrics.BY_NAME['gantt_decision_seconds'].buckets
+    values = [rng.choice((rng.random() / 3, rng.choice(bounds), 61.7)) for _ in range(400)]
+    one_by_one, together = metrics.MetricRegistry(), metrics.MetricRegistry()
+    for outcome in ('placed', 'no_valid_host', 'placed'):
+        for value in values:
+            one_by_one.observe('gantt_decision_seconds', value, outcome=outcome)
+        for begin in range(0, len(values), 50):
+            batch = values[begin : begin + 50]
+            together.observe_all('gantt_decision_seconds', batch, outcome=outcome)
+    assert _shown(together) == _shown(one_by_one)
+    assert together.value('gantt_decision_seconds', outcome='placed') == 800
+
+
 def test_two_registries_share_nothing():
     one, other = metrics.MetricRegistry(), metrics.MetricRegistry()
     one.count('gantt_repeats_total')
@@ -107,6 +130,8 @@ def test_two_registries_share_nothing():
         (lambda m: m.count('gantt_queue_depth'), 'gantt_queue_depth is a declared counter'),
         (lambda m: m.gauge('gantt_repeats_total', 1), 'gantt_repeats_total is a declared gauge'),
         (lambda m: m.observe('gantt_batch_size', 1, host='a'), r'with the labels \[\]'),
+        (lambda m: m.observe_all('gantt_batch_size', [1], host='a'), r'with the labels \[\]'),
+        (lambda m: m.observe_all('gantt_queue_depth', [1]), 'is a declared histogram'),
         (lambda m: m.count('gantt_rejections_total'), r"with the labels \['filter'\], not \[\]"),
         (lambda m: m.value('gantt_no_such_total'), 'gantt_no_such_total is a declared metric'),
     ],

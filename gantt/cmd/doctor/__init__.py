@@ -8,7 +8,6 @@ can judge, ``live`` asks the servers.
 
 import contextlib
 import functools
-import json
 import logging
 import math
 import textwrap
@@ -18,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
-from gantt.cmd import wiring
+from gantt.cmd import console, wiring
 from gantt.cmd.doctor import broker, checks, live, table
 from gantt.cmd.doctor.finding import Finding, Severity, findings, found
 from gantt.conf import clear_text
@@ -38,13 +37,9 @@ def run(conf: Any) -> int:
     """
     findings = diagnose(conf, conf.command.live)
     counts = {kind.value: sum(f.severity is kind for f in findings) for kind in Severity}
-    if conf.command.format == 'json':
-        shown = [{name: getattr(f, name) for name in f.__struct_fields__} for f in findings]
-        print(json.dumps({'counts': counts, 'findings': shown}))
-    else:
-        for finding in findings:
-            print(_text(finding))
-        print(', '.join(f'{kind}s {count}' for kind, count in counts.items()))
+    summary = ', '.join(f'{kind}s {count}' for kind, count in counts.items())
+    lines = [line for finding in findings for line in _lines(finding)]
+    console.show(conf, {'counts': counts, 'findings': findings}, [*lines, summary])
     return 1 if counts[Severity.ERROR] else 0
 
 
@@ -163,12 +158,10 @@ def _quiet() -> Iterator[None]:
             logger.disabled = was
 
 
-def _text(finding: Finding) -> str:
-    head = f'{finding.severity:<8} {finding.option} = {finding.value}'
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f'{finding.severity:<8} {finding.option} = {finding.value}'
     indent = ' ' * 9
-    parts = (f'{text.rstrip("?.!")}.' for text in (finding.why, finding.instead))
-    body = [
-        textwrap.fill(part, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-        for part in parts
-    ]
-    return '\n'.join([head, *body, ''])
+    for text in (finding.why, finding.instead):
+        sentence = f'{text.rstrip("?.!")}.'
+        yield from textwrap.wrap(sentence, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    yield ''

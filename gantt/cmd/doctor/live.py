@@ -260,7 +260,7 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
             yield _unsynced(at, e.message)
         return
     hosts = models.providers
-    count = sa.select(sa.func.count()).select_from(hosts).where(hosts.c.root_id.is_(None))
+    count = sa.select(sa.func.count()).select_from(hosts).where(hosts.c.kind == 'host')
     with engine.connect() as connection:
         known = connection.execute(count).scalar_one()
         yield from _agents(conf, connection)

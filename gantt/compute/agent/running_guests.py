@@ -2,7 +2,7 @@
 """What runs on a host: what its driver lists, not what its journal remembers.
 
 The journal adds what is pending, and whose claim a guest is.  After a crash
-:func:`settle` brings the journal in line with what really runs.
+:func:`after_boot` brings the journal in line with what really runs.
 """
 
 import logging

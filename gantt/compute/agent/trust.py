@@ -6,6 +6,7 @@ host do.  A site may leave the host's own check out once they have agreed for a 
 first disagreement that is seen turns it on again.
 """
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -20,46 +21,42 @@ DAY_SECONDS = 86_400.0
 CLOCK_SET = 1_600_000_000.0
 
 
+@dataclasses.dataclass(eq=False)
 class Trust:
     """What one host knows of disagreements; kept in its journal.
 
-    :param seconds: without a disagreement for so long, the check is left out; None: never
-    :param wall: seconds of a clock that goes on over restarts
+    :ivar seconds: without a disagreement for so long, the check is left out; None: never
+    :ivar wall: seconds of a clock that goes on over restarts
     """
 
-    def __init__(
-        self,
-        host: str,
-        journal: Journal,
-        seconds: float | None,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._host = host
-        self._journal = journal
-        self._seconds = seconds
-        self._wall = wall
+    host: str
+    journal: Journal
+    seconds: float | None
+    wall: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
         self._was_off = False
 
     @property
     def agreed_since(self) -> float:
         """Since when there was no disagreement, by ``wall``."""
-        return self._journal.agreed_since()
+        return self.journal.agreed_since()
 
     @property
     def check_is_off(self) -> bool:
         """Whether builds are taken without a check of our own."""
-        if self._seconds is None:
+        if self.seconds is None:
             return False
-        since, now = self.agreed_since, self._wall()
+        since, now = self.agreed_since, self.wall()
         if since < CLOCK_SET <= now:
             # Else the first good clock after a start without one would make years of it.
-            self._journal.note_disagreement()
+            self.journal.note_disagreement()
             since = now
-        off = now - since >= self._seconds
+        off = now - since >= self.seconds
         if off and not self._was_off:
             LOG.warning(
                 'Host %s: its own check of builds is off: it has not disagreed since %s',
-                self._host,
+                self.host,
                 time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(since)),
             )
         self._was_off = off
@@ -68,17 +65,17 @@ class Trust:
     @property
     def unchecked_days(self) -> float:
         """For how many days the check has been off; 0: it is on."""
-        if self._seconds is None or not self.check_is_off:
+        if self.seconds is None or not self.check_is_off:
             return 0.0
-        off = self._wall() - self.agreed_since - self._seconds
+        off = self.wall() - self.agreed_since - self.seconds
         return round(max(off, 1.0) / DAY_SECONDS, 3)
 
     def disagreed(self, reason: str) -> None:
         """Begin to count anew, and check again."""
         was_off, self._was_off = self._was_off, False
-        self._journal.note_disagreement()
+        self.journal.note_disagreement()
         if was_off:
-            LOG.warning('Host %s: its own check of builds is on again: %s', self._host, reason)
+            LOG.warning('Host %s: its own check of builds is on again: %s', self.host, reason)
 
     def watch(self, seen: GuestInventory, facts: HostReadings) -> None:
         """Look for what a check would have refused, in what is reported anyway."""

@@ -35,8 +35,8 @@ LOG = logging.getLogger(__name__)
 RETRY_FIRST, RETRY_MOST = 1.0, 30.0
 
 
-class HostAgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a member behaves.
+class HostAgentSettings(msgspec.Struct, frozen=True):
+    """How a host of a farm or of a report source behaves.
 
     :ivar report_seconds: 0: as the scheduler says
     :ivar level: of the line that says that a host registered

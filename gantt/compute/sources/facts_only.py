@@ -49,7 +49,7 @@ class FactsOnly(PeriodicTasks):
         self._look = look
         self._port = port
         self._report_seconds = report_seconds
-        self._report_seconds = FIRST_SECONDS
+        self._answered_seconds = FIRST_SECONDS
         self._rng = rng
         self._wall = wall
         self._sequence = 0
@@ -76,7 +76,7 @@ class FactsOnly(PeriodicTasks):
             self._note(logging.WARNING, str(e))
             return self._later()
         self._wait = RETRY_FIRST
-        self._report_seconds = max(1, answer.report_seconds)
+        self._answered_seconds = max(1, answer.report_seconds)
         if answer.outcome == 'stale':
             return self._catch_up(answer)
         self._overtaken = 0
@@ -124,7 +124,7 @@ class FactsOnly(PeriodicTasks):
         self.problem = problem
 
     def _interval(self) -> float:
-        return jittered(self._report_seconds or self._report_seconds, self._rng)
+        return jittered(self._report_seconds or self._answered_seconds, self._rng)
 
     def _later(self) -> float:
         wait, self._wait = self._wait, min(self._wait * 2, RETRY_MOST)

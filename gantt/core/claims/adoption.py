@@ -11,8 +11,8 @@ from typing import Annotated
 
 import msgspec
 
+from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.reconcile import is_over_committed
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid, derived_id
 from gantt.core.messages.request import Flavor, Lifecycle, name_of

@@ -8,7 +8,7 @@ out at any moment, but a guest starts only after ``confirm`` succeeded.
 
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -196,6 +196,11 @@ def claim_id(request_id: str, attempt: int, member: int) -> str:
     Another request of the same id, long after, begins at another attempt.
     """
     return base.derived_id('claim', request_id, attempt, member)
+
+
+def claim_ids(request_id: str, attempt: int, members: Iterable[int]) -> list[str]:
+    """The ids of the claims of several members."""
+    return base.derived_ids(('claim', request_id, attempt), members)
 
 
 def meant(mine: Sequence[Claim]) -> list[str]:

@@ -3,19 +3,19 @@
 
 A batch is a list of drafts in arrival order.  The store decides under the
 locks of the touched providers and answers per request; see ``judge_rivals`` and
-``accept`` for the rules, which every implementation of the store must meet.
+``acceptance`` for the rules, which every implementation of the store must meet.
 """
 
 import enum
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, overload
 
 import msgspec
 
 from gantt.core.claims.claim import Claim, gives_way, is_rival
-from gantt.core.messages.layout import readable
 from gantt.core.resources.group_rule import GroupRule, agree
 from gantt.core.resources.host import HostRow
-from gantt.core.topology.free import FreeTopology
 
 _RUNS = ' runs on '
 
@@ -64,6 +64,122 @@ class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None = None
 
 
+class ClaimColumns(Sequence[ClaimDraft]):
+    """The claims of a request as columns: what they have in common stands once.
+
+    Members that are alike get claims that differ in whose they are, and where.  Their ids,
+    consumers and hosts are columns from the plan to the parameters of statements; a claim itself
+    is made when somebody reads it.
+
+    :ivar kinds: what the claims of a kind have in common, as the first of them
+    :ivar kind: of each claim the number of its kind; the other columns are its own
+    """
+
+    __slots__ = ('_made', 'consumers', 'hosts', 'ids', 'kind', 'kinds', 'members', 'providers')
+
+    def __init__(self) -> None:
+        self.kinds: list[ClaimDraft] = []
+        self.kind: list[int] = []
+        self.ids: list[str] = []
+        self.members: list[int] = []
+        self.consumers: list[str] = []
+        self.providers: list[int] = []
+        self.hosts: list[str] = []
+        self._made: list[ClaimDraft] | None = None
+
+    @classmethod
+    def of(cls, drafts: Sequence[ClaimDraft]) -> 'ClaimColumns':
+        """Drafts of any kinds as columns."""
+        if isinstance(drafts, ClaimColumns):
+            return drafts
+        made = cls()
+        for draft in drafts:
+            made.add(draft)
+        return made
+
+    def add(self, draft: ClaimDraft) -> None:
+        """Add one of a kind of its own; others of that kind may follow."""
+        claim = draft.claim
+        self.kinds.append(draft)
+        self.add_like(claim.id, claim.member, claim.consumer, claim.provider_id, claim.host)
+
+    def add_like(self, id: str, member: int, consumer: str, provider: int, host: str) -> None:
+        """Add one of the last kind, with the same amounts of its own host."""
+        self.kind.append(len(self.kinds) - 1)
+        self.ids.append(id)
+        self.members.append(member)
+        self.consumers.append(consumer)
+        self.providers.append(provider)
+        self.hosts.append(host)
+        self._made = None
+
+    def touched(self, at: Sequence[int] | None = None) -> set[int]:
+        """The providers that claims take from: of those at these places, or of all."""
+        places = range(len(self.ids)) if at is None else at
+        touched = set(map(self.providers.__getitem__, places))
+        wide = {k for k, draft in enumerate(self.kinds) if len(draft.claim.allocations) > 1}
+        for i in places if wide else ():
+            if self.kind[i] in wide:
+                touched |= self[i].claim.allocations.keys()
+        return touched
+
+    # -- as a sequence ---------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> ClaimDraft: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ClaimDraft]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[ClaimDraft]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _all(self) -> list[ClaimDraft]:
+        if self._made is None:
+            self._made = [
+                self._like(*of)
+                for of in zip(
+                    self.kind,
+                    self.ids,
+                    self.members,
+                    self.consumers,
+                    self.providers,
+                    self.hosts,
+                    strict=True,
+                )
+            ]
+        return self._made
+
+    def _like(
+        self, kind: int, id: str, member: int, consumer: str, provider: int, host: str
+    ) -> ClaimDraft:
+        first = self.kinds[kind]
+        claim = first.claim
+        if claim.id == id:
+            return first
+        like = msgspec.structs.replace(
+            claim,
+            id=id,
+            member=member,
+            consumer=consumer,
+            provider_id=provider,
+            host=host,
+            allocations={provider: claim.allocations[claim.provider_id]},
+        )
+        return msgspec.structs.replace(first, claim=like)
+
+
 class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     """One request of the batch.
 
@@ -74,6 +190,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar whole: accepted whole or not at all
     :ivar completes: all members not yet claimed are in this draft
     :ivar answer: stored when the request becomes placed by this commit
+    :ivar refers: the answer is a reference, which not every release reads
     :ivar decision: (id, outcome, packed) stored with it
     :ivar only_project: of the one project that it may claim for consumers of; None: of any
     """
@@ -90,9 +207,10 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 120.0
     project_id: str | None = None
     only_project: str | None = None
-    claims: list[ClaimDraft]
+    claims: Sequence[ClaimDraft]
     group: GroupSwap | None = None
     answer: bytes = b''
+    refers: bool = False
     decision: 'DecisionRecord | None' = None
 
 
@@ -142,8 +260,24 @@ class CommitStatus(enum.StrEnum):
     LOCKED = 'locked'  # nothing made; another transaction keeps rows locked that it needs
 
 
+class RefusalKind(enum.StrEnum):
+    """What is in the way of a claim under the locks, see ``acceptance``."""
+
+    GONE = 'gone'  # a provider is not there any more
+    CLOSED = 'closed'  # a provider takes nothing new from schedulers
+    ROOM = 'room'  # a class has too little left
+    UNITS = 'units'  # a class may not be had in this amount
+    LAYOUT = 'layout'  # what it is to get inside of the host is taken, or was planned before
+
+
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Fate of one request; ``accepted`` are indices into its ``claims``."""
+    """What became of one request.
+
+    :ivar accepted: indices into its ``claims``
+    :ivar reason: why it was barred, is locked, or why the first of its claims that was not
+        accepted was not
+    :ivar refused: the kind of that last reason
+    """
 
     id: str
     outcome: CommitStatus
@@ -152,25 +286,67 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     wait_seconds: float = 0.0
     reason: str = ''
+    refused: RefusalKind | None = None
+
+
+class CommitPath(enum.StrEnum):
+    """How a batch was written; what becomes of it is the same."""
+
+    ONE_TRIP = 'one_trip'  # at once, PostgreSQL only: nothing was in its way
+    CAREFUL = 'careful'  # in two round trips, PostgreSQL only
+    PORTABLE = 'portable'  # by the statements that every database understands
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Fates in the order of the drafts, and every touched host as it is now.
+    """Fates in the order of the drafts, and every touched host.
 
+    A host is told as it is now, or, where the batch had one way to go only, by the version at
+    which it was written: what it was before that is not read, and what was added is known.
+
+    :ivar stepped: host -> version as this wrote it, of hosts that are not in ``hosts``
     :ivar freed: providers that claims have left: overtaken, or given way
     :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
 
     outcomes: list[RequestOutcome]
     hosts: list[HostRow] = []
+    stepped: dict[int, int] = {}
     freed: list[int] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
     now: float = 0.0  # the database's clock
     locked: dict[int, str] = {}
+    path: CommitPath = CommitPath.PORTABLE
+
+
+def is_plain(draft: RequestDraft) -> bool:
+    """Whether a request asks for nothing but its claims, as most do.
+
+    Its first attempt, in no group and for any project: what else is to be known of the
+    claims is whether they fit, and whether their consumers have others.
+    """
+    return (
+        not draft.continues
+        and draft.takes_over is None
+        and draft.group is None
+        and draft.only_project is None
+        and bool(draft.claims)
+    )
+
+
+#: All requests are for any project.
+NO_OWNERS: Mapping[str, str | None] = MappingProxyType({})
+
+
+def consumers_to_own(requests: Iterable[RequestDraft]) -> set[str]:
+    """The consumers of requests for one project, whose owners ``judge_rivals`` is to know."""
+    limited = (request for request in requests if request.only_project is not None)
+    return {made.claim.consumer for request in limited for made in request.claims}
 
 
 def judge_rivals(
-    live: Iterable[Claim], requests: Iterable[RequestDraft]
+    live: Iterable[Claim],
+    requests: Iterable[RequestDraft],
+    owners: Mapping[str, str | None] = NO_OWNERS,
 ) -> tuple[dict[str, list[Claim]], dict[str, RequestOutcome]]:
     """One live claim per (consumer, purpose): which claims give way, which requests end.
 
@@ -179,8 +355,11 @@ def judge_rivals(
     Of two requests of one batch the later is planned again after the first; so is
     one of a group that a member leaves by this: it was planned beside that member.
     Who may claim for one project only meets nobody else's consumers: they are not there.
+    A consumer stays its project's while an ended claim of it is stored: the claims of
+    one consumer are shown, and counted, as those of one project.
 
     :param live: the live claims of the consumers, read after these were locked
+    :param owners: consumer -> project, of those that requests for one project only name
     :returns: id of a new claim -> claims to be released where it is made, and
         the fates of requests that go no further
     """
@@ -199,6 +378,8 @@ def judge_rivals(
             keys.add((made.consumer, 'move' if made.purpose.is_move else made.purpose.value))
             known = of_consumer.get(made.consumer, ())
             rivals = [claim for claim in known if is_rival(claim, made.purpose)]
+            if made.consumer in owners and is_foreign(owners[made.consumer], request.only_project):
+                why = _unknown(made.consumer)
             why = _bar(request, known, rivals) or why
             if rivals:
                 found[made.id] = rivals
@@ -246,16 +427,20 @@ def behind_others(
     return changed
 
 
-def is_foreign(claim: Claim, only_project: str | None) -> bool:
-    """Whether a claim is not of the one project that somebody may act for."""
-    return only_project is not None and claim.project_id != only_project
+def is_foreign(project: str | None, only_project: str | None) -> bool:
+    """Whether a project is not the one that somebody may act for."""
+    return only_project is not None and project != only_project
+
+
+def _unknown(consumer: str) -> str:
+    return f'consumer {consumer!r} is not known here'
 
 
 def _bar(request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim]) -> str:
     """Why nothing is claimed for a consumer that has these claims; '' where it may be."""
-    foreign = next((claim for claim in known if is_foreign(claim, request.only_project)), None)
-    if foreign is not None:
-        return f'consumer {foreign.consumer!r} is not known here'
+    for claim in known:
+        if is_foreign(claim.project_id, request.only_project):
+            return _unknown(claim.consumer)
     bar = next((claim for claim in rivals if not gives_way(claim)), None)
     return f'consumer {bar.consumer}{_RUNS}{bar.host} under claim {bar.id}' if bar else ''
 
@@ -268,87 +453,3 @@ def without_place(reason: str) -> str:
 
 def _end(request: RequestDraft, result: CommitStatus, reason: str = '') -> RequestOutcome:
     return RequestOutcome(id=request.id, outcome=result, attempt=request.attempt, reason=reason)
-
-
-def accept(
-    rooms: Mapping[int, Mapping[str, int]],
-    generations: Mapping[int, int],
-    closed: Iterable[int],
-    requests: Iterable[RequestDraft],
-    insides: Mapping[int, FreeTopology] | None = None,
-) -> dict[str, list[int]]:
-    """Which claims of each request may be written, in arrival order.
-
-    The plain rule behind every group commit: a claim is accepted where each of
-    its allocations fits beside what is used and what was accepted before it,
-    every touched provider is open, and its layout takes nothing that is taken: what
-    was free at one generation of a host need not be at another, so that is looked
-    at again under the lock.  A refusal concerns only the request that asked; a
-    request that is ``whole`` is accepted whole or not at all.
-
-    :param rooms: provider id -> class -> cap - used - foreign, under the locks
-    :param generations: provider id -> generation, under the locks
-    :param closed: providers that take nothing new, or are gone
-    :param insides: provider id -> what its live claims leave inside of it, of those that
-        a layout of the batch is on; changed in place
-    :returns: request id -> indices of its accepted claims
-    """
-    stock = _Stock(rooms, generations, closed, insides or {})
-    accepted: dict[str, list[int]] = {}
-    for request in requests:
-        took: list[int] = []
-        for index, draft in enumerate(request.claims):
-            if stock.has(draft):
-                stock.take(draft.claim, 1)
-                took.append(index)
-        if request.whole and len(took) < len(request.claims):
-            for index in took:
-                stock.take(request.claims[index].claim, -1)
-            took = []
-        accepted[request.id] = took
-    return accepted
-
-
-class _Stock:
-    """What providers have left while a batch is gone through."""
-
-    def __init__(
-        self,
-        rooms: Mapping[int, Mapping[str, int]],
-        generations: Mapping[int, int],
-        closed: Iterable[int],
-        insides: Mapping[int, FreeTopology],
-    ) -> None:
-        self._left = {provider: dict(room) for provider, room in rooms.items()}
-        self._generations = generations
-        self._shut = set(closed)
-        self._insides = insides
-
-    def has(self, draft: ClaimDraft) -> bool:
-        """Whether a claim may be written."""
-        claim = draft.claim
-        for provider, amounts in claim.allocations.items():
-            room = self._left.get(provider)
-            if room is None or provider in self._shut:
-                return False
-            if any(amount > room.get(name, 0) for name, amount in amounts.items()):
-                return False
-        layout = None if claim.layout is None else readable(claim.layout)
-        if layout is not None:
-            inside = self._insides.get(claim.provider_id)
-            return inside is not None and inside.holds(layout)
-        if draft.generation is None:
-            return True
-        # Members of one batch are planned on one working table and know of the members
-        # before them; only what others changed since voids what was planned.
-        return self._generations.get(claim.provider_id) == draft.generation
-
-    def take(self, claim: Claim, sign: int) -> None:
-        """Use what a claim takes, or with -1 give it back."""
-        for provider, amounts in claim.allocations.items():
-            room = self._left[provider]
-            for name, amount in amounts.items():
-                room[name] = room.get(name, 0) - sign * amount
-        layout = None if claim.layout is None else readable(claim.layout)
-        if layout is not None:
-            self._insides[claim.provider_id].take(layout, sign)

@@ -29,6 +29,7 @@ from gantt.core.messages.report import Cells, HostReport, Metrics, NumaCell, Poo
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import AgentFacts, HostFacts, HostRow
 from gantt.core.resources.host_keys import HostKey, Mode, Proof
+from gantt.moved import former_attributes
 
 APPLIED, STALE, UNKNOWN, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
 GUESTS_MAX = 10_000
@@ -63,6 +64,7 @@ class IntroducedFacts(UpdateHostFacts, frozen=True, kw_only=True):
     proven: Proof | None = None
 
 
+@former_attributes(fate='outcome')
 class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """The answer to :class:`UpdateHostFacts`.
 
@@ -234,4 +236,4 @@ def _with_blocked(numa: list[NumaCell], layouts: Iterable[Layout]) -> list[NumaC
 
 
 def _refuse(field: str, problem: str) -> None:
-    raise exceptions.InvalidMessage(field=f'told.{field}', problem=problem)
+    raise exceptions.invalid(f'told.{field}', problem)

@@ -147,9 +147,9 @@ def check_name(name: str, field: str) -> None:
     found = name.removeprefix(CLASS)
     is_class = found != name and resource_classes.is_class_name(found) and len(name) <= NAME_MAX
     if name not in COUNTS and not is_class:
-        raise exceptions.InvalidMessage(
-            field=field,
-            problem=f'{name[:NAME_MAX]!r} is no limit; expected one of {", ".join(COUNTS)}, or '
+        raise exceptions.invalid(
+            field,
+            f'{name[:NAME_MAX]!r} is no limit; expected one of {", ".join(COUNTS)}, or '
             f'{CLASS} and a resource class such as {CLASS}VCPU',
         )
 
@@ -162,9 +162,9 @@ def check(limits: Iterable[Limit]) -> None:
     for one in limits:
         check_name(one.name, 'limits')
         if not UNLIMITED <= one.limit <= LIMIT_MAX:
-            raise exceptions.InvalidMessage(
-                field=f'limits.{one.name}',
-                problem=f'expected a whole number from 0 to {LIMIT_MAX}, or {UNLIMITED} for no '
+            raise exceptions.invalid(
+                f'limits.{one.name}',
+                f'expected a whole number from 0 to {LIMIT_MAX}, or {UNLIMITED} for no '
                 f'limit, got {one.limit}',
             )
 

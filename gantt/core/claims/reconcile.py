@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core.claims import host_facts
+from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import Claim, Event, State, after, meant, stepped
 from gantt.core.messages import base
 from gantt.core.messages.layout import unsettled
@@ -197,17 +198,6 @@ def fold_facts(
     over = is_over_committed(now_row)
     grown = _has_new_facts(row, now_row) or over is not row.over_committed
     return _replace(now_row, over_committed=over, generation=row.generation + int(grown))
-
-
-def is_over_committed(row: HostRow) -> bool:
-    """Whether claims and foreign use exceed the capacity of any class."""
-    foreign, inventories = row.foreign, row.facts.inventories
-    for name in (*row.used, *foreign):
-        taken = row.used.get(name, 0) + foreign.get(name, 0)
-        inventory = inventories.get(name)
-        if taken > (inventory.cap if inventory is not None else 0):
-            return True
-    return False
 
 
 def usage(

@@ -188,7 +188,7 @@ def transition(
     :param made: the members that the commit has claimed, as ``Attempt.done``
     :param lost: the hosts of those that lost a race
     :param number: of the attempt that is overdue
-    :param reason: why it is locked
+    :param reason: why it is locked, or why the first of the members that lost did
     """
     before, (state, effects) = attempt.state, TRANSITIONS[attempt.state, event]
     if state is RequestState.ANSWERED:
@@ -201,7 +201,8 @@ def transition(
         # A large request goes in several commits: where all of this one were claimed, none lost.
         if lost:
             hosts = ', '.join(sorted(set(lost))[:_NAMED_MAX])
-            changes['conflicts'] = (*attempt.conflicts, f'{event.value}: {hosts}')
+            line = f'{event.value}: {hosts}' + (f'; {reason}' if reason else '')
+            changes['conflicts'] = (*attempt.conflicts, line)
         if made:
             changes['done'] = {**attempt.done, **made}
             changes['todo'] = [member for member in attempt.todo if member not in made]

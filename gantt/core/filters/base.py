@@ -17,12 +17,17 @@ from gantt.core.records.decision import Contradiction
 from gantt.core.table.columns import TAKEN, BoolArray, IntArray
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
+from gantt.moved import renamed
 
 #: All but a rebuild, which stays where it is and claims nothing.
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
 EVERY_PURPOSE = frozenset(Purpose)
 #: Kinds of hosts that one remedy tells apart: the nearest ones.
 _KINDS_MAX = 3
+
+
+#: More members than any request has.
+UNBOUNDED = 1 << 30
 
 
 class UnknownFacts(msgspec.Struct, frozen=True):
@@ -81,6 +86,15 @@ class Filter(Plugin):
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         """What :meth:`mask` says of one row; of filters that are ``local``."""
         raise NotImplementedError
+
+    def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
+        """How many members in a row are let on a host that passes; None: it is asked for each.
+
+        Of hosts that passed :meth:`mask`, on which picks may lie since; of filters that are
+        ``local``, and of members that take amounts alone, without cores or devices of their
+        own.
+        """
+        return None
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Numbers that help to read the removal of ``rows``; asked only where some were.
@@ -341,3 +355,6 @@ def grouped_by_problem(
         where = name if count == 1 else f'{name} and {count - 1} more'
         sentences.append(template.format(where=where, what=names_of(what)))
     return '; '.join(sentences)
+
+
+__getattr__ = renamed(__name__, {'Unknown': 'UnknownFacts', 'told_apart': 'grouped_by_problem'})

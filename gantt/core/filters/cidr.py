@@ -28,9 +28,7 @@ class SimpleCIDRAffinityFilter(Filter):
         if _is_requested(spec):
             network = network_of(spec)
             if isinstance(network, str):
-                raise exceptions.InvalidMessage(
-                    field='request.spec.hints.build_near_host_ip', problem=network
-                )
+                raise exceptions.invalid('request.spec.hints.build_near_host_ip', network)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not _is_requested(spec):

@@ -38,9 +38,9 @@ class ComputeCapabilitiesFilter(ConditionsFilter):
             return
         count = len(requested_specs(spec))
         if count > REQUESTED_MAX:
-            raise exceptions.InvalidMessage(
-                field='request.spec.flavor.extra_specs',
-                problem=f'expected at most {REQUESTED_MAX} that name facts of hosts, got {count}',
+            raise exceptions.invalid(
+                'request.spec.flavor.extra_specs',
+                f'expected at most {REQUESTED_MAX} that name facts of hosts, got {count}',
             )
 
     def concerns(self, spec: RequestSpec) -> bool:

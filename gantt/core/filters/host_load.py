@@ -58,6 +58,11 @@ class _Counted(Filter):
         limit = limits if isinstance(limits, int) else limits.item(row)
         return bool(self.count(hosts, row) < limit)
 
+    def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
+        limits = self.limits(hosts)[0]
+        limit = limits if isinstance(limits, int) else limits.item(row)
+        return int(limit - self.count(hosts, row))
+
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Hosts by their limit."""
         limits, wrong = self.limits(hosts)

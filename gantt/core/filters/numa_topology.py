@@ -12,14 +12,16 @@ from gantt.core.plugin import Option
 from gantt.core.table import topology
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
+from gantt.core.table.together import judge
 from gantt.core.topology.devices import Known
 from gantt.core.topology.free import FreeTopology
 from gantt.core.topology.read import read
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.violations import Violation
+from gantt.core.topology.violations import Violation, obstacles
 
 #: Hosts whose obstacles are looked at one by one; the others are told together.
 REQUESTED_MAX = 300
+_NOT_TOGETHER = Violation('together', 0, 0, 'its cells and its devices do not come together')
 
 
 def _requested_most(wish: Wish) -> int:
@@ -71,23 +73,21 @@ class InsideFilter(Filter):
         if wish is None:
             return {}
         worst: dict[str, list[Violation]] = {}
-        requested, known = rows[: _requested_most(wish)].tolist(), Known()
-        for row in requested:
-            first = self.in_the_way(wish, hosts.room(row), known)[0]
+        requested, known = rows[: _requested_most(wish)], Known()
+        judged = judge(hosts, hosts.kinds, wish, requested)
+        for row, may, surely in zip(requested.tolist(), judged.may, judged.surely, strict=True):
+            if surely:
+                first = _NOT_TOGETHER
+            else:
+                first = _in_the_way(wish, hosts.room(row), known, bool(may))[0]
             worst.setdefault(first.what, []).append(first)
         parts: dict[str, int] = {}
-        for obstacles in worst.values():
-            best = max(obstacles, key=lambda one: (one.have, one.text))
-            parts[best.text] = parts.get(best.text, 0) + len(obstacles)
+        for alike in worst.values():
+            best = max(alike, key=lambda one: (one.have, one.text))
+            parts[best.text] = parts.get(best.text, 0) + len(alike)
         if len(rows) > len(requested):
             parts[self.reason] = len(rows) - len(requested)
         return {'parts': parts}
-
-    def in_the_way(self, wish: Wish, room: FreeTopology, known: Known) -> list[Violation]:
-        """What keeps the wish out of a room; at least one thing."""
-        return lay_out(wish, room, known=known).obstacles or [
-            Violation('together', 0, 0, 'its cells and its devices do not come together')
-        ]
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """The host with the least in its way."""
@@ -95,11 +95,21 @@ class InsideFilter(Filter):
         assert wish is not None, 'a request that asks nothing removes nobody'
         found, known = [], Known()
         for row in rows[: _requested_most(wish)].tolist():
-            obstacles = self.in_the_way(wish, hosts.room(row), known)
-            short = sum(one.lack / max(1, one.need) for one in obstacles)
-            found.append((len(obstacles), short, row, obstacles))
-        _, _, row, obstacles = min(found, key=lambda one: one[:3])
-        return f'nearest is {hosts.names[row]}: {"; ".join(map(str, obstacles))}'
+            problems = _in_the_way(wish, hosts.room(row), known, False)
+            short = sum(one.lack / max(1, one.need) for one in problems)
+            found.append((len(problems), short, row, problems))
+        _, _, row, problems = min(found, key=lambda one: one[:3])
+        return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
+
+
+def _in_the_way(wish: Wish, room: FreeTopology, known: Known, may: bool) -> list[Violation]:
+    """What keeps the wish out of a room; at least one thing.
+
+    :param may: whether a layout has to be looked for to know that there is none
+    """
+    if not may:
+        return obstacles(wish, room, known=known)
+    return lay_out(wish, room, known=known).obstacles or [_NOT_TOGETHER]
 
 
 class NUMATopologyFilter(InsideFilter):

@@ -75,21 +75,25 @@ class _ByRatio(_Physical):
         promised = np.floor(total * self.ratios(hosts)[0]).astype(np.int64)
         return facts.promised_amount(hosts, self.resource) - promised
 
-    def _cached(self, hosts: HostTable) -> tuple[IntArray, int]:
-        """That amount, and the least total of all hosts."""
+    def _cached(self, hosts: HostTable) -> tuple[IntArray | int, int]:
+        """That amount, once where it is the same for all, and the least total of all hosts."""
         return hosts.array_cache.get(
             self,
             _RATIOS_READ,
             lambda: (
-                self.beyond(hosts),
+                _once(self.beyond(hosts)),
                 int(facts.total_amount(hosts, self.resource).min(initial=AMOUNT_MAX)),
             ),
         )
 
     def fits(self, hosts: HostTable, amount: int) -> BoolArray:
         (beyond, least_total), code = self._cached(hosts), hosts.class_code(self.resource)
-        free = 0 if code is None else hosts.free[code]
-        mask: BoolArray = np.subtract(free, beyond) >= amount
+        free = np.zeros(len(hosts), np.int64) if code is None else hosts.free[code]
+        mask: BoolArray = (
+            free >= beyond + amount
+            if isinstance(beyond, int)
+            else np.subtract(free, beyond) >= amount
+        )
         if least_total < amount:
             mask &= facts.total_amount(hosts, self.resource) >= amount
         return mask
@@ -98,7 +102,8 @@ class _ByRatio(_Physical):
         code = hosts.class_code(self.resource)
         if code is None:
             return amount <= 0
-        room = hosts.free.item(code, row) - self._cached(hosts)[0].item(row)
+        beyond = self._cached(hosts)[0]
+        room = hosts.free.item(code, row) - _of_row(beyond, row)
         return bool(min(room, hosts.total.item(code, row)) >= amount)
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
@@ -149,10 +154,10 @@ class _Exact(_Physical):
 
     def _wanted(self, hosts: HostTable, amount: int) -> IntArray | int:
         """What has to be free by the ratio, that the amount is free without."""
-        promised = hosts.array_cache.get(
+        promised: IntArray | int = hosts.array_cache.get(
             (self.resource, 'promised beyond'),
             ('total', 'reserved', 'cap'),
-            lambda: (
+            lambda: _once(
                 facts.promised_amount(hosts, self.resource)
                 - facts.total_amount(hosts, self.resource)
             ),
@@ -236,6 +241,16 @@ class ExactDiskFilter(_Exact):
 
 #: Columns that ratios and totals follow from.
 _RATIOS_READ = ('total', 'reserved', 'cap', 'ratio', 'aggregates')
+
+
+def _once(numbers: IntArray) -> IntArray | int:
+    """The one number that all are, else all of them: mostly hosts promise alike."""
+    same = len(numbers) and (numbers == numbers[0]).all()
+    return int(numbers[0]) if same else numbers
+
+
+def _of_row(numbers: IntArray | int, row: int) -> int:
+    return numbers if isinstance(numbers, int) else numbers.item(row)
 
 
 def _ratio(text: str) -> float | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gantt.core.filters.base import Filter, only
+from gantt.core.filters.base import UNBOUNDED, Filter, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import format_amount
 from gantt.core.table.columns import BoolArray, IntArray
@@ -18,7 +18,8 @@ _NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
 class ResourcesFilter(Filter):
     """``cap - used - foreign >= amount``, and min_unit, max_unit and step_size hold.
 
-    The same rule as ``core.topology.fit`` for plain amounts, over all hosts at once.
+    The same rule as ``core.topology.fit`` for plain amounts, over all hosts at once.  An amount
+    that a host does not have itself may come from a pool that serves it, see ``core.table.pools``.
     """
 
     reason = 'too little is free'
@@ -29,25 +30,44 @@ class ResourcesFilter(Filter):
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
+        shared = hosts.pools.of_class
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
             if code is None:
                 return only(hosts, [])
             fits = hosts.free[code] >= amount
+            served = hosts.served(name, amount) if name in shared else None
+            if served is not None:
+                _one_piece(hosts, code, amount, fits)
+                fits |= served
             mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
-            _one_piece(hosts, code, amount, mask)
+            if served is None:
+                _one_piece(hosts, code, amount, mask)
         return mask
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
             if code is None or not (
-                hosts.free.item(code, row) >= amount
-                and hosts.min_unit.item(code, row) <= amount <= hosts.largest.item(code, row)
-                and amount % hosts.step.item(code, row) == 0
+                (
+                    hosts.free.item(code, row) >= amount
+                    and hosts.min_unit.item(code, row) <= amount <= hosts.largest.item(code, row)
+                    and amount % hosts.step.item(code, row) == 0
+                )
+                or hosts.pool_for(row, name, amount) is not None
             ):
                 return False
         return True
+
+    def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
+        if hosts.pools.of_class and hosts.pools.have_any(spec.resources):
+            return None  # a pick on another host may take it as well
+        # It passes now: its units admit the amounts, and no pick changes units.
+        codes = ((hosts.class_code(name), amount) for name, amount in spec.resources.items())
+        return min(
+            (hosts.free.item(code, row) // n for code, n in codes if code is not None),
+            default=UNBOUNDED,
+        )
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first class that it is short of."""
@@ -60,8 +80,11 @@ class ResourcesFilter(Filter):
             if code is None:
                 parts[f'no host has {name}'] = len(rows)
                 return {'parts': parts, 'best': best}
-            free = hosts.free[code].take(rows)
+            free, served = hosts.free[code].take(rows), hosts.served(name, amount)
             short = free < amount
+            if served is not None:
+                short &= ~served.take(rows)
+                free = np.maximum(free, hosts.pools.most(len(hosts), name).take(rows))
             count = int(np.count_nonzero(short))
             if count:
                 best[name] = most = max(int(np.maximum.reduce(free[short])), 0)
@@ -74,7 +97,8 @@ class ResourcesFilter(Filter):
                 break
             fits = np.ones(len(hosts), np.bool_)
             _one_piece(hosts, code, amount, fits)
-            wrong = ~fits.take(rows)
+            served = hosts.served(name, amount)
+            wrong = ~(fits if served is None else fits | served).take(rows)
             count = int(np.count_nonzero(wrong))
             if count:
                 parts[f'{name} not to be had as {format_amount(name, amount)} in one piece'] = count
@@ -87,7 +111,9 @@ class ResourcesFilter(Filter):
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
             free = hosts.free[code].take(rows) if code is not None else np.zeros(len(rows))
-            shortage += np.maximum(amount - free, 0) / amount
+            lack = np.maximum(amount - free, 0) / amount
+            served = hosts.served(name, amount)
+            shortage += lack if served is None else np.where(served.take(rows), 0, lack)
         # A host that is short of nothing breaks a unit rule: last choice.
         shortage[shortage == 0] = np.inf
         row = int(rows[int(shortage.argmin())])

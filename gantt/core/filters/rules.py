@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.filters.base import ClosingFilter, grouped_by_problem
+from gantt.core.filters.base import UNBOUNDED, ClosingFilter, grouped_by_problem
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.records.decision import Contradiction
@@ -113,6 +113,9 @@ class RulesFilter(ClosingFilter):
         return all(
             rule.is_met(hosts, spec, row) for layer in found for rule in layer.hard if rule.volatile
         )
+
+    def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
+        return None if self._layers(hosts, spec) else UNBOUNDED
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
         found = self._layers(hosts, spec)

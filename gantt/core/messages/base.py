@@ -11,7 +11,7 @@ import hashlib
 import re
 import types
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -37,8 +37,8 @@ END = r'$(?!\n)'
 UUID = rf'^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{END}'
 UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
 Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
-_NAME = rf'^[^\x00-\x1f\x7f]*{END}'
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME)]
+NAME = rf'^[^\x00-\x1f\x7f]*{END}'
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -134,7 +134,7 @@ def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) ->
     except msgspec.ValidationError as e:
         raise invalid(e, tp, inside, body) from None
     except RecursionError:
-        raise exceptions.InvalidMessage(field=inside, problem='nested too deeply') from None
+        raise exceptions.invalid(inside, 'nested too deeply') from None
     check_opaque(found, inside)
     return found
 
@@ -177,7 +177,7 @@ def check_opaque(found: Any, inside: str) -> None:
             if size <= most:
                 continue
             problem = f'expected at most {most} bytes, got {size}'
-        raise exceptions.InvalidMessage(field=f'{inside}.{name}', problem=problem)
+        raise exceptions.invalid(f'{inside}.{name}', problem)
 
 
 def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
@@ -201,7 +201,7 @@ def _json(body: bytes, inside: str, tp: Any = Any) -> Any:
     except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
         deep = isinstance(e, RecursionError)
         problem = 'nested too deeply' if deep else f'not valid JSON: {e}'
-        raise exceptions.InvalidMessage(field=inside, problem=problem) from None
+        raise exceptions.invalid(inside, problem) from None
 
 
 def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> exceptions.InvalidMessage:
@@ -216,20 +216,18 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     where = _path(_exact(body, tp, path), inside)
     own = error.__cause__
     if isinstance(own, Misfit):
-        return exceptions.InvalidMessage(field=f'{where}.{own.field}', problem=own.problem)
+        return exceptions.invalid(f'{where}.{own.field}', own.problem)
     if unknown:
         name = unknown.group(1)[: NAME_MAX + 1]
         known = _fields(tp, unknown.group(2) or '$')
         meant = near(name, known, 1)
         hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(known)}'
         shown = quoting.plain(name, quoting.CHARACTERS_MAX)
-        return exceptions.InvalidMessage(field=f'{where}.{shown}', problem=f'unknown field{hint}')
+        return exceptions.invalid(f'{where}.{shown}', f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:
-        return exceptions.InvalidMessage(
-            field=f'{where}.{missing.group(1)}', problem='required field is missing'
-        )
-    return exceptions.InvalidMessage(field=where, problem=_expected(problem, tp, path))
+        return exceptions.invalid(f'{where}.{missing.group(1)}', 'required field is missing')
+    return exceptions.invalid(where, _expected(problem, tp, path))
 
 
 def _names(known: list[str]) -> str:
@@ -242,7 +240,7 @@ def _expected(problem: str, tp: Any, path: str) -> str:
     """The problem, with what would have been right where msgspec leaves that to guess."""
     if problem.endswith(f'{UUID!r}'):
         return UUID_EXPECTED
-    if 'matching regex' in problem and problem.endswith(f'{_NAME!r}'):
+    if 'matching regex' in problem and problem.endswith(f'{NAME!r}'):
         return 'expected a name without control characters'
     # Of a value that is none of an enumeration's msgspec repeats all.
     problem = quoting.plain(problem, quoting.SENTENCE_MAX)
@@ -278,9 +276,28 @@ def derived_id(*parts: object) -> str:
     """A uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
     # Several are made for each placement: uuid.uuid5() takes twice as long.
     digest = _NAMED.copy()
+    digest.update(_text_of(parts))
+    return _uuid_of(digest.hexdigest())
+
+
+def derived_ids(parts: Sequence[object], last: Iterable[int]) -> list[str]:
+    """``derived_id(*parts, one)`` for each of ``last``."""
+    begun = _NAMED.copy()
+    begun.update(_text_of(parts) + b'\n')
+    ids = []
+    for one in last:
+        digest = begun.copy()
+        digest.update(b'%d' % one)
+        ids.append(_uuid_of(digest.hexdigest()))
+    return ids
+
+
+def _text_of(parts: Sequence[object]) -> bytes:
     # Half a character, which a foreign message may have, makes an id like any other.
-    digest.update('\n'.join(map(str, parts)).encode('utf-8', 'surrogatepass'))
-    h = digest.hexdigest()
+    return '\n'.join(map(str, parts)).encode('utf-8', 'surrogatepass')
+
+
+def _uuid_of(h: str) -> str:
     variant = '89ab'[int(h[16], 16) & 3]
     return f'{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}'
 

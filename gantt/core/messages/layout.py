@@ -98,10 +98,9 @@ def read(body: Any, inside: str = 'layout') -> Layout:
     found = base.decode(body, Layout, inside=inside)
     for index, cell in enumerate(found.cells):
         if len(cell.pins) > len(cell.vcpus):
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.cells[{index}].pins',
-                problem=f'expected at most one for each of {len(cell.vcpus)} vcpus, '
-                f'got {len(cell.pins)}',
+            raise exceptions.invalid(
+                f'{inside}.cells[{index}].pins',
+                f'expected at most one for each of {len(cell.vcpus)} vcpus, got {len(cell.pins)}',
             )
     return found
 

@@ -343,4 +343,4 @@ def check_metrics(metrics: dict[str, ReportedMetric] | UnsetType, inside: str) -
 
 
 def _refuse(field: str, problem: str, inside: str = 'stats') -> NoReturn:
-    raise exceptions.InvalidMessage(field=f'{inside}.{field}', problem=problem)
+    raise exceptions.invalid(f'{inside}.{field}', problem)

@@ -369,4 +369,4 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
 
 
 def _refuse(field: str, problem: str) -> NoReturn:
-    raise exceptions.InvalidMessage(field=f'request.{field}', problem=problem)
+    raise exceptions.invalid(f'request.{field}', problem)

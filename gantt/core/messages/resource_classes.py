@@ -75,6 +75,16 @@ class Inventory(
         """The largest single amount, never above the physical total."""
         return min(self.total, self.max_unit if self.max_unit is not None else self.total)
 
+    def unit_problem(self, amount: int) -> tuple[str, int] | None:
+        """(field, its value) that forbids an amount in one piece; None: it may be had."""
+        if amount > self.largest:
+            return 'max_unit', self.largest
+        if amount < self.min_unit:
+            return 'min_unit', self.min_unit
+        if amount % self.step_size:
+            return 'step_size', self.step_size
+        return None
+
     def problem(self) -> tuple[str, str] | None:
         """(field, what was expected) where these numbers are absurd, or None."""
         if not 0 <= self.total <= AMOUNT_MAX:

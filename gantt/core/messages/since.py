@@ -65,9 +65,8 @@ def check(value: Any, minor: int, where: str) -> None:
         for name, default in zip(value.__struct_fields__, _defaults(type(value)), strict=True):
             found, came = getattr(value, name), later_fields(type(value)).get(name, 0)
             if came > minor and found != default:
-                raise exceptions.InvalidMessage(
-                    field=f'{where}.{name}',
-                    problem=f'came with version 1.{came} of the interface, got 1.{minor}',
+                raise exceptions.invalid(
+                    f'{where}.{name}', f'came with version 1.{came} of the interface, got 1.{minor}'
                 )
             check(found, minor, f'{where}.{name}')
     elif isinstance(value, dict):

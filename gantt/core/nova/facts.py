@@ -153,10 +153,13 @@ def instance_counts(hosts: 'HostTable') -> IntArray:
     if counted is None:
         return hosts.instances
     guest_counts = hosts.array_cache.get('counted guests', ('metrics',), lambda: _counts(counted))
-    found = np.maximum(hosts.instances, guest_counts)
-    for row, picks in hosts.picks().items():
-        found[row] = max(hosts.instances.item(row), guest_counts.item(row) + picks)
-    return found
+    picks = hosts.picks()
+    if not picks:
+        return np.maximum(hosts.instances, guest_counts)
+    rows, more = np.array(list(picks)), np.array(list(picks.values()))
+    found = guest_counts.copy()
+    found[rows] += more
+    return np.maximum(hosts.instances, found, out=found)
 
 
 def instance_count(hosts: 'HostTable', row: int) -> int:

@@ -118,7 +118,7 @@ def _looks(test: Condition) -> int:
 def bad(problem: str, at: str = '') -> exceptions.InvalidMessage:
     """What is wrong with a query, and where."""
     where = f'at {at}: ' if at else ''
-    return exceptions.InvalidMessage(field=FIELD, problem=where + problem)
+    return exceptions.invalid(FIELD, where + problem)
 
 
 def _shown(value: Any) -> str:

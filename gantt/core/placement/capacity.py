@@ -77,7 +77,7 @@ def room(
         laid = topology_counting.count(table, wish, rows, counts, inside.pack, layouts_max)
         counts, uncounted = laid.counts, laid.uncounted
         _note_layouts(laid, bounds, names)
-    counts = _within_services(table, spec, rows, counts)
+    counts = _within_services(table, spec, rows, _within_pools(table, spec, rows, counts))
     total = int(counts.sum())
     if first_decides(table, spec):
         total = int(counts.max(initial=0))
@@ -111,7 +111,50 @@ def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
         code = table.class_code(name)
         if code is not None:
             fits[i] = np.maximum(table.free_of(code).take(rows), 0) // amount
+        if name in table.pools.of_class:
+            own, shared = _shared(table, name, amount, rows)
+            fits[i] = [n + sum(of.values()) for n, of in zip(own, shared, strict=True)]
     return fits
+
+
+def _shared(
+    table: HostTable, name: str, amount: int, rows: IntArray
+) -> tuple[list[int], list[dict[int, int]]]:
+    """How often an amount fits on each host itself, and in each pool that serves it."""
+    own, shared, pools, code = [], [], table.pools, table.class_code(name)
+    assert code is not None, 'a class of a pool is known'
+    for row in rows.tolist():
+        host = table.hosts[row].id
+        own.append(table.free.item(code, row) // amount if table.has(row, name, amount) else 0)
+        found = {pool: pools.times(pool, name, amount) for pool in pools.serving(host, name)}
+        shared.append(found)
+    return own, shared
+
+
+def _within_pools(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray
+) -> IntArray:
+    """Counts by host, one after the other: what one takes of a pool is gone for the next."""
+    classes = [
+        (*_shared(table, name, amount, rows), dict[int, int]())
+        for name, amount in spec.resources.items()
+        if name in table.pools.of_class
+    ]
+    if not classes:
+        return counts
+    found = counts.tolist()
+    for at, count in enumerate(found):
+        for own, shared, left in classes:
+            here = sum(left.setdefault(pool, times) for pool, times in shared[at].items())
+            count = min(count, own[at] + here)
+        found[at] = count
+        for own, shared, left in classes:
+            wanted = max(count - own[at], 0)
+            for pool in sorted(shared[at], key=left.__getitem__):
+                part = min(wanted, left[pool])
+                left[pool] -= part
+                wanted -= part
+    return np.array(found, np.int64)
 
 
 def _note_layouts(

@@ -17,6 +17,7 @@ import numpy as np
 
 from gantt import exceptions
 from gantt.core.filters.base import (
+    UNBOUNDED,
     ClosingFilter,
     Filter,
     PairwiseFilter,
@@ -69,6 +70,8 @@ class FilterRun:
         ] = {}  # per host: (evaluated, passes)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
+        #: Whether a look was the last that can be taken: nothing was kept for another.
+        self.is_last = False
         #: Of the last look, with those barred since.
         self.counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
@@ -78,6 +81,8 @@ class FilterRun:
             pipeline.detailed
             # To the rule of a group the nodes of one service are one host.
             or (spec.group is not None and table.rows_of_services)
+            # What a pick takes of a pool is gone for all hosts that it serves.
+            or (table.pools.of_class and table.pools.have_any(self.spec.resources))
         )
         if forced and (passed_over := pipeline.passed_over(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
@@ -88,12 +93,14 @@ class FilterRun:
     def bar(self, k: int, rows: list[int]) -> None:
         """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
         self._barred = (k, self._barred[1] + rows)
-        self.alive[rows] = False
-        self.verdict[rows] = k
+        at = np.array(rows)
+        self.alive[at] = False
+        self.verdict[at] = k
         self.left -= len(rows)
         counts = list(self.counts)
         counts[k] = self._removed(k, counts[k].removed + len(rows))
-        if self.pipeline.detailed or not self.left:
+        # Where a rule that may be given up has a say, another look follows that explains.
+        if self.pipeline.detailed or not (self.left or self.pipeline.closing):
             counts = [self._explain(i, count) for i, count in enumerate(counts)]
         self.counts = counts
 
@@ -124,6 +131,7 @@ class FilterRun:
             np.copyto(self.alive, alive)
             np.copyto(self.verdict, verdict)
             counts = list(prefix_mask)
+        self.is_last = last and self._prefix is None
         volatile, applies, zero_counts = pipeline.volatile, self._applies, pipeline.zero_counts
         local = pipeline.local
         alive, masks = self.alive, self._masks
@@ -139,10 +147,13 @@ class FilterRun:
                 continue
             if volatile[k] and not local[k]:
                 self._is_local = False
-            self._raise_to(k)
-            np.logical_and(alive, mask, out=alive)
-            left = int(np.count_nonzero(alive))
+            after = np.logical_and(alive, mask)
+            left = int(np.count_nonzero(after))
             removed, self.left = self.left - left, left
+            if removed:
+                self._raise_to(k)
+                self.alive = alive = after
+                self._bytes = after.view(np.uint8)
             counts.append(self._removed(k, removed) if removed else zero_counts[k])
         if not last and self._prefix is None:
             self._store_prefix(len(applies), counts)
@@ -171,25 +182,65 @@ class FilterRun:
         self.verdict[row] = PASSED
         return self.counts
 
-    def rank_again(self, ranking: Ranking) -> bool | None:
+    def rank_again(self, ranking: Ranking) -> bool:
         """Bring the ranking of the last member up to date after :meth:`look_again`.
 
-        :returns: whether other totals than the picked row's changed; None where it
-            takes a new ranking to say
+        :returns: False where it takes a new ranking
         """
         weighing = self.weighing
         if not weighing.locally:
-            return None
+            return False
         try:
             for k in weighing.whole:
                 if (
                     ranking.parts[k] is not None
                     or weighing.weighers[k].raw(self.table, self.spec, ranking.rows) is not None
                 ):
-                    return None
-            return ranking.follow(self.table, self.spec, self._changed[-1])
+                    return False
+            ranking.follow(self.table, self.spec, self._changed[-1])
         except Exception:
-            return None  # a new ranking finds out who it was, and what to do about it
+            return False  # a new ranking finds out who it was, and what to do about it
+        return True
+
+    # -- by steps ------------------------------------------------------------------
+    def may_step(self, ranking: Ranking) -> bool:
+        """Whether what picks change of the scores is known without asking the weighers."""
+        weighing = self.weighing
+        if not (self._is_local and weighing.locally and not weighing.whole):
+            return False
+        try:
+            return ranking.take_steps(self.table, self.spec, self.pipeline.distrusted)
+        except Exception:
+            return False  # asked as it is said everywhere else it may do better
+
+    def picks_left(self, row: int) -> int:
+        """For how many more members like the last no filter removes a host; 0: to be asked."""
+        pipeline, least = self.pipeline, UNBOUNDED
+        try:
+            for k in self._again:
+                left = None
+                if pipeline.local[k]:
+                    left = pipeline.filters[k].picks_left(self.table, self.spec, row)
+                if left is None or left <= 0:
+                    return 0
+                least = min(least, left)
+        except Exception:
+            return 0  # the next look finds out who it was, and what to do about it
+        return least
+
+    def stepped(self, rows: list[int]) -> None:
+        """Picks on these rows were laid over the table."""
+        self._changed += rows
+
+    def check_steps(self, ranking: Ranking, row: int) -> None:
+        """Ask the weighers of the row that was picked last what it is worth now.
+
+        One whose steps led elsewhere is asked for each member from now on.
+        """
+        try:
+            self.pipeline.distrusted.update(ranking.disagreeing(self.table, self.spec, row))
+        except Exception as e:
+            self._failed('a weigher', e)
 
     def rank(self) -> Ranking:
         """Weigh the survivors of the last look."""

@@ -5,6 +5,11 @@ A host that has no layout is no survivor: it is struck off the ranking, and the
 filter that stands for what was asked for removes it after all.  A pick of the
 run only ever takes room, so that who has none now has none for its later
 members.
+
+After a few in vain all are judged at once by arrays, and only who may have a layout
+is laid out.  Who is ranked after the one that fits is not looked at: it cannot win, whatever
+it has.  All three are counted in the pipeline's ``layout_hosts``.  What is looked at for one
+request is bounded by steps, not by time, so that a replay comes out the same.
 """
 
 from collections.abc import Callable
@@ -16,15 +21,20 @@ from gantt.core.messages.layout import Layout
 from gantt.core.messages.topology_request import Wish
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.ranking import Ranking
+from gantt.core.table.columns import BoolArray
+from gantt.core.table.together import judge
 from gantt.core.topology.devices import Known
 from gantt.core.topology.read import Inside
-from gantt.core.topology.search import layout_of
+from gantt.core.topology.search import Search
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 #: So many picks that do not fit, and the rest is gone through in order.
 _FEW = 4
+#: Steps of searches for one look at the hosts, at most; who was not laid out by then is given up.
+STEPS_MAX = 200_000
+_GIVEN_UP = 'gave up hosts that take more steps to lay out than are looked at'
 
 
 class Fitting:
@@ -38,9 +48,13 @@ class Fitting:
     ) -> None:
         self._table, self._wish, self._inside = table, wish, inside
         self._filter_run = filter_run
+        self._counts = filter_run.pipeline.layout_hosts
         self.unfit: set[int] = set()
         self._found: dict[int, Layout] = {}
         self._known: Known = {}
+        self._judged: BoolArray = np.zeros(len(table), np.bool_)
+        self._may: BoolArray = np.ones(len(table), np.bool_)
+        self._steps = STEPS_MAX
 
     def on(self, filter_run: FilterRun) -> 'Fitting':
         """The same for hosts that are looked at anew."""
@@ -70,6 +84,7 @@ class Fitting:
                 self._bar(failed)
                 # Of the struck any may be named, and named twice.
                 left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
+                self._counts['outranked'] += int(np.count_nonzero(ranking.total > -np.inf)) - 1
                 return left, pick, layout
             failed.append(int(ranking.rows[pick]))
             ranking.strike([pick])
@@ -78,31 +93,60 @@ class Fitting:
 
     def lay(self, row: int) -> Layout | None:
         """The layout on a host as it is now."""
-        if row in self.unfit:
-            return None
         layout = self._found.get(row)
         if layout is None:
-            layout = layout_of(self._wish, self._table.room(row), self._inside.pack, self._known)
-            if layout is None:
-                self.unfit.add(row)
-            else:
-                self._found[row] = layout
+            search = self._search(row)
+            if search is not None:
+                layout = self._found[row] = search.layout()
         return layout
 
-    def taken(self, row: int) -> None:
-        """A pick was laid over a host: its layouts are others now."""
-        self._found.pop(row, None)
+    def fits(self, row: int) -> bool:
+        """Whether there is a layout on a host as it is now."""
+        return row in self._found or self._search(row, 'alternate') is not None
+
+    def _search(self, row: int, reason: str = 'searched') -> Search | None:
+        """A search that found a layout; None: there is none, or nobody may look for it.
+
+        :param reason: as what it is counted
+        """
+        if row in self.unfit:
+            return None
+        if self._may[row]:
+            self._counts[reason] += self._steps > 0
+            search = Search(self._wish, self._table.room(row), self._inside.pack, self._known)
+            if self._steps > 0 and search.find(self._steps):
+                self._steps -= search.steps
+                return search
+            if self._steps <= 0 or search.is_cut_short:
+                self._note(_GIVEN_UP)
+            self._steps -= search.steps
+        self.unfit.add(row)
+        return None
+
+    def _note(self, line: str) -> None:
+        if line not in self._filter_run.skipped:
+            self._filter_run.skipped.append(line)
 
     def _sift(self, ranking: Ranking) -> list[int]:
         """Strike the best that have no layout, up to the first that has one."""
-        failed, struck = [], []
-        for i in np.argsort(-ranking.total, kind='stable').tolist():
-            row = int(ranking.rows[i])
-            if ranking.total[i] == -np.inf or self.lay(row) is not None:
+        rows = ranking.rows
+        # Picks only ever take room: who is ruled out now is for the whole run.
+        new = rows[~self._judged.take(rows)]
+        if len(new):
+            self._may[new] = judge(self._table, self._table.kinds, self._wish, new).may
+            self._judged[new] = True
+        order = np.argsort(-ranking.total, kind='stable')
+        order = order[: np.count_nonzero(ranking.total > -np.inf)]
+        struck = len(order)
+        for at in np.flatnonzero(self._may.take(rows.take(order))).tolist():
+            if self.lay(rows.item(order[at])) is not None:
+                struck = at
                 break
-            failed.append(row)
-            struck.append(i)
-        ranking.strike(struck)
+        out = order[:struck]
+        failed: list[int] = rows.take(out).tolist()
+        self._counts['ruled_out'] += struck - int(np.count_nonzero(self._may.take(failed)))
+        self.unfit.update(failed)
+        ranking.strike(out.tolist())
         return failed
 
     def _bar(self, failed: list[int]) -> None:

@@ -4,6 +4,7 @@
 import copy
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,10 @@ class Pipeline:
         self.normalization = normalization
         self.prefilters = Prefilters(**(prefilters or {}))
         self._index_filters()
+        #: Names of weighers whose steps were found to lead elsewhere than to what they say.
+        self.distrusted: set[str] = set()
+        #: Hosts by what became of them where a layout was asked for; who counts takes them out.
+        self.layout_hosts: Counter[str] = Counter()
         self._given = (list(filters), list(weighers))
         self.digest = self._digest()
 

@@ -13,8 +13,9 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement import bound_members, verdict
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.run import Run
-from gantt.core.records.decision import Contradiction, Decision, MemberDecision, Outcome
+from gantt.core.placement.run import STEPS_MOST, Run
+from gantt.core.records.decision import Contradiction, Decision, Outcome
+from gantt.core.records.members import MemberColumns, placed_of
 from gantt.core.table.host_table import HostTable
 
 #: Hosts named in the line of a placed request.
@@ -30,6 +31,37 @@ class Pause(enum.Enum):
     OVER = 'over'  # nobody waits for the answer any more
 
 
+class Seen:
+    """What the last request saw: one that asks for the same goes on from there.
+
+    For requests that are planned in a row on a table that nothing else changes meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._state: tuple[object, ...] = ()
+
+    def before(
+        self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
+    ) -> Run | None:
+        """The run that one of this request goes on from; None: it is to look by itself."""
+        before, self._run = self._run, None
+        is_same = before is not None and self._state == _state(table, pipeline)
+        return before if before and is_same and before.may_go_on(request) else None
+
+    def forget(self) -> None:
+        """The table goes on: nothing of it is held for a request that may not come."""
+        self._run = None
+
+    def note(self, run: Run) -> None:
+        """A run has ended with its picks on the table."""
+        self._run, self._state = run, _state(run.table, run.pipeline)
+
+
+def _state(table: HostTable, pipeline: Pipeline) -> tuple[object, ...]:
+    return id(table), table.seq, table.facts_seq, table.now, table.default_zone, id(pipeline)
+
+
 def place(
     table: HostTable,
     request: SelectDestinations,
@@ -42,22 +74,27 @@ def place(
     worker: str = '',
     spread: int = 1,
     pause: Callable[[], Pause] | None = None,
+    seen: Seen | None = None,
 ) -> Decision:
     """Choose a host for each of ``members`` (indices into the consumers; None: all).
 
     All or none: where one member finds no host, what was taken for those
     before it is given back and no selection is returned.
 
-    :param pause: asked before each member but the first how to go on; where it ends the
-        pass, the decision is about the members before, and ``planned`` says how many
+    :param pause: asked how to go on before each member but the first, and once for some of
+        those that are alike; where it ends the pass, the decision is about the members
+        before, and ``planned`` says how many
     :param spread: pick among so many best at least, and all that equal the best one,
         whatever the pipeline says: where races for the best one are lost
+    :param seen: of the requests before, which were planned on this table; the outcome is the
+        same without it
     :raises InvalidMessage: the request names a group without its rule, or says something
         that a filter does not understand
     """
     _check(request.spec, pipeline)
     table.default_zone = pipeline.default_zone or table.default_zone
-    run = Run(table, request, pipeline, seed, attempt, spread)
+    before = None if seen is None else seen.before(table, request, pipeline)
+    run = Run(table, request, pipeline, seed, attempt, spread, before)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
@@ -65,7 +102,7 @@ def place(
     silent: list[str] = []
     try:
         with run.without_older():
-            outcome, position = _each(run, wanted, pause)
+            outcome, position = _each(run, wanted, pause, before is not None)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
             elif outcome is Outcome.PLACED:
@@ -77,29 +114,26 @@ def place(
         if outcome is Outcome.EXPIRED:
             reason = f'its budget ended before all of {len(wanted)} members were planned'
         if outcome is Outcome.PLACED:
-            reason = _placed_line(run.decisions, hosts)
+            reason = _placed_line(run, hosts)
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:
         run.give_back()
         raise
-    if outcome is not Outcome.PLACED:
-        run.withdraw()
-    if request.dry_run:
-        run.give_back()
+    _end(run, outcome is Outcome.PLACED, seen)
     return Decision(
         id=decision_id,
         request_id=request.request_id,
         outcome=outcome,
         hosts=hosts,
-        members=run.decisions,
+        members=run.members,
         weighers=run.filter_run.weighing.names,
         seed=seed,
         spread=spread,
         table_seq=seq,
         age_seconds=run.age_seconds,
         config_digest=pipeline.digest,
-        relaxed=[*_given_up(run.decisions), *run.filter_run.skipped],
+        relaxed=[*_given_up(run.members), *run.filter_run.skipped],
         added=run.filter_run.added,
         reason=reason,
         cause=cause,
@@ -113,6 +147,17 @@ def place(
         attempt=attempt,
         planned=len(wanted),
     )
+
+
+def _end(run: Run, is_placed: bool, seen: Seen | None) -> None:
+    """What is left on the table, and what of the hosts is said in the decision."""
+    if not is_placed:
+        run.withdraw()
+    run.name_hosts()
+    if run.request.dry_run:
+        run.give_back()
+    elif seen is not None and is_placed:
+        seen.note(run)
 
 
 def _why_not(
@@ -132,10 +177,14 @@ def _why_not(
 
 
 def _each(
-    run: Run, wanted: Sequence[int], pause: Callable[[], Pause] | None
+    run: Run, wanted: Sequence[int], pause: Callable[[], Pause] | None, goes_on: bool = False
 ) -> tuple[Outcome, int]:
-    """Place one member after the other: how that ended, and how many have a place."""
-    for position, member in enumerate(wanted):
+    """Place one member after the other: how that ended, and how many have a place.
+
+    :param goes_on: the first may be like the last one of another request
+    """
+    position = 0
+    while position < len(wanted):
         how = Pause.GO_ON if pause is None or not position else pause()
         if how is Pause.ENOUGH:
             return Outcome.PLACED, position
@@ -143,8 +192,10 @@ def _each(
             return Outcome.EXPIRED, position
         if how is Pause.LOOK_ANEW:
             run.look_anew()
-        if not run.place(member, position == len(wanted) - 1):
+        alike = run.go_on(wanted[position : position + STEPS_MOST]) if position or goes_on else 0
+        if not alike and not run.place(wanted[position], position == len(wanted) - 1):
             return Outcome.NO_VALID_HOST, position
+        position += alike or 1
     return Outcome.PLACED, len(wanted)
 
 
@@ -169,30 +220,31 @@ def _placed_anew(
 
 def undo(table: HostTable, decision: Decision, request: SelectDestinations) -> None:
     """Take the picks of a decision back from the table; once or more often."""
-    for member in decision.members:
-        chosen = member.selection
-        if chosen is not None and chosen.claim_id is not None:
-            table.give(chosen.provider_id, request.spec.resources, chosen.claim_id)
+    for one in placed_of(decision):
+        if one.claim_id is not None:
+            table.give(one.host.provider_id, request.spec.resources, one.claim_id)
 
 
-def _placed_line(members: list[MemberDecision], hosts: int) -> str:
+def _placed_line(run: Run, hosts: int) -> str:
     """``placed on cmp-4; 31/412 hosts fit``."""
-    names = list(dict.fromkeys(m.selection.host for m in members if m.selection))
+    looks, rows = run.members.looks, run.chosen
+    names = [run.table.names[row] for row in dict.fromkeys(rows)]
     more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
-    many = f'{len(members)} members ' if len(members) > 1 else ''
-    fit = members[-1].survivors if members else 0
+    many = f'{len(rows)} members ' if len(rows) > 1 else ''
+    fit = looks[-1].survivors if looks else 0
     return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
 
 
-def _given_up(members: list[MemberDecision]) -> list[str]:
+def _given_up(members: MemberColumns) -> list[str]:
     """What had to be given up, one line for each different answer."""
-    of: dict[tuple[int, tuple[str, ...]], list[int]] = {}
-    for member in members:
-        if member.selection is not None and member.given_up:
-            of.setdefault((member.level, tuple(member.given_up)), []).append(member.member)
+    of: dict[tuple[int, tuple[str, ...]], int] = {}
+    for look in members.looks:
+        if look.given_up and not members.is_withdrawn:
+            key = (look.level, tuple(look.given_up))
+            of[key] = of.get(key, 0) + len(look.members)
     lines = []
-    for (level, rules), who in of.items():
-        which = f'for {len(who)} members ' if len(members) > 1 else ''
+    for (level, rules), count in of.items():
+        which = f'for {count} members ' if len(members) > 1 else ''
         lines.append(f'{which}up to step {level}: {"; ".join(rules)}')
     return lines
 

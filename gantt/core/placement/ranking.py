@@ -21,14 +21,13 @@ says of a row is what its ``whole`` said of it.
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from gantt.core.messages.request import RequestSpec
 from gantt.core.placement.pipeline import Weighing
-from gantt.core.records.decision import Score
 from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.weighers.base import Weigher
 
@@ -382,16 +381,14 @@ class Ranking:
         self._parts_by_row: list[tuple[int, ScorePart]] | None = None
         self._lively: list[ScorePart] | None = None  # those that a pick may move
         self._added: list[FloatArray] = []  # what the total is the sum of, likewise
+        self._steps: list[tuple[ScorePart, float]] = []  # of those that a pick moves
         #: (-total, index) of the best, in order; empty: not known.
         self._top: list[tuple[float, int]] = []
         self._last = (0.0, 0)
         self._followed = False
 
-    def follow(self, table: 'HostTable', spec: RequestSpec, row: int) -> bool:
-        """Take over what a pick changed on one row; who has a preference is ``local``, or steady.
-
-        :returns: whether other totals changed as well
-        """
+    def follow(self, table: 'HostTable', spec: RequestSpec, row: int) -> None:
+        """Take over what a pick changed on one row, of weighers that are ``local`` or steady."""
         i = int(np.searchsorted(self.rows, row))
         moved = False
         if self._lively is None:
@@ -399,6 +396,52 @@ class Ranking:
             self._add_up()
         for part in self._lively:
             moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
+        self._sum(i, moved)
+
+    def take_steps(self, table: 'HostTable', spec: RequestSpec, distrusted: Container[str]) -> bool:
+        """Learn the steps of all weighers with a preference; whether all are known.
+
+        :param distrusted: names of weighers whose steps are not believed
+        :raises Exception: whatever a weigher raises
+        """
+        self._steps = []
+        for _, part in self._parts_used():
+            weigher = part.weigher
+            if weigher.is_steady:
+                continue
+            known = weigher.local and weigher.name not in distrusted
+            step = weigher.step(table, spec) if known else None
+            if step is None:
+                return False
+            if step:
+                self._steps.append((part, step))
+        self._add_up()
+        return True
+
+    def step(self, i: int) -> bool:
+        """As :meth:`follow`, by the steps of the weighers: the table is not looked at.
+
+        :returns: whether other totals changed as well
+        """
+        moved = False
+        for part, step in self._steps:
+            moved = part.follow(i, part.raw.item(i) + step) or moved
+        self._sum(i, moved)
+        return moved
+
+    def disagreeing(self, table: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
+        """Names of weighers whose steps do not lead to what they say of the last pick's row."""
+        i = int(np.searchsorted(self.rows, row))
+        steps = {part.weigher.name: step for part, step in self._steps}
+        return [
+            weigher.name
+            for weigher, raw in ((part.weigher, part.raw) for _, part in self._parts_used())
+            if not weigher.is_steady
+            and raw.item(i) + steps.get(weigher.name, 0) != weigher.value(table, spec, row)
+        ]
+
+    def _sum(self, i: int, moved: bool) -> None:
+        """Bring the total of one survivor in line with the parts; all of them where they moved."""
         if moved:
             self._add_up()
             self.total[:] = 0.0
@@ -411,7 +454,6 @@ class Ranking:
                 now += values.item(i)
             self.total[i] = now
             self._keep(i, before)
-        return moved
 
     def _add_up(self) -> None:
         """Find what is added: weighed anew, a part has another array or none."""
@@ -450,15 +492,17 @@ class Ranking:
         if place <= self._last:
             bisect.insort(self._top, place)
 
-    def score(self, table: 'HostTable', i: int) -> Score:
-        """The line of the score table for one of the survivors."""
-        row = self.rows.item(i)
-        nothing = [0.0] * len(self.parts)
-        raws, shares, weights = nothing, nothing.copy(), nothing.copy()
-        for k, part in self._parts_used():
-            raws[k], shares[k], weights[k] = part.line(i)
-        host = table.hosts[row]
-        return Score(table.names[row], host.id, self.total.item(i), raws, shares, weights)
+    def line(self, i: int) -> list[float]:
+        """The total of one survivor, then raw value, share and weight by each weigher in use."""
+        line = [self.total.item(i)]
+        for _, part in self._parts_used():
+            line += part.line(i)
+        return line
+
+    @property
+    def used(self) -> list[int]:
+        """The places of the weighers that have a preference."""
+        return [k for k, _ in self._parts_used()]
 
     def _parts_used(self) -> list[tuple[int, ScorePart]]:
         """Those with a preference, by their place."""

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What place() does, member by member, and how it is taken back."""
+"""What place() does: one look at the hosts, then all members that are alike; how it is taken back.
+
+The first member of a look is placed by asking every filter and every weigher.  Those after it
+that are alike go on from there: the pick before has changed its own host alone, by the steps of
+the weighers and as often as the filters allow, so that neither is asked again and the table is
+written for all of them together.  What is picked is the same, bit for bit.
+"""
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
-from msgspec.structs import replace
 
-from gantt.core.claims.claim import claim_id
+from gantt.core.claims.claim import claim_id, claim_ids
 from gantt.core.messages import image_properties
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.layout import Layout, plain
@@ -17,27 +23,23 @@ from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, top
-from gantt.core.records.decision import (
-    CHOSEN,
-    PASSED,
-    FilterCount,
-    MemberDecision,
-    Score,
-    Selection,
-)
+from gantt.core.records.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Selection
+from gantt.core.records.members import LookResult, MemberColumns
 from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 
 #: Finalists whose scores a decision keeps, at least.
 FINALISTS = 5
-#: Verdict bytes kept per decision; members beyond it have none.
-VERDICT_BYTES_MAX = 1 << 22
+#: Of so many runs one is checked for what its steps led to.
+CHECKED_EACH = 16
+#: MemberColumns placed by steps between two writes of the table.
+STEPS_MOST = 32
 
 
 class Run:
     """See the module docstring.
 
-    :ivar decisions: of the members so far, in order
+    :ivar members: what was decided of them so far, in order
     """
 
     def __init__(
@@ -48,12 +50,15 @@ class Run:
         seed: int,
         attempt: int,
         spread: int,
+        before: 'Run | None' = None,
     ) -> None:
         self.table, self.request, self.pipeline = table, request, pipeline
         self.seed, self.attempt = seed, attempt
         self.spread, self.subset = spread, max(pipeline.subset_size, spread)
-        self.filter_run = FilterRun(table, request.spec, pipeline)
         spec = request.spec
+        self.filter_run: FilterRun = (
+            FilterRun(table, spec, pipeline) if before is None else before.filter_run
+        )
         wish = pipeline.inside.wish(spec) if spec.may_need_topology else None
         self.fitting = (
             None if wish is None else Fitting(table, wish, pipeline.inside, self.filter_run)
@@ -61,19 +66,43 @@ class Run:
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
         self.flavor = name_of(flavor) if flavor.name else None
-        self.decisions: list[MemberDecision] = []
+        self.claims = spec.purpose is not Purpose.REBUILD
+        self.members = MemberColumns(
+            request.request_id,
+            attempt,
+            request.consumers,
+            len(self.filter_run.weighing.weighers),
+            self.claims and not request.dry_run,
+        )
         self.taken: list[tuple[int, str]] = []
         self.chosen: list[int] = []
         self.ranking: Ranking | None = None
-        self._scores: dict[int, Score] = {}  # by row, as the ranking is now
+        self._lines: dict[int, int] = {}  # of the look: index in the ranking as it is now -> line
+        self._steps: bool | None = None  # whether the members are alike; None: not known
+        self._left: dict[int, int] = {}  # row -> how many more of them it takes
+        self._last: int | None = None  # row of the last pick
+        self._seen: LookResult | None = None  # of the run before, until the first member is placed
         self.finalists: list[int] = []
-        self.oldest = table.now
-        self._verdict_bytes = 0
+        if before is not None:
+            self.ranking, self._steps, self._left = before.ranking, before._steps, before._left
+            self._last, self._seen = before._last, before.members.looks[-1]
 
     @property
     def age_seconds(self) -> float:
         """Age of the oldest report among the finalists."""
-        return max(0.0, self.table.now - self.oldest)
+        rows = list(self.members.hosts)
+        oldest = float(self.table.reported_at.take(rows).min()) if rows else self.table.now
+        return max(0.0, self.table.now - oldest)
+
+    def may_go_on(self, request: SelectDestinations) -> bool:
+        """Whether the first member of a request is alike to the last one of this one.
+
+        Nothing else may have changed the table since.
+        """
+        spec, ranking, last = self.request.spec, self.ranking, self._last
+        if ranking is None or last is None or spec.group is not None or request.spec != spec:
+            return False
+        return self._is_alike(ranking, last)
 
     def another(self) -> 'Run':
         """A run of the same request that has not begun."""
@@ -120,7 +149,6 @@ class Run:
             self.fitting = self.fitting.on(self.filter_run)
             self.fitting.unfit.update(barred)
         self.ranking = None
-        self._scores.clear()
 
     def place(self, member: int, last: bool, fresh: bool = False) -> bool:
         """One member; False where no host is left.
@@ -131,10 +159,13 @@ class Run:
         counts = None if fresh else self.filter_run.look_again(consumer)
         again = counts is not None
         if counts is None:
+            if self.filter_run.is_last:
+                self.look_anew()
             # Where layouts are to be found a second look may follow the last one.
             counts = self.filter_run.look(consumer, last and self.fitting is None)
+        self._steps, self._left = None, {}
         if not self.filter_run.left:
-            self._decide(member, counts, None, [], 0)
+            self._fail(member, counts)
             return False
         ranking = self._rank(again)
         if self.fitting is None:
@@ -146,48 +177,133 @@ class Run:
             finalists, pick, layout = found
         row = int(ranking.rows[pick])
         self.finalists = finalists
-        scores = self._scores_of(ranking, finalists)
+        self._seen = None
+        look = LookResult(
+            self.filter_run.counts,
+            self.filter_run.left,
+            self.filter_run.verdict.copy(),
+            ranking.used,
+        )
+        self._lines = {}
+        self._note(look, ranking, member, row, finalists)
         self.filter_run.verdict[row] = CHOSEN
         # Before the pick is laid over the host: it may change what the host meets.
-        claims = self.request.spec.purpose is not Purpose.REBUILD
-        given_up = self.filter_run.picked(row, claims)
-        selection = self._take(member, consumer, row, layout)
-        self._decide(
-            member, self.filter_run.counts, selection, scores, self.filter_run.left, given_up
-        )
+        given_up = self.filter_run.picked(row, self.claims)
+        look.level = max((step for step, _ in given_up), default=0)
+        look.given_up = [rule for _, rule in given_up]
+        if layout is not None:
+            look.layout = plain(layout)
+        self.members.looks.append(look)
+        self._take(member, consumer, row, layout)
         return True
+
+    def go_on(self, members: Sequence[int]) -> int:
+        """Place members that are alike to the one before, by what was seen for that one.
+
+        :returns: how many; the next one is to be looked at, if there is one
+        """
+        ranking, row = self.ranking, self._last
+        if not members or ranking is None or row is None or not self._is_alike(ranking, row):
+            return 0
+        table, left, verdict = self.table, self._left, self.filter_run.verdict
+        if not left[row]:
+            return 0
+        if self._seen is not None:
+            seen, self._seen = self._seen, None
+            self.members.goes_on = True
+            self.members.looks.append(
+                LookResult(seen.filters, seen.survivors, seen.verdicts, seen.used)
+            )
+        look = self.members.looks[-1]
+        many = members[:STEPS_MOST]
+        ids = claim_ids(self.request.request_id, self.attempt, many)
+        consumers, group = self.request.consumers, self.request.spec.group
+        of_group = group.uuid if group else None
+        placed: list[Placed] = []
+        rows: list[int] = []
+        verdict[row] = PASSED
+        pick = int(np.searchsorted(ranking.rows, row))
+        for member, identity in zip(many, ids, strict=True):
+            if not (left[row] and self._step(ranking, pick)):
+                break
+            self.finalists, pick = self._pick(ranking, member)
+            row = ranking.rows.item(pick)
+            self._note(look, ranking, member, row, self.finalists)
+            host = table.hosts[row].id
+            if row not in left:
+                left[row] = self.filter_run.picks_left(row)
+            # As in ``_take``: the next one is to be looked at.
+            left[row] = 0 if identity in table.placed.on(host) else max(left[row] - 1, 0)
+            placed.append(
+                Placed(identity, consumers[member], host, of_group, None, self.image, self.flavor)
+            )
+            rows.append(row)
+        if not look.members:
+            self.members.looks.pop()
+            self.members.goes_on = False
+        look.claim_ids += ids[: len(rows)]
+        verdict[row] = CHOSEN
+        table.take_alike(self.request.spec.resources, placed, rows)
+        self.taken += [(one.provider_id, one.claim_id) for one in placed]
+        self.chosen += rows
+        self._last = row
+        self.filter_run.stepped(rows)
+        if rows and not self.seed % CHECKED_EACH:
+            self.filter_run.check_steps(ranking, row)
+        return len(rows)
+
+    def _step(self, ranking: Ranking, pick: int) -> bool:
+        """Follow the last pick by the steps of the weighers; False: it takes a new ranking."""
+        try:
+            moved = ranking.step(pick)
+        except ValueError:  # the new one finds out who it was, and what to do about it
+            self.ranking = None
+            return False
+        if moved:
+            self._lines.clear()
+        else:
+            self._lines.pop(pick, None)
+        return True
+
+    def _is_alike(self, ranking: Ranking, row: int) -> bool:
+        """Whether the members after the last one are alike to it, which is on ``row``.
+
+        Whether what a pick changes is known for all filters and weighers, without asking them.
+        """
+        if self._steps is None:
+            run = self.filter_run
+            self._steps = self.claims and self.fitting is None and run.may_step(ranking)
+        if self._steps and row not in self._left:
+            self._left[row] = self.filter_run.picks_left(row)
+        return self._steps
+
+    def _note(
+        self, look: LookResult, ranking: Ranking, member: int, row: int, finalists: list[int]
+    ) -> None:
+        """Add a pick to a look, with the lines of those finalists that have none yet."""
+        lines = self._lines
+        for i in finalists:
+            line = lines.get(i)
+            if line is None:
+                line = lines[i] = len(look.line_rows)
+                look.line_rows.append(ranking.rows.item(i))
+                look.lines += ranking.line(i)
+            look.finalists.append(line)
+        look.members.append(member)
+        look.rows.append(row)
 
     def _look_further(self, member: int, last: bool) -> bool:
         """None of the survivors has a layout: those who gave way to them may have one."""
         if self.pipeline.closing:
             return self.place(member, last, fresh=True)
-        self._decide(member, self.filter_run.counts, None, [], 0)
+        self._fail(member, self.filter_run.counts)
         return False
 
     def _rank(self, again: bool) -> Ranking:
         """The survivors weighed; ``again``: they are those of the member before."""
-        if again and self.ranking is not None:
-            moved = self.filter_run.rank_again(self.ranking)
-            if moved is not None:
-                if moved:
-                    self._scores.clear()
-                else:
-                    self._scores.pop(self.chosen[-1], None)
-                return self.ranking
-        self._scores.clear()
-        self.ranking = self.filter_run.rank()
+        if not (again and self.ranking is not None and self.filter_run.rank_again(self.ranking)):
+            self.ranking = self.filter_run.rank()
         return self.ranking
-
-    def _scores_of(self, ranking: Ranking, finalists: list[int]) -> list[Score]:
-        rows = ranking.rows.take(finalists).tolist()
-        known, found = self._scores, []
-        for i, row in zip(finalists, rows, strict=True):
-            score = known.get(row)
-            if score is None:
-                score = known[row] = ranking.score(self.table, i)
-                self.oldest = min(self.oldest, self.table.reported_at.item(row))
-            found.append(score)
-        return found
 
     def _pick(self, ranking: Ranking, member: int) -> tuple[list[int], int]:
         """Indices of the finalists, best first, and of the chosen one."""
@@ -207,81 +323,72 @@ class Run:
             best = [pick, *best[:-1]] if total[pick] == total[best[0]] else [*best[:-1], pick]
         return best, pick
 
-    def _take(self, member: int, consumer: str, row: int, layout: Layout | None) -> Selection:
+    def _take(self, member: int, consumer: str, row: int, layout: Layout | None) -> None:
         request, spec = self.request, self.request.spec
-        identity: str | None = None
-        if spec.purpose is not Purpose.REBUILD:
+        if self.claims:
             identity = claim_id(request.request_id, self.attempt, member)
             provider_id = self.table.hosts[row].id
             group = spec.group.uuid if spec.group else None
             placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
+            if identity in self.table.placed.on(provider_id):
+                self._steps = False  # a repeat finds its own claim: it does not come once more
             self.table.take(provider_id, spec.resources, placed)
             self.taken.append((provider_id, identity))
+            self.members.looks[-1].claim_ids.append(identity)
         self.chosen.append(row)
-        return self._selection(row, consumer, None if request.dry_run else identity, layout)
+        self._last = row
 
-    def _selection(
-        self, row: int, consumer: str, identity: str | None, layout: Layout | None = None
-    ) -> Selection:
+    def _place_of(self, row: int) -> Selection:
+        """A host as it is selected, without what is the member's own."""
         host = self.table.hosts[row]
         return Selection(
             host=host.name,
             node=host.node or host.name,
             uuid=host.uuid,
             provider_id=host.id,
-            consumer=consumer,
-            claim_id=identity,
+            consumer='',
             cell=host.cell,
             zone=self.table.zone_name(row),
             build_topic=topic_of(host.name),
             resources=self.request.spec.resources,
-            layout=None if layout is None else plain(layout),
         )
 
-    def _decide(
-        self,
-        member: int,
-        counts: list[FilterCount],
-        selection: Selection | None,
-        scores: list[Score],
-        survivors: int,
-        given_up: Sequence[tuple[int, str]] = (),
-    ) -> None:
-        bytes_ = b''
-        self._verdict_bytes += len(self.filter_run.verdict)
-        # Of a request of many members the first few say it all, and the one that failed.
-        if self._verdict_bytes <= VERDICT_BYTES_MAX or not self.decisions or selection is None:
-            bytes_ = self.filter_run.verdict.tobytes()
-        self.decisions.append(
-            MemberDecision(
-                member=member,
-                consumer=self.request.consumers[member],
-                selection=selection,
-                filters=counts,
-                survivors=survivors,
-                scores=scores,
-                verdicts=bytes_,
-                level=max((step for step, _ in given_up), default=0),
-                given_up=[rule for _, rule in given_up],
-            )
+    def _fail(self, member: int, counts: list[FilterCount]) -> None:
+        """No host is left for a member."""
+        self.members.failed = MemberDecision(
+            member=member,
+            consumer=self.request.consumers[member],
+            selection=None,
+            filters=counts,
+            verdicts=self.filter_run.verdict.tobytes(),
         )
+
+    def name_hosts(self) -> None:
+        """Say what rows the hosts of the decision are on, before the table goes on."""
+        members, hosts = self.members, self.table.hosts
+        members.places = {
+            row: self._place_of(row)
+            for row in dict.fromkeys(
+                [*self.chosen, *(row for rows in members.alternates.values() for row in rows)]
+            )
+        }
+        members.hosts = {
+            row: (self.table.names[row], hosts[row].id)
+            for look in members.looks
+            for row in look.line_rows
+        }
 
     def add_alternates(self) -> None:
         """Give every selection its alternates: same cell, nobody's selection, unclaimed."""
         wanted, ranking = self.request.alternates, self.ranking
         if not wanted or ranking is None:
             return
-        # Members of one cell have the same ones, but for whom they are.
-        chosen, by_cell = set(self.chosen), dict[int, list[Selection]]()
-        for i, row in enumerate(self.chosen):
+        chosen, by_cell = set(self.chosen), dict[int, list[int]]()
+        for row in dict.fromkeys(self.chosen):
             cell = int(self.table.cell[row])
             if cell not in by_cell:
-                best = self._best_of_cell(ranking, chosen, cell, wanted)
-                by_cell[cell] = [self._selection(r, '', None) for r in best]
-            if by_cell[cell]:
-                decision = self.decisions[i]
-                alternates = [replace(a, consumer=decision.consumer) for a in by_cell[cell]]
-                self.decisions[i] = replace(decision, alternates=alternates)
+                by_cell[cell] = self._best_of_cell(ranking, chosen, cell, wanted)
+            self.members.alternates[row] = by_cell[cell]
 
     def _best_of_cell(
         self, ranking: Ranking, chosen: set[int], cell: int, wanted: int
@@ -289,9 +396,10 @@ class Run:
         cells = self.table.cell
         # Mostly the finalists are enough; they need not be.
         rows = ranking.rows.take(self.finalists).tolist()
-        near = [r for r in rows if r not in chosen and cells[r] == cell and self._has_layout(r)]
-        if len(near) >= wanted or len(rows) == len(ranking.rows):
-            return near[:wanted]
+        near = (r for r in rows if r not in chosen and cells[r] == cell and self._has_layout(r))
+        first = list(islice(near, wanted))
+        if len(first) >= wanted or len(rows) == len(ranking.rows):
+            return first
         total = np.where(cells.take(ranking.rows) == cell, ranking.total, -np.inf)
         taken = np.searchsorted(ranking.rows, self.chosen)
         for index, row in zip(taken.tolist(), self.chosen, strict=True):
@@ -299,15 +407,16 @@ class Run:
                 total[index] = -np.inf
         best = top(total, min(wanted if self.fitting is None else wanted + FINALISTS, len(total)))
         found = [int(ranking.rows[i]) for i in dict.fromkeys(best.tolist()) if total[i] > -np.inf]
-        return [row for row in found if self._has_layout(row)][:wanted]
+        return list(islice((row for row in found if self._has_layout(row)), wanted))
 
     def _has_layout(self, row: int) -> bool:
         """Whether a host that is not picked would do."""
-        return self.fitting is None or self.fitting.lay(row) is not None
+        return self.fitting is None or self.fitting.fits(row)
 
     def failure(self, wanted: int) -> tuple[str, str]:
         """The one-line verdict of the member that found no host, and what decided it."""
-        failed = self.decisions[-1]
+        failed = self.members.failed
+        assert failed is not None, 'a member that found no host ends the run'
         line, cause = verdict.refused(failed, self.filter_run)
         if wanted > 1:
             who = f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed'
@@ -323,19 +432,7 @@ class Run:
     def withdraw(self) -> None:
         """No selection is returned and nothing stays taken."""
         self.give_back()
-        self.decisions = [
-            d
-            if d.selection is None
-            else replace(
-                d,
-                selection=None,
-                alternates=[],
-                level=0,
-                given_up=[],
-                verdicts=d.verdicts.replace(bytes([CHOSEN]), bytes([PASSED])),
-            )
-            for d in self.decisions
-        ]
+        self.members.is_withdrawn = True
 
 
 def _mix(seed: int, member: int) -> int:

@@ -8,7 +8,8 @@ survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
 """
 
 import enum
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -131,7 +132,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     outcome: Outcome
     hosts: int
-    members: list[MemberDecision]
+    members: Sequence[MemberDecision]  # see core.records.members
     weighers: list[str] = []
     seed: int = 0
     spread: int = 1
@@ -168,7 +169,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     decision_id: str
     outcome: Outcome
-    selections: list[list[Selection]] = []  # per consumer: the chosen, then alternates
+    selections: Sequence[list[Selection]] = []  # per consumer: the chosen, then alternates
     reason: str = ''
     retry_after_ms: int | None = None
     age_seconds: float = 0.0
@@ -176,6 +177,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given_up: list[str] = []
     dry_run: bool = False
     excess: Annotated[Excess | None, since(3)] = None
+
+
+class Answered(NamedTuple):
+    """A request at its end.
+
+    :ivar seconds: from its arrival to its answer
+    :ivar origin: the id that it has elsewhere, such as that of Nova's API
+    """
+
+    answer: Answer
+    seconds: float
+    origin: str | None = None
 
 
 def for_caller(answer: Answer) -> Answer:

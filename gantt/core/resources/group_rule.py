@@ -57,11 +57,6 @@ def first_generation(number: int, *, by_itself: bool = False) -> int:
     return first + APART if by_itself else first
 
 
-def is_of_request(generation: int) -> bool:
-    """Whether a request made the group; it goes when nobody is in it."""
-    return STEP <= generation < APART
-
-
 def since_first(generation: int) -> int:
     """How many times a group was placed under since it began."""
     return generation % STEP

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A root provider as the database knows it: what the host table is filled from.
+"""A host as the database knows it: what the host table is filled from.
 
 ``generation`` grows with every change of usage or of a fact (a layout chosen
 at one generation is void at another); ``version`` grows with every write at
@@ -22,9 +22,9 @@ from gantt.core.resources.host_keys import HostKey
 class HostKind(enum.StrEnum):
     """What a provider is."""
 
-    HOST = 'host'
-    POOL = 'pool'
-    ZONE = 'zone'
+    HOST = 'host'  # it has the record of a host, see ``HostRow``
+    POOL = 'pool'  # a root that is no host
+    NESTED = 'nested'  # below another provider
 
 
 class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,7 +54,7 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
 
 
 class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """One root provider, whole.
+    """One host, whole.
 
     :ivar used: sum of the live claims' allocations, by class
     :ivar foreign: use by what runs outside any claim, by class
@@ -114,6 +114,25 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     def is_open(self) -> bool:
         """Whether a new claim may be written here, liveness aside."""
         return self.disabled is None and self.service_disabled is None and not self.over_committed
+
+    @property
+    def membership(self) -> tuple[object, ...]:
+        """What its aggregates, its zone and its cell follow from."""
+        return self.name, self.cell, self.zone, self.aggregates
+
+    def differs_in_counters_only(self, new: 'HostRow') -> bool:
+        """Whether all else is as it was: mostly it is made from the very same facts."""
+        return (
+            new.facts is self.facts
+            and new.over_committed == self.over_committed
+            and new.name == self.name
+            and new.node == self.node
+            and new.cell == self.cell
+            and new.zone == self.zone
+            and new.aggregates == self.aggregates
+            and new.disabled == self.disabled
+            and new.service_disabled == self.service_disabled
+        )
 
 
 class Placed(msgspec.Struct, gc=False, frozen=True):

@@ -204,8 +204,13 @@ class Places:
         """
         return self.below_any((place,), codes, exact)
 
-    def below_any(self, places: Sequence[str], codes: np.ndarray, exact: bool = False) -> BoolArray:
-        """Whose path begins with one of ``places``; as :meth:`below`."""
+    def below_any(
+        self, places: Sequence[str], codes: np.ndarray, exact: bool = False, negated: bool = False
+    ) -> BoolArray:
+        """Whose path begins with one of ``places``; as :meth:`below`.
+
+        :param negated: whose path does not, and who has one
+        """
         found = np.zeros(self._done, np.bool_)
         plain: dict[int, list[int]] = {}
         for place in places:
@@ -220,6 +225,9 @@ class Places:
             wanted[numbers] = True
             here = wanted.take(self._places[level, : self._done])
             found |= self._end(here, level + 1, exact)
+        if negated:
+            # Of each path once: a host may have one of its own, or share it with all others.
+            np.greater(self._levels[0, : self._done] != 0, found, out=found)
         return found.take(codes)
 
     def _like(self, parts: Sequence[str], exact: bool) -> BoolArray:

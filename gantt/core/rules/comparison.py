@@ -152,8 +152,7 @@ class OfPath(Question):
 
     def where(self, view: FactView, negated: bool) -> BoolArray:
         places, codes = places_of(view.hosts.locations), view.at(view.hosts.location)
-        mask = places.below_any(self.places, codes, self.exact)
-        return ~mask & places.below('*', codes) if negated else mask
+        return places.below_any(self.places, codes, self.exact, negated)
 
 
 def _known(mask: BoolArray, negated: bool, *known: BoolArray | None) -> BoolArray:

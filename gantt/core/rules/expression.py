@@ -70,7 +70,7 @@ class Expression:
     def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
         view = FactView(hosts, spec, rows)
-        if not self._followed or metric_values.may_age(hosts, self._metrics):
+        if not self._followed or (self._metrics and metric_values.may_age(hosts, self._metrics)):
             return self._root.mask(view)
         zone = hosts.default_zone if 'zone' in self._followed else ''
         stamp = (zone, hosts.versions.at(self._followed))

@@ -86,7 +86,13 @@ def of_user(spec: RequestSpec) -> Layer:
     :raises InvalidRule: names the rule, the character and what was expected there
     """
     texts = spec.hints.get(HINT)
-    return layer_of(user_rules(tuple(texts))) if texts else _EMPTY
+    return _of_texts(tuple(texts)) if texts else _EMPTY
+
+
+@functools.lru_cache(maxsize=512)
+def _of_texts(texts: tuple[str, ...]) -> Layer:
+    # Asked for several times in a decision.
+    return layer_of(user_rules(texts))
 
 
 def flavor_rules(spec: RequestSpec) -> list[Rule]:
@@ -95,7 +101,9 @@ def flavor_rules(spec: RequestSpec) -> list[Rule]:
     :raises InvalidRule: names the extra spec
     """
     specs = spec.flavor.extra_specs
-    names = sorted(name for name in specs if name.startswith(PREFIX))
+    names = sorted([name for name in specs if name.startswith(PREFIX)])
+    if not names:
+        return []
     where = 'request.spec.flavor.extra_specs'
     _check_count(len(names), where)
     found = [_with_source(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]

@@ -10,20 +10,25 @@ There is one array per column, the last axis is the row.  Arrays are allocated i
 advance and doubled; the public attributes are views of the used part, renewed whenever
 the number of rows or the width of a column changes.  Names (zones, traits, resource
 classes, …) become small integers once and stay so.
+
+Columns by class are dense or sparse: a line of the array, or entries for the hosts that have
+the class, see :mod:`gantt.core.table.by_class`.  A class becomes dense by the number of hosts
+that have it, and stays so: which form it has changes no answer.
 """
 
 import math
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from gantt import exceptions
 from gantt.core.messages.report import ReportedMetric
-from gantt.core.resources.host import HostFacts, HostRow
+from gantt.core.resources.host import HostRow
+from gantt.core.table.by_class import NO_ENTRIES, ByClass, SparseClasses
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -31,13 +36,16 @@ CodeArray = np.ndarray[Any, np.dtype[np.int32]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BitArray = np.ndarray[Any, np.dtype[np.uint64]]
 
-T = TypeVar('T')
-
 ROWS_MIN = 16
 #: Metric columns at most; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
 #: Values out of use that are put up with, beside twice the number of rows.
 SPARE = 1024
+#: A class is dense where more hosts have it than this, and than one of so many.
+DENSE_MIN = 16
+DENSE_SHARE = 16
+#: Dense classes at most: the others are sparse, however many hosts have them.
+DENSE_MAX = 64
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -184,6 +192,9 @@ class Columns:
     call :meth:`renew` once at the end.
 
     :ivar count: rows in use
+    :ivar lines: code of a class -> its line in columns by class; -1: it is sparse
+    :ivar dense: line -> code of the class
+    :ivar sparse: figures of the other classes
     :ivar facts_seq: counts changes of columns that do not change with every claim or report
     """
 
@@ -237,8 +248,10 @@ class Columns:
     cell_shared: Annotated[CodeArray, _inside('CPUs that one guest may share there', 'cell')]
     cell_memory: Annotated[CodeArray, _inside('free MiB of memory', 'cell')]
     cell_base: Annotated[CodeArray, _inside('free MiB in pages of the usual size', 'cell')]
+    cell_page: Annotated[CodeArray, _inside('KiB of a usual page, 0 where none is listed', 'cell')]
+    cell_socket: Annotated[CodeArray, _inside('the same for cells of a socket, 0: unknown', 'cell')]
     cell_pages: Annotated[CodeArray, _inside('free pages; a line for each size and cell')]
-    kind_free: Annotated[CodeArray, _inside('free devices; a line for each kind')]
+    kind_free: Annotated[CodeArray, _inside('free devices; a line for each kind and place')]
     hypervisor_version: Annotated[
         IntArray, Column('e.g. 8002000', lambda row: row.facts.hypervisor.version, 'hypervisor')
     ]
@@ -248,15 +261,15 @@ class Columns:
     address: Annotated[
         BitArray, Column('the IP address in two words', made_from='hypervisor', lines=2)
     ]
-    cap: Annotated[IntArray, _by_class('what may be promised: hosts.cap_of(code)')]
-    used: Annotated[IntArray, _taken('sum of the live claims')]
-    free: Annotated[IntArray, _taken('left over: hosts.free_of(code)')]
-    min_unit: Annotated[IntArray, _by_class('smallest single amount', 1)]
-    largest: Annotated[IntArray, _by_class('largest single amount')]
-    step: Annotated[IntArray, _by_class('amounts are multiples of it', 1)]
-    total: Annotated[IntArray, _by_class('what is there')]
-    reserved: Annotated[IntArray, _by_class('what the host keeps for itself')]
-    ratio: Annotated[FloatArray, _by_class('how often it is promised', 1.0)]
+    cap: Annotated[ByClass[np.int64], _by_class('what may be promised: hosts.cap_of(code)')]
+    used: Annotated[ByClass[np.int64], _taken('sum of the live claims')]
+    free: Annotated[ByClass[np.int64], _taken('left over: hosts.free_of(code)')]
+    min_unit: Annotated[ByClass[np.int64], _by_class('smallest single amount', 1)]
+    largest: Annotated[ByClass[np.int64], _by_class('largest single amount')]
+    step: Annotated[ByClass[np.int64], _by_class('amounts are multiples of it', 1)]
+    total: Annotated[ByClass[np.int64], _by_class('what is there')]
+    reserved: Annotated[ByClass[np.int64], _by_class('what the host keeps for itself')]
+    ratio: Annotated[ByClass[np.float64], _by_class('how often it is promised', 1.0)]
     traits: Annotated[
         BitArray, Column('a bit for each: hosts.trait_codes', made_from='traits', lines=4)
     ]
@@ -274,8 +287,11 @@ class Columns:
         #: Seconds since a value was measured, as the host said; of metrics where one did.
         self.metric_ages: dict[str, FloatArray] = {}
         self._age_arrays: dict[str, FloatArray] = {}
-        self._copies: dict[str, tuple[int, np.ndarray]] = {}
+        self._copies: dict[str, tuple[tuple[int, int], np.ndarray]] = {}
         self.facts_seq = 0
+        self.lines: list[int] = []
+        self.dense: list[int] = []
+        self.sparse = SparseClasses({name: (TYPES[name], COLUMNS[name].fill) for name in BY_CLASS})
         rows = max(rows, ROWS_MIN)
         for name, column in COLUMNS.items():
             shape = (column.lines, rows) if column.lines else rows
@@ -284,10 +300,16 @@ class Columns:
 
     def renew(self) -> None:
         """Let the views show ``count`` rows of what is allocated now."""
-        for name, array in self.arrays.items():
-            setattr(self, name, array[..., : self.count])
+        for name in self.arrays:
+            self._show(name)
         self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
         self.metric_ages = {k: a[: self.count] for k, a in self._age_arrays.items()}
+
+    def _show(self, name: str) -> None:
+        view: Any = self.arrays[name][..., : self.count]
+        if name in _BY_CLASS:
+            view = ByClass(name, view, self.lines, self.sparse)
+        setattr(self, name, view)
 
     def check_writable(self) -> None:
         """:raises Bug: this is a snapshot"""
@@ -323,7 +345,51 @@ class Columns:
             new[: old.shape[0]] = old
             self.arrays[name] = new
             self.facts_seq += 1
-            setattr(self, name, new[:, : self.count])
+            self._show(name)
+
+    # -- by class ----------------------------------------------------------------
+
+    def append_class(self, is_dense: bool) -> None:
+        """The next class: whether it is dense from the start."""
+        self.lines.append(-1)
+        if is_dense:
+            self._make_dense(len(self.lines) - 1)
+
+    def place(self, code: int, row: int) -> tuple[dict[str, np.ndarray], Any]:
+        """Where the figures of a class and host are written.
+
+        :returns: the columns, and the place in each of them; valid until the next class or host
+        """
+        line = self.lines[code]
+        if line < 0:
+            entry = self.sparse.get(code, row)
+            if entry is not None:
+                return self.sparse.arrays, entry
+            if not self._is_dense(1 + len(self.sparse.of_class.get(code, ()))):
+                entry = self.sparse.add(code, row)
+                return self.sparse.arrays, entry
+            line = self._make_dense(code)
+        return self.arrays, (line, row)
+
+    def codes_at(self, row: int) -> list[int]:
+        """Codes of the classes that a host may have anything of, ascending."""
+        return sorted((*self.dense, *self.sparse.of_row.get(row, ())))
+
+    def _is_dense(self, hosts: int) -> bool:
+        room = self.arrays['ids'].shape[0]
+        return len(self.dense) < DENSE_MAX and hosts > max(DENSE_MIN, room // DENSE_SHARE)
+
+    def _make_dense(self, code: int) -> int:
+        """Give a class a line, and its entries up."""
+        line = self.lines[code] = len(self.dense)
+        self.dense.append(code)
+        self.widen(BY_CLASS, line + 1)
+        for row, entry in list(self.sparse.of_class.get(code, NO_ENTRIES).items()):
+            for name in BY_CLASS:
+                self.arrays[name][line, row] = self.sparse.arrays[name][entry]
+            self.sparse.drop(code, row)
+        self.facts_seq += 1
+        return line
 
     def declare_metric(self, name: str) -> FloatArray:
         """The whole array of a metric, a new one of NaN where needed."""
@@ -360,6 +426,7 @@ class Columns:
             array = self.arrays[name]
             array[..., target] = array[..., source]
             array[..., source] = column.fill
+        self.sparse.move_row(source, target)
         for array in (*self._metric_arrays.values(), *self._age_arrays.values()):
             array[target] = array[source]
         self.blank_metrics(source)
@@ -373,7 +440,14 @@ class Columns:
         into.count, into.facts_seq, into.frozen = self.count, self.facts_seq, not writable
         into.arrays, into._copies = {}, {}
         for name in COLUMNS:
-            into.arrays[name] = self._copy(name, getattr(self, name), writable)
+            into.arrays[name] = self._copy(name, self.arrays[name][..., : self.count], writable)
+        into.lines, into.dense = list(self.lines), list(self.dense)
+        into.sparse = self.sparse.copy(
+            {
+                name: self._copy(f'sparse {name}', array[: self.sparse.size], writable)
+                for name, array in self.sparse.arrays.items()
+            }
+        )
         into._metric_arrays = {
             name: self._copy(f'metric {name}', array, writable)
             for name, array in self.metrics.items()
@@ -385,14 +459,14 @@ class Columns:
         into.renew()
 
     def _copy(self, name: str, array: np.ndarray, writable: bool) -> np.ndarray:
-        shared = self._copies.get(name)
-        if not writable and shared is not None and shared[0] == self.facts_seq:
+        shared, stamp = self._copies.get(name), (self.facts_seq, self.sparse.seq)
+        if not writable and shared is not None and shared[0] == stamp:
             return shared[1]
         new = array.copy()
         if not writable:
             new.flags.writeable = False
-            if name not in _LIVELY:
-                self._copies[name] = (self.facts_seq, new)
+            if name.removeprefix('sparse ') not in _LIVELY:
+                self._copies[name] = (stamp, new)
         return new
 
 
@@ -401,7 +475,8 @@ def _declared() -> tuple[dict[str, Column], dict[str, type]]:
     for name, hint in typing.get_type_hints(Columns, include_extras=True).items():
         if typing.get_origin(hint) is Annotated:
             array, columns[name] = typing.get_args(hint)
-            (types[name],) = typing.get_args(typing.get_args(array)[1])
+            by_class = typing.get_origin(array) is ByClass
+            (types[name],) = typing.get_args(array if by_class else typing.get_args(array)[1])
     return columns, types
 
 
@@ -411,6 +486,7 @@ COLUMNS, TYPES = _declared()
 BY_CLASS, BY_CELL = (
     tuple(name for name, column in COLUMNS.items() if column.by == by) for by in ('class', 'cell')
 )
+_BY_CLASS = frozenset(BY_CLASS)
 #: Columns that a pick changes; the rest changes with news of the host only.
 TAKEN = frozenset(name for name, column in (COLUMNS | OBJECTS).items() if column.is_picked)
 #: Columns written with every commit or report; the others only when a fact changes.
@@ -426,122 +502,3 @@ MADE_FROM = {
 }
 #: Columns whose changes are counted; what follows from them alone may be used again.
 FOLLOWED = frozenset(name for columns in MADE_FROM.values() for name in columns)
-
-
-# -- masks and arrays of earlier requests ------------------------------------------------
-# A filter that names the ``fields`` of the spec and the ``columns`` that its mask follows from,
-# and reads nothing else, gives the same mask while these are the same.  Every followed column
-# has a version; a cached mask is valid at exactly the versions that it was made at.
-
-#: Bytes that the masks of one table may take, and how many there may be of a small table.
-BYTES_MAX = 64 << 20
-MASKS_MAX = 4096
-#: Arrays that are kept beside them.
-ARRAYS_MAX = 256
-
-_OF_FACTS = {f: names for f, names in MADE_FROM.items() if f in HostFacts.__struct_fields__}
-_OF_ROW = {f: names for f, names in MADE_FROM.items() if f not in _OF_FACTS and f != 'id'}
-
-
-class Versions:
-    """How often each followed column has changed.
-
-    :ivar rows: how often a host has come or gone
-    """
-
-    __slots__ = ('_of', 'rows')
-
-    def __init__(self) -> None:
-        self._of = dict.fromkeys(FOLLOWED, 0)
-        self.rows = 0
-
-    def copy(self) -> 'Versions':
-        other = Versions()
-        other._of, other.rows = dict(self._of), self.rows
-        return other
-
-    def touch(self, columns: Iterable[str]) -> None:
-        """These columns have changed."""
-        for column in columns:
-            self._of[column] += 1
-
-    def note(self, old: HostRow, new: HostRow) -> bool:
-        """A row has been written over another; ``old`` of version -1: a host has come.
-
-        :returns: whether anything has changed that is followed
-        """
-        if old.version < 0:
-            self.rows += 1
-            return True
-        fields = [field for field in _OF_ROW if getattr(old, field) != getattr(new, field)]
-        if old.facts is not new.facts:
-            before, facts = old.facts, new.facts
-            fields += [f for f in _OF_FACTS if getattr(before, f) != getattr(facts, f)]
-            if before.hypervisor.service != facts.hypervisor.service:
-                fields.append('name')  # a name as well
-        for field in fields:
-            self.touch(MADE_FROM[field])
-        return bool(fields)
-
-    def at(self, columns: tuple[str, ...]) -> tuple[int, ...]:
-        """The versions of these columns."""
-        of = self._of
-        return (self.rows, *[of[column] for column in columns])
-
-
-class MaskCache:
-    """Masks by filter and signature, the oldest given up where there are too many.
-
-    :ivar hits, misses: how often a mask was there, and was not or was no longer valid
-    """
-
-    def __init__(self) -> None:
-        self._cached: dict[tuple[Hashable, bytes], tuple[object, BoolArray | None]] = {}
-        self.hits = self.misses = 0
-
-    def __len__(self) -> int:
-        return len(self._cached)
-
-    def get(self, rule: Hashable, signature: bytes, stamp: object) -> BoolArray | None:
-        """The mask of a filter, or of another rule.
-
-        :raises KeyError: it is not kept, or is not valid at ``stamp``
-        """
-        found = self._cached.get((rule, signature))
-        if found is None or found[0] != stamp:
-            self.misses += 1
-            raise KeyError(rule)
-        self.hits += 1
-        return found[1]
-
-    def put(
-        self, rule: Hashable, signature: bytes, stamp: object, mask: BoolArray | None, rows: int
-    ) -> None:
-        """Keep a mask; nobody may write to it from now on."""
-        if mask is not None:
-            mask.flags.writeable = False
-        most = min(MASKS_MAX, BYTES_MAX // max(rows, 1))
-        while len(self._cached) >= max(most, 1):
-            del self._cached[next(iter(self._cached))]
-        self._cached[rule, signature] = (stamp, mask)
-
-
-class ArrayCache:
-    """What follows from followed columns of one table, and from nothing else."""
-
-    def __init__(self, versions: Versions) -> None:
-        self._versions = versions
-        self._cached: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
-
-    def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:
-        """What ``make`` made, anew where one of the columns has changed; not to be written to."""
-        stamp = self._versions.at(columns)
-        found = self._cached.get(key)
-        if found is not None and found[0] == stamp:
-            cached_copy: T = found[1]
-            return cached_copy
-        made = make()
-        while len(self._cached) >= ARRAYS_MAX:
-            del self._cached[next(iter(self._cached))]
-        self._cached[key] = (stamp, made)
-        return made

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many members of a server group each host has."""
 
+from collections.abc import Sequence
+
 from gantt.core.messages.request import GroupRef
 from gantt.core.table.host_table import HostTable
 
@@ -13,9 +15,9 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
     member: it was placed before Gantt knew the group, and nobody here knows it.
     """
     index, rows = hosts.placed, hosts.row_by_id
-    ours = index.in_group(group.uuid)
+    ours, own = index.in_group(group.uuid), set(index.where(consumer))
     counts = {rows[provider_id]: len(found) for provider_id, found in ours.items()}
-    for provider_id in set(index.where(consumer)):
+    for provider_id in own:
         if consumer in ours.get(provider_id, ()):
             row = rows[provider_id]
             counts[row] -= 1
@@ -27,12 +29,20 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
                 row = rows[provider_id]
                 counts[row] = counts.get(row, 0) + 1
     _count_services(hosts, counts)
-    own = {near for p in index.where(consumer) for near in hosts.rows_of_same_host(rows[p])}
-    for name in group.hosts:
-        for named in hosts.rows_of_host(name):
-            if named not in own:
-                counts.setdefault(named, 1)
+    if group.hosts:
+        _count_named(hosts, group.hosts, own, counts)
     return counts
+
+
+def _count_named(
+    hosts: HostTable, names: Sequence[str], own: set[int], counts: dict[int, int]
+) -> None:
+    """Hosts that the caller names have one member at least, but for those that it is on itself."""
+    near = {row for p in own for row in hosts.rows_of_same_host(hosts.row_by_id[p])}
+    for name in names:
+        for named in hosts.rows_of_host(name):
+            if named not in near:
+                counts.setdefault(named, 1)
 
 
 def _count_services(hosts: HostTable, counts: dict[int, int]) -> None:

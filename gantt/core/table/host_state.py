@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, claim_id
@@ -19,8 +20,10 @@ from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, Reporte
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate, HostKind, HostRow
+from gantt.core.table.by_class import ByClass
 from gantt.core.table.columns import Codes, IntArray
 from gantt.core.table.placed_index import PlacedIndex
+from gantt.core.table.pools import SharedPools
 from gantt.core.topology import fit
 
 #: fact -> who says so, where it is not the host's report.
@@ -51,14 +54,21 @@ class Rows(Protocol):
     hosts: list[HostRow]
     classes: Codes
     placed: PlacedIndex
-    used: IntArray
-    free: IntArray
+    used: ByClass[np.int64]
+    free: ByClass[np.int64]
     io_ops: IntArray
     now: float
     default_zone: str
 
     @property
     def known_aggregates(self) -> Mapping[str, Aggregate]: ...
+
+    def codes_at(self, row: int) -> list[int]: ...
+
+    @property
+    def pools(self) -> SharedPools: ...
+
+    def pool_for(self, row: int, name: str, amount: int) -> int | None: ...
 
     def aggregates_of(self, row: HostRow) -> list[str]: ...
 
@@ -138,11 +148,13 @@ class HostState:
     @property
     def used(self) -> dict[str, int]:
         """Use by claims and by picks not committed yet, by class."""
-        return {
-            name: int(self._table.used[code, self.row])
-            for code, name in enumerate(self._table.classes.names)
-            if name in self.inventories or self._table.used[code, self.row]
-        }
+        table, inventories, found = self._table, self.inventories, {}
+        codes = {*table.codes_at(self.row), *map(table.classes.get, inventories)}
+        for code in sorted(code for code in codes if code is not None):
+            name, amount = table.classes.names[code], table.used.item(code, self.row)
+            if amount or name in inventories:
+                found[name] = amount
+        return found
 
     @property
     def foreign(self) -> Mapping[str, int]:
@@ -152,10 +164,16 @@ class HostState:
     def free(self, resource_class: str) -> int:
         """Capacity less all use; negative where over-committed."""
         code = self._table.classes.get(resource_class)
-        return 0 if code is None else int(self._table.free[code, self.row])
+        return 0 if code is None else int(self._table.free.item(code, self.row))
 
     def fit(self, demand: Mapping[str, int]) -> fit.Fit:
-        """Whether ``demand`` fits here now, and what is in the way."""
+        """Whether ``demand`` fits here now, and what is in the way.
+
+        What a pool has for the host is not asked of the host itself.
+        """
+        table, row = self._table, self.row
+        if table.pools.have_any(demand):
+            demand = {n: a for n, a in demand.items() if table.pool_for(row, n, a) is None}
         return fit.fit(demand, self.inventories, self.used, self.foreign, self.numa, self.devices)
 
     @property

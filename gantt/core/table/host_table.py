@@ -17,7 +17,7 @@ never more is free than the database had at that version, or at a later one.  A 
 never changes.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -26,27 +26,30 @@ from msgspec.structs import replace
 from gantt import exceptions
 from gantt.core.messages import resource_classes
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
+from gantt.core.resources.shared_pool import SharedPool
 from gantt.core.table.aggregates import Membership
+from gantt.core.table.caches import ArrayCache, MaskCache, Versions
 from gantt.core.table.columns import (
     PLAIN,
     PLAIN_LIVELY,
     ROWS_MIN,
-    ArrayCache,
+    BoolArray,
     Columns,
     IntArray,
-    MaskCache,
-    Versions,
 )
 from gantt.core.table.facts import Facts
 from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.placed_index import PlacedIndex
+from gantt.core.table.pools import SharedPools, in_one_piece
 from gantt.core.table.topology import InsideColumns
 from gantt.core.table.usage import NO_PICKS, Pick, Unreported, UsageColumns
 from gantt.core.topology.free import FreeTopology
+from gantt.moved import former_attributes
 
 
+@former_attributes(kept='array_cache', kept_masks='mask_cache', rows_beside='rows_of_same_host')
 class HostTable(Columns):
     """All hosts; see the module docstring.  Not safe for writers in two threads.
 
@@ -68,6 +71,7 @@ class HostTable(Columns):
         self._take_parts(
             HostIndex(), UsageColumns(), Facts(), Membership(), InsideColumns(), PlacedIndex()
         )
+        self.pools = SharedPools(self.row_by_id, self.versions)
         for name in resource_classes.CORE_CLASSES:
             self.add_class(name)
 
@@ -174,6 +178,41 @@ class HostTable(Columns):
         """Capacity of a class by row."""
         return self.cap[code]
 
+    @property
+    def pooled(self) -> frozenset[int]:
+        """Codes of the classes that hosts have of pools as well."""
+        return frozenset(
+            c for c, name in enumerate(self.classes.names) if name in self.pools.of_class
+        )
+
+    @property
+    def pool(self) -> IntArray:
+        """By class and row a pool that serves the host, for plug-ins of earlier releases; or -1."""
+        names = self.classes.names
+        found = [[self.pools.first(host.id, name) for host in self.hosts] for name in names]
+        return np.array(found, np.int64)
+
+    def served(self, name: str, amount: int) -> BoolArray | None:
+        """Which hosts a pool has an amount of a class for, by row; None: no pool has the class."""
+        return self.pools.served(len(self), name, amount)
+
+    def has(self, row: int, name: str, amount: int) -> bool:
+        """Whether a host itself has an amount of a class, in one piece."""
+        inventory = self.hosts[row].facts.inventories.get(name)
+        code = self.class_code(name)
+        return (
+            inventory is not None
+            and code is not None
+            and self.free.item(code, row) >= amount
+            and in_one_piece(inventory, amount)
+        )
+
+    def pool_for(self, row: int, name: str, amount: int) -> int | None:
+        """The pool that a host takes an amount from; None: from itself, or no pool has it."""
+        if name not in self.pools.of_class or self.has(row, name, amount):
+            return None
+        return self.pools.choose(self.hosts[row].id, name, amount)
+
     def room(self, row: int) -> FreeTopology:
         """What is left inside of a host: to be read, not to be changed."""
         host = self.hosts[row]
@@ -266,9 +305,46 @@ class HostTable(Columns):
             self._write(i, self._usage.committed(self.hosts[i], row, claims))
             self.seq += 1
 
+    def stepped(
+        self, versions: Mapping[int, int], claims: Container[str] | None = None
+    ) -> list[HostRow]:
+        """What ``correct_usage`` takes, of hosts that a commit of ours tells the versions of alone.
+
+        :param versions: host -> version as it was written; hosts that are not known are left out
+        :param claims: ids of the picks that are committed; None: all
+        """
+        known = ((self.row_of_id(pid), version) for pid, version in versions.items())
+        return [
+            self._usage.stepped(self.hosts[i], version, claims)
+            for i, version in known
+            if i is not None
+        ]
+
     def add_class(self, name: str) -> int:
         """The line of a resource class, a new one where needed."""
         return self._usage.add_class(self, name)
+
+    def set_pool(self, pool: SharedPool) -> bool:
+        """A pool that hosts share, as it is now.
+
+        :returns: False where it says nothing newer than what is known
+        :raises Bug: its id is that of a host
+        """
+        self.check_writable()
+        if self.row_of_id(pool.id) is not None:
+            raise exceptions.Bug(invariant=f'provider {pool.id} is a host, and no pool')
+        for name in sorted(pool.inventories):
+            self.add_class(name)
+        changed = self.pools.put(pool)
+        self.seq += changed
+        return changed
+
+    def remove_pool(self, pool_id: int) -> bool:
+        """A pool that is gone; whether it was known."""
+        self.check_writable()
+        changed = self.pools.remove(pool_id)
+        self.seq += changed
+        return changed
 
     def set_aggregates(self, aggregates: list[Aggregate]) -> None:
         """All aggregates anew: membership and availability zones follow."""
@@ -316,11 +392,36 @@ class HostTable(Columns):
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         host = self.hosts[i]
         here, was_there = self.placed.add(placed)
-        self._usage.lay(self, i, host, Pick(amounts, placed, was_there))
+        pick = Pick(amounts, placed, was_there)
+        if self.pools.of_class and self.pools.have_any(amounts):
+            pick = self._shared_pick(i, pick)
+        self._usage.lay(self, i, host, pick)
         if placed.layout is not None:
             self._inside.lay(self, i, host, here, placed.layout, not was_there)
         self.instances[i] = len(here)
         self.seq += 1
+
+    def take_alike(
+        self, amounts: Mapping[str, int], placed: Sequence[Placed], rows: Sequence[int]
+    ) -> None:
+        """Lay picks of the same amounts, and without layouts, over the hosts at ``rows``.
+
+        As so many ``take``, the table being written once for each host.
+
+        :raises Bug: a pool has one of the classes: what a host takes of it is asked for each pick
+        """
+        self.check_writable()
+        if self.pools.have_any(amounts):
+            raise exceptions.Bug(invariant='picks of what hosts share are laid one by one')
+        of_row: dict[int, list[Pick]] = {}
+        for row, one in zip(rows, placed, strict=True):
+            _, was_there = self.placed.add(one)
+            of_row.setdefault(row, []).append(Pick(amounts, one, was_there))
+        for row, picks in of_row.items():
+            host = self.hosts[row]
+            self._usage.lay_alike(self, row, host, picks)
+            self.instances[row] = len(self.placed.on(host.id))
+        self.seq += len(placed)
 
     def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> None:
         """Undo a ``take``.  A pick that the host's row contains meanwhile is a claim: it stays.
@@ -330,10 +431,13 @@ class HostTable(Columns):
         self.check_writable()
         i = self.row_of_id(provider_id)
         pick = None if i is None else self._usage.lift(self, i, self.hosts[i], claim_id)
+        if pick is not None and pick.shares is not None:
+            self.pools.lift(provider_id, claim_id, pick.shares)
         if i is None or pick is None or pick.was_there:
             return
         self.placed.remove(provider_id, claim_id)
         here = self.placed.on(provider_id)
+        self.pools.keep(provider_id, here)
         if pick.placed.layout is not None:
             self._inside.write(self, i, self.hosts[i], here)
         self.instances[i] = len(here)
@@ -388,6 +492,7 @@ class HostTable(Columns):
             self._inside.copy(),
             self.placed.copy(),
         )
+        other.pools = self.pools.copy(other.row_by_id, other.versions)
         return other
 
     # -- inside ------------------------------------------------------------------
@@ -421,6 +526,7 @@ class HostTable(Columns):
             here[claim_id] = pick.placed
         self._usage.unreported.keep(row.id, here)
         self.placed.replace(row.id, here)
+        self.pools.keep(row.id, here)
         self.arrays['instances'][i] = len(here)
 
     def _append(self, row: HostRow) -> int:
@@ -435,6 +541,7 @@ class HostTable(Columns):
         provider_id = self.hosts[i].id
         self._index.remove(i)
         self.placed.replace(provider_id, {})
+        self.pools.keep(provider_id, ())
         self._usage.forget(provider_id)
         self._inside.forget(provider_id)
         self.move_row(self.count - 1, i)
@@ -446,7 +553,7 @@ class HostTable(Columns):
     def _write(self, i: int, row: HostRow) -> None:
         """Every column of a row; facts only where they differ from what is there."""
         old, arrays = self.hosts[i], self.arrays
-        if counters_only(old, row):
+        if old.version >= 0 and old.differs_in_counters_only(row):
             self.hosts[i] = row
             for name, read in PLAIN_LIVELY:
                 arrays[name][i] = read(row)
@@ -462,7 +569,7 @@ class HostTable(Columns):
         elif old.facts is not row.facts:
             row = msgspec.structs.replace(row, facts=old.facts)  # one copy is enough
         self.hosts[i] = row
-        if moved or _membership(old) != _membership(row) or old.version < 0:
+        if moved or old.membership != row.membership or old.version < 0:
             self._membership.write(self, i, row, self._index.service_apart(i))
         if self.versions.note(old, row):
             self.facts_seq += 1
@@ -472,25 +579,21 @@ class HostTable(Columns):
         self._usage.write(self, i, row)
 
     def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
-        """Provider id -> class -> amount, of what a claim takes on a host."""
-        return {int(self.ids[row]): dict(amounts)}
+        """Provider id -> class -> amount, of what a claim takes on a host as it is now."""
+        host = int(self.ids[row])
+        if not (self.pools.of_class and self.pools.have_any(amounts)):
+            return {host: dict(amounts)}
+        found: dict[int, dict[str, int]] = {host: {}}
+        for name, amount in amounts.items():
+            pool = self.pool_for(row, name, amount)
+            found.setdefault(host if pool is None else pool, {})[name] = amount
+        return found
 
-
-def _membership(row: HostRow) -> tuple[object, ...]:
-    return row.name, row.cell, row.zone, row.aggregates
-
-
-def counters_only(old: HostRow, new: HostRow) -> bool:
-    """Whether all else is as it was: mostly it is made from the very same facts."""
-    return (
-        new.facts is old.facts
-        and new.over_committed == old.over_committed
-        and old.version >= 0
-        and new.name == old.name
-        and new.node == old.node
-        and new.cell == old.cell
-        and new.zone == old.zone
-        and new.aggregates == old.aggregates
-        and new.disabled == old.disabled
-        and new.service_disabled == old.service_disabled
-    )
+    def _shared_pick(self, row: int, pick: Pick) -> Pick:
+        """A pick of what pools have as well, laid over those that it takes from."""
+        shares = self.providers_of(row, pick.amounts)
+        own = shares.pop(pick.placed.provider_id)
+        if not shares:
+            return pick
+        self.pools.lay(pick.placed.provider_id, pick.placed.claim_id, shares)
+        return replace(pick, amounts=own, shares=shares)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is where: consumers on hosts and members of server groups.
 
-The index follows the host table.  What a host holds is replaced, never edited,
-so that a snapshot may keep what it was given.
+The index follows the host table.  A copy shares what hosts hold until one of the two
+writes there: who writes first to a host after a copy takes a dictionary of its own for it,
+and edits that one from then on.  So a pick costs the same however many claims are on its
+host, and what a snapshot was given never changes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,6 +23,8 @@ class PlacedIndex:
 
     def __init__(self) -> None:
         self._on: dict[int, dict[str, Placed]] = {}
+        #: Hosts whose dictionary no other index has: those that were written since a copy.
+        self._own: set[int] = set()
         self._consumers: dict[str, tuple[int, ...]] | None = {}
         # group -> provider id -> consumer -> how many claims
         self._groups: dict[str, dict[int, dict[str, int]]] | None = {}
@@ -36,11 +40,12 @@ class PlacedIndex:
         """An independent index; its by-consumer and by-group halves are made when asked for."""
         other = PlacedIndex()
         other._on = dict(self._on)
+        self._own = set()
         other._consumers = other._groups = None
         return other
 
     def on(self, provider_id: int) -> dict[str, Placed]:
-        """Claim id -> what is placed on one host; not to be edited."""
+        """Claim id -> what is placed on one host; not to be edited, nor kept over a write."""
         return self._on.get(provider_id, _NOTHING)
 
     def where(self, consumer: str) -> tuple[int, ...]:
@@ -91,7 +96,7 @@ class PlacedIndex:
             yield from placed.values()
 
     def replace(self, provider_id: int, placed: dict[str, Placed]) -> None:
-        """All that is placed on one host, anew."""
+        """All that is placed on one host, anew; what is given is the index's from then on."""
         old = self.on(provider_id)
         if old == placed:
             return
@@ -103,36 +108,46 @@ class PlacedIndex:
                 self._note(new)
         if placed:
             self._on[provider_id] = placed
+            self._own.add(provider_id)
         else:
-            self._on.pop(provider_id, None)
+            self._drop(provider_id)
 
     def add(self, placed: Placed) -> tuple[Mapping[str, Placed], bool]:
         """One more claim.
 
         :returns: all on its host, and whether it was there before
         """
-        here = self.on(placed.provider_id)
+        here = self._writable(placed.provider_id)
         old = here.get(placed.claim_id)
         if old is not None:
             self._forget(old)
-        here = self._on[placed.provider_id] = here | {placed.claim_id: placed}
+        here[placed.claim_id] = placed
         self._note(placed)
         return here, old is not None
 
     def remove(self, provider_id: int, claim_id: str) -> None:
         """One claim less; nothing where it is not there."""
-        here = self.on(provider_id)
-        gone = here.get(claim_id)
+        gone = self.on(provider_id).get(claim_id)
         if gone is None:
             return
-        # A copy, as snapshots share it; copying the whole is many times faster than choosing.
-        left = here.copy()
+        left = self._writable(provider_id)
         del left[claim_id]
-        if left:
-            self._on[provider_id] = left
-        else:
-            del self._on[provider_id]
+        if not left:
+            self._drop(provider_id)
         self._forget(gone)
+
+    def _writable(self, provider_id: int) -> dict[str, Placed]:
+        """What one host holds, to be edited."""
+        if provider_id in self._own:
+            return self._on[provider_id]
+        # The whole is copied many times faster than what is to stay.
+        here = self._on[provider_id] = self._on.get(provider_id, _NOTHING).copy()
+        self._own.add(provider_id)
+        return here
+
+    def _drop(self, provider_id: int) -> None:
+        self._on.pop(provider_id, None)
+        self._own.discard(provider_id)
 
     def _index(self) -> None:
         # Filled in locals first: readers of a snapshot may come from many threads.

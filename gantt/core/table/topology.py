@@ -2,29 +2,38 @@
 """The inside of hosts: what is left there, and which hosts may have room for a guest.
 
 Of each cell there are so many numbers as it takes to say whether a cell of a guest may
-fit there at all; of each kind of device how many are free: the necessary conditions over
-all hosts.  A row is written when its host's facts, or the layouts on it, change.
+fit there at all; of each kind of device how many are free at which cell: the necessary
+conditions over all hosts, here those of cells and of devices each on their own
+(:mod:`gantt.core.table.together` has both).  A row is written when its host's facts, or
+the layouts on it, change.
 
 Invariant: columns and room of a row say what its facts and the layouts there leave.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from gantt.core.messages.layout import Layout
-from gantt.core.messages.topology_request import GuestCell, ThreadPolicy, Wish
+from gantt.core.messages.topology_request import DeviceWish, GuestCell, ThreadPolicy, Wish
 from gantt.core.resources.host import HostFacts, HostRow, Placed
-from gantt.core.table.columns import BY_CELL, BoolArray, Columns
+from gantt.core.table.columns import BY_CELL, BoolArray, Columns, IntArray
 from gantt.core.topology import cores
-from gantt.core.topology.devices import matches
-from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Pool, room_of
+from gantt.core.topology.devices import Known, matches
+from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Kind, Pool, room_of
 
 #: Cells of a host that have columns; one with more passes whatever they would say.
-CELLS = 8
-#: Kinds of devices that have columns; further ones count as whatever is asked for.
-KINDS_MAX = 256
+CELLS = 32
+#: Cells that the mask of the filter looks at; a host with more is judged with its devices.
+CELLS_MASKED = 8
+#: Where devices are that are at no cell, and at one that is not known or has no columns.
+NOWHERE, ELSEWHERE = CELLS, CELLS + 1
+#: Kinds of devices by place that have columns; more count as whatever is asked for, anywhere.
+LINES_MAX = 1024
+#: Sizes of pages by cell that have columns; more count as pages of whatever size is asked for.
+PAGE_LINES_MAX = 256
+_ANY_SIZE = 1  # in KiB: it divides every amount, and no host has it beside its usual pages
 #: The column that counts free processors by thread policy.
 BY_POLICY = {
     ThreadPolicy.PREFER: 'cell_pinned',
@@ -34,38 +43,50 @@ BY_POLICY = {
 _MOST = 2**31 - 1
 _BLANK = (*BY_CELL, 'cell_pages', 'kind_free')
 Here = Mapping[str, Placed]
+Rows = slice | IntArray
 
 
 class Kinds:
-    """Kinds of devices by their code, and sizes of pages by theirs."""
+    """Kinds of devices at places of hosts by their line, and sizes of pages at cells by theirs.
+
+    :ivar pools: one of each line from 1 on
+    :ivar places: where those of each line are: the number of a cell, NOWHERE or ELSEWHERE
+    :ivar page_lines: (size in KiB, number of the cell) -> line of its free pages
+    :ivar have_networks: whether a cell was ever said to be near to some network
+    """
 
     def __init__(self) -> None:
         self.pools: list[Pool] = []
-        self.codes: dict[str, int] = {}
-        self.sizes: list[int] = []
+        self.places: list[int] = []
+        self._lines: dict[tuple[Kind, int], int] = {}
+        self.page_lines: dict[tuple[int, int], int] = {}
+        self.have_networks = False
 
     def copy(self) -> 'Kinds':
         other = Kinds()
-        other.pools, other.codes = list(self.pools), dict(self.codes)
-        other.sizes = list(self.sizes)
+        other.pools, other.places = list(self.pools), list(self.places)
+        other._lines, other.page_lines = dict(self._lines), dict(self.page_lines)
+        other.have_networks = self.have_networks
         return other
 
-    def code_of(self, pool: Pool) -> int:
-        """The code of a pool's kind; 0 is all that came too late for one of its own."""
-        key = repr((pool.vendor_id, pool.product_id, sorted(pool.tags.items())))
-        code = self.codes.get(key)
-        if code is None:
-            if len(self.pools) >= KINDS_MAX:
+    def line_of(self, pool: Pool, place: int) -> int:
+        """The line of a pool's devices; 0 is all that came too late for one of its own."""
+        key = (pool.kind, place)
+        line = self._lines.get(key)
+        if line is None:
+            if len(self.pools) >= LINES_MAX:
                 return 0
             self.pools.append(pool)
-            code = self.codes[key] = len(self.pools)
-        return code
+            self.places.append(place)
+            line = self._lines[key] = len(self.pools)
+        return line
 
-    def size_code(self, size_kb: int) -> int:
-        """The code of a size of pages."""
-        if size_kb not in self.sizes:
-            self.sizes.append(size_kb)
-        return self.sizes.index(size_kb)
+    def page_line_of(self, size_kb: int, cell: int) -> tuple[int, int]:
+        """The line of free pages at a cell, and the size that they are counted in."""
+        key = (size_kb, cell)
+        if key not in self.page_lines and len(self.page_lines) >= PAGE_LINES_MAX:
+            key = (_ANY_SIZE, cell)
+        return self.page_lines.setdefault(key, len(self.page_lines)), key[0]
 
 
 class InsideColumns:
@@ -144,62 +165,79 @@ def _write(columns: Columns, kinds: Kinds, i: int, room: FreeTopology) -> None:
     arrays['numa_cells'][i] = len(room.cells)
     if cells:
         columns.widen(BY_CELL, len(cells))
+    sockets = [cell.socket for cell in cells if cell.socket is not None]
     for cell in cells:
-        for name, value in zip(BY_CELL, _figures(cell), strict=True):
+        kinds.have_networks |= cell.tunneled or bool(cell.networks)
+        for name, value in zip(BY_CELL, _figures(cell, sockets), strict=True):
             columns.arrays[name][cell.index, i] = max(0, min(value, _MOST))
         for size, free in cell.pages.items():
-            line = kinds.size_code(size) * CELLS + cell.index
+            line, unit = kinds.page_line_of(size, cell.index)
             columns.widen(('cell_pages',), line + 1)
-            columns.arrays['cell_pages'][line, i] = max(0, min(free, _MOST))
+            column = columns.arrays['cell_pages']
+            column[line, i] = max(0, column.item(line, i), min(free * size // unit, _MOST))
+    place_of: dict[int | None, int] = {cell.id: cell.index for cell in cells}
+    place_of[None] = NOWHERE
+    total = 0
     for pool in room.pools:
-        code = kinds.code_of(pool)
-        columns.widen(('kind_free',), code + 1)
+        line, free = kinds.line_of(pool, place_of.get(pool.numa_node, ELSEWHERE)), max(0, pool.free)
+        columns.widen(('kind_free',), line + 1)
         column = columns.arrays['kind_free']
-        column[code, i] = max(0, column[code, i]) + max(0, pool.free)
-    free = sum(max(0, pool.free) for pool in room.pools)
-    arrays['free_devices'][i] = min(free, _MOST)
+        column[line, i] = min(max(0, column.item(line, i)) + free, _MOST)
+        total += free
+    arrays['free_devices'][i] = min(total, _MOST)
 
 
-def _figures(cell: FreeCell) -> tuple[int, ...]:
+def _figures(cell: FreeCell, sockets: Sequence[int]) -> tuple[int, ...]:
     return (
         *(cores.available(cell, policy) for policy in BY_POLICY),
         min(cell.cpus, cell.cpu_cap - cell.cpu_used),
         min(cell.memory_mb, cell.base_mb, cell.memory_cap - cell.memory_used),
         min(cell.memory_mb, cell.base_left // 1024),
+        cell.base_kb if cell.lists_pages else 0,
+        0 if cell.socket is None else 1 + sockets.index(cell.socket),
     )
 
 
-def may_fit(rows: Columns, kinds: Kinds, wish: Wish, at: slice) -> BoolArray:
+def may_fit(rows: Columns, kinds: Kinds, wish: Wish, at: Rows) -> BoolArray:
     """Which hosts may have room for the cells of a wish, by row within ``at``."""
     cells = rows.numa_cells[at]
     mask = cells >= len(wish.cells)
-    for (guest, apart), count in _shapes(wish).items():
-        here = _has(rows, kinds, wish, guest, apart, at)
+    for (guest, apart), count in shapes(wish).items():
+        here = has(rows, kinds, wish, guest, apart, at)
         if count == 1:
-            mask &= here.any(axis=0) | (cells > CELLS)
+            mask &= here.any(axis=0) | (cells > CELLS_MASKED)
         else:
-            mask &= (np.count_nonzero(here, axis=0) >= count) | (cells > CELLS)
+            mask &= (np.count_nonzero(here, axis=0) >= count) | (cells > CELLS_MASKED)
     return mask
 
 
-def may_have(rows: Columns, kinds: Kinds, wish: Wish, at: slice) -> BoolArray:
+def may_have(rows: Columns, kinds: Kinds, wish: Wish, at: Rows) -> BoolArray:
     """Which hosts may have the devices of a wish, wherever in them, by row within ``at``."""
     free = rows.kind_free[:, at]
     mask = np.ones(free.shape[1], np.bool_)
     counts: dict[tuple[int, ...], int] = {}
     for one in wish.devices:
-        mine = [c for c, pool in enumerate(kinds.pools, 1) if matches(pool, one)]
-        wanted = tuple(c for c in (0, *mine) if c < free.shape[0])
-        counts[wanted] = counts.get(wanted, 0) + one.count
-    for codes, count in counts.items():
+        lines = lines_of(kinds, one, free.shape[0])
+        counts[lines] = counts.get(lines, 0) + one.count
+    for lines, count in counts.items():
         # Whoever may only have some of these has none besides them.
-        count += sum(n for other, n in counts.items() if set(other) < set(codes))
-        mask &= np.maximum(free[list(codes)], 0).sum(axis=0) >= count
+        count += sum(n for other, n in counts.items() if set(other) < set(lines))
+        mask &= np.maximum(free[list(lines)], 0).sum(axis=0) >= count
     return mask
 
 
-def _shapes(wish: Wish) -> dict[tuple[GuestCell, int], int]:
-    """(a cell of the guest, how many it pins besides) -> how many of the cells are alike."""
+def lines_of(kinds: Kinds, wish: DeviceWish, width: int) -> tuple[int, ...]:
+    """The lines of ``kind_free``, which has ``width`` of them, whose devices are wanted."""
+    known = Known()
+    mine = [n for n, pool in enumerate(kinds.pools[: width - 1], 1) if matches(pool, wish, known)]
+    return (0, *mine)
+
+
+def shapes(wish: Wish) -> dict[tuple[GuestCell, int], int]:
+    """(a cell of the guest, how many it pins besides) -> how many of the cells are alike.
+
+    The ``vcpus`` of the cells are only the shared ones.
+    """
     found: dict[tuple[GuestCell, int], int] = {}
     for number, guest in enumerate(wish.cells):
         apart = int(number == 0 and wish.emulator_apart)
@@ -210,13 +248,10 @@ def _shapes(wish: Wish) -> dict[tuple[GuestCell, int], int]:
     return found
 
 
-def _has(
-    rows: Columns, kinds: Kinds, wish: Wish, guest: GuestCell, apart: int, at: slice
+def has(
+    rows: Columns, kinds: Kinds, wish: Wish, guest: GuestCell, apart: int, at: Rows
 ) -> BoolArray:
-    """Which cells of which hosts may take a cell of the guest.
-
-    :param guest: its ``vcpus`` are only the shared ones
-    """
+    """Which cells of which hosts may take a cell of the guest, as :func:`shapes` has it."""
     needs = cores.needs(len(guest.dedicated), apart, wish.thread_policy)
     enough = (getattr(rows, BY_POLICY[policy])[:, at] >= need for policy, need in needs.items())
     mask: BoolArray = functools.reduce(np.logical_and, enough)
@@ -225,7 +260,7 @@ def _has(
     return np.logical_and(mask, _has_memory(rows, kinds, wish.page, guest, at), out=mask)
 
 
-def _has_memory(rows: Columns, kinds: Kinds, page: str, guest: GuestCell, at: slice) -> BoolArray:
+def _has_memory(rows: Columns, kinds: Kinds, page: str, guest: GuestCell, at: Rows) -> BoolArray:
     need = guest.memory_mb
     if not page and not guest.dedicated:
         return rows.cell_memory[:, at] >= need
@@ -236,9 +271,9 @@ def _has_memory(rows: Columns, kinds: Kinds, page: str, guest: GuestCell, at: sl
         if page == 'any'
         else np.zeros(rows.cell_base[:, at].shape, np.bool_)
     )
-    for code, size in enumerate(kinds.sizes):
-        if page.isdigit() and int(page) != size or need * 1024 % size:
+    for (size, cell), line in kinds.page_lines.items():
+        if need * 1024 % size:
             continue
-        lines = rows.cell_pages[code * CELLS : code * CELLS + mask.shape[0], at]
-        mask[: lines.shape[0]] |= lines >= need * 1024 // size
+        if not page.isdigit() or size in (int(page), _ANY_SIZE):
+            mask[cell] |= rows.cell_pages[line, at] >= min(need * 1024 // size, _MOST)
     return mask

@@ -11,7 +11,7 @@ picks counts as one, so that picks of successive batches do not find a host idle
 about to be busy.
 """
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,12 +19,18 @@ from gantt.core.messages import resource_classes
 from gantt.core.messages.report import IO_WORKLOAD
 from gantt.core.messages.resource_classes import AMOUNT_MAX, Inventory
 from gantt.core.resources.host import HostRow, Placed
-from gantt.core.table.columns import BY_CLASS, Codes, Columns
+from gantt.core.table.columns import BY_CLASS, COLUMNS, Codes, Columns
+from gantt.core.table.pools import Shares
+
+#: Columns of what a host has; the others by class say how much of it is taken.
+_OF_INVENTORIES = tuple(name for name in BY_CLASS if COLUMNS[name].made_from)
 
 
 class Pick(msgspec.Struct, gc=False):
     """A pick that is laid over a host: the row there does not contain it yet.
 
+    :ivar amounts: what it takes of the host itself
+    :ivar shares: what it takes of pools; None: nothing
     :ivar was_there: the claim was on the host without it: a repeat may pick its own place
     :ivar version: of the host, as the commit wrote it; None: it is not committed
     :ivar before: an earlier pick of the same claim, which is laid again once this one is lifted
@@ -35,6 +41,7 @@ class Pick(msgspec.Struct, gc=False):
     was_there: bool = False
     version: int | None = None
     before: 'Pick | None' = None
+    shares: Shares | None = None
 
 
 NO_PICKS: dict[str, Pick] = {}
@@ -129,7 +136,7 @@ class UsageColumns:
             self.largest_floor.append(resource_classes.AMOUNT_MAX)
             self.min_ceiling.append(1)
             self.has_step.append(False)
-            columns.widen(BY_CLASS, code + 1)
+            columns.append_class(name in resource_classes.CORE_CLASSES)
         return code
 
     # -- columns ---------------------------------------------------------------
@@ -139,19 +146,18 @@ class UsageColumns:
     ) -> None:
         """What a host has, anew; what is used of it is to be written after it."""
         codes = [self.add_class(columns, name) for name in inventories]
-        arrays = columns.arrays
-        for name in ('cap', 'largest', 'total', 'reserved'):
-            arrays[name][:, i] = 0
-        for name in ('min_unit', 'step', 'ratio'):
-            arrays[name][:, i] = 1
+        for name in _OF_INVENTORIES:
+            columns.arrays[name][:, i] = COLUMNS[name].fill
+        columns.sparse.blank(i, _OF_INVENTORIES)
         for code, inventory in zip(codes, inventories.values(), strict=True):
-            arrays['cap'][code, i] = inventory.cap
-            arrays['largest'][code, i] = largest = inventory.largest
-            arrays['min_unit'][code, i] = inventory.min_unit
-            arrays['step'][code, i] = inventory.step_size
-            arrays['total'][code, i] = inventory.total
-            arrays['reserved'][code, i] = inventory.reserved
-            arrays['ratio'][code, i] = inventory.allocation_ratio
+            arrays, at = columns.place(code, i)
+            arrays['cap'][at] = inventory.cap
+            arrays['largest'][at] = largest = inventory.largest
+            arrays['min_unit'][at] = inventory.min_unit
+            arrays['step'][at] = inventory.step_size
+            arrays['total'][at] = inventory.total
+            arrays['reserved'][at] = inventory.reserved
+            arrays['ratio'][at] = inventory.allocation_ratio
             # Bounds only ever widen: a looser one costs a comparison, never an answer.
             self.largest_floor[code] = min(self.largest_floor[code], largest)
             self.min_ceiling[code] = max(self.min_ceiling[code], inventory.min_unit)
@@ -159,16 +165,22 @@ class UsageColumns:
 
     def write(self, columns: Columns, i: int, row: HostRow) -> None:
         """What is used of a host, anew."""
-        codes = [self.add_class(columns, name) for name in (*row.used, *row.foreign)]
-        used, free = columns.arrays['used'], columns.arrays['free']
+        for name in (*row.used, *row.foreign):
+            self.add_class(columns, name)
+        used, free, sparse = columns.arrays['used'], columns.arrays['free'], columns.sparse
         used[:, i] = 0
-        for code, amount in zip(codes, row.used.values(), strict=False):
-            used[code, i] = amount
-        free[:, i] = columns.arrays['cap'][:, i] - used[:, i]
-        for code, amount in zip(codes[len(row.used) :], row.foreign.values(), strict=True):
-            free[code, i] -= amount
+        free[:, i] = columns.arrays['cap'][:, i]
+        for code in sparse.of_row.get(i, ()):
+            at = sparse.of_class[code][i]
+            sparse.arrays['used'][at], sparse.arrays['free'][at] = 0, sparse.arrays['cap'][at]
+        self._add(columns, i, row.used, 1)
+        for name, amount in row.foreign.items():
+            arrays, at = columns.place(self.classes.add(name), i)
+            arrays['free'][at] -= amount
         for pick in self.laid.get(row.id, NO_PICKS).values():
             self._add(columns, i, pick.amounts, 1)
+        if i in sparse.of_row:
+            sparse.drop_blank(i)
         self.count_io(columns, i, row)
 
     def follow(self, columns: Columns, i: int, row: HostRow) -> None:
@@ -176,9 +188,10 @@ class UsageColumns:
 
         After a commit of ours the table mostly says it already: the picks were laid over it.
         """
-        used = columns.arrays['used']
+        used, lines = columns.arrays['used'], columns.lines
         before = used[:, i].tolist()
         now = [0] * len(before)
+        rare = dict.fromkeys(columns.sparse.of_row.get(i, ()), 0)
         shares: list[Mapping[str, int]] = [row.used]
         shares += [pick.amounts for pick in self.laid.get(row.id, NO_PICKS).values()]
         for amounts in shares:
@@ -187,13 +200,21 @@ class UsageColumns:
                 if code is None:
                     self.write(columns, i, row)
                     return
-                now[code] += amount
+                line = lines[code]
+                if line >= 0:
+                    now[line] += amount
+                else:
+                    rare[code] = rare.get(code, 0) + amount
         if now != before:
             free = columns.arrays['free']
-            for code, (old, new) in enumerate(zip(before, now, strict=True)):
+            for line, (old, new) in enumerate(zip(before, now, strict=True)):
                 if old != new:
-                    used[code, i] = new
-                    free[code, i] += old - new
+                    used[line, i] = new
+                    free[line, i] += old - new
+        for code, new in rare.items():
+            arrays, at = columns.place(code, i)
+            arrays['free'][at] += arrays['used'][at] - new
+            arrays['used'][at] = new
         self.count_io(columns, i, row)
 
     def count_io(self, columns: Columns, i: int, row: HostRow) -> None:
@@ -202,22 +223,39 @@ class UsageColumns:
         columns.arrays['io_ops'][i] = self.unreported.operations(row, laid)
 
     def _add(self, columns: Columns, i: int, amounts: Mapping[str, int], sign: int) -> None:
+        used, free, lines = columns.arrays['used'], columns.arrays['free'], columns.lines
         for name, amount in amounts.items():
             code = self.classes.get(name)
             if code is None:
                 code = self.add_class(columns, name)
-            columns.arrays['used'][code, i] += sign * amount
-            columns.arrays['free'][code, i] -= sign * amount
+            line = lines[code]
+            if line >= 0:
+                used[line, i] += sign * amount
+                free[line, i] -= sign * amount
+                continue
+            arrays, at = columns.place(code, i)
+            arrays['used'][at] += sign * amount
+            arrays['free'][at] -= sign * amount
+            used, free = (
+                columns.arrays['used'],
+                columns.arrays['free'],
+            )  # the class may be dense now
 
     # -- picks -----------------------------------------------------------------
 
     def lay(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
         """Lay a pick over a host."""
-        self._add(columns, i, pick.amounts, 1)
-        laid, claim_id = self.laid.setdefault(row.id, {}), pick.placed.claim_id
-        if claim_id in laid:
-            pick = msgspec.structs.replace(pick, before=laid[claim_id])
-        laid[claim_id] = pick
+        self.lay_alike(columns, i, row, [pick])
+
+    def lay_alike(self, columns: Columns, i: int, row: HostRow, picks: Sequence[Pick]) -> None:
+        """Lay picks of the same amounts over a host."""
+        self._add(columns, i, picks[0].amounts, len(picks))
+        laid = self.laid.setdefault(row.id, {})
+        for pick in picks:
+            claim_id = pick.placed.claim_id
+            if claim_id in laid:
+                pick = msgspec.structs.replace(pick, before=laid[claim_id])
+            laid[claim_id] = pick
         self.count_io(columns, i, row)
 
     def lift(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
@@ -255,6 +293,25 @@ class UsageColumns:
                 for name, amount in pick.amounts.items():
                     used[name] = used.get(name, 0) - amount
         return msgspec.structs.replace(row, version=known.version, used=used)
+
+    def stepped(self, known: HostRow, version: int, claims: Container[str] | None) -> HostRow:
+        """The row of a host of which a commit of ours tells no more than its version.
+
+        Where that is the next one, the picks are all that was added.  Else others have written
+        the host as well, and what is known of its usage is as it was.
+
+        :param known: the row that is stored
+        :param claims: ids of the picks that are committed; None: all
+        """
+        is_next = version == known.version + 1
+        used = dict(known.used)
+        for claim_id, pick in self.laid.get(known.id, NO_PICKS).items():
+            is_open = pick.version is None and (claims is None or claim_id in claims)
+            if is_open or (pick.version is not None and not is_next):
+                for name, amount in pick.amounts.items():
+                    used[name] = used.get(name, 0) + amount
+        generation = known.generation + is_next
+        return msgspec.structs.replace(known, version=version, generation=generation, used=used)
 
     def contained(self, row: HostRow, placed: Container[str]) -> None:
         """The row contains these claims, and all that was written up to its version."""

@@ -96,9 +96,9 @@ def fit(
         if inventory is None:
             problems.append(Problem(name, 'missing', amount, 0))
             continue
-        problem = _unit_problem(name, amount, inventory)
-        if problem is not None:
-            problems.append(problem)
+        found = inventory.unit_problem(amount)
+        if found is not None:
+            problems.append(Problem(name, found[0], amount, found[1]))
         free = inventory.cap - used.get(name, 0) - foreign.get(name, 0)
         if amount > free:
             problems.append(Problem(name, 'capacity', amount, free))
@@ -107,13 +107,3 @@ def fit(
         if why_not:
             problems.append(Problem('', 'inside', 0, 0, why_not))
     return Fit(not problems, problems)
-
-
-def _unit_problem(name: str, amount: int, inventory: Inventory) -> Problem | None:
-    if amount > inventory.largest:
-        return Problem(name, 'max_unit', amount, inventory.largest)
-    if amount < inventory.min_unit:
-        return Problem(name, 'min_unit', amount, inventory.min_unit)
-    if amount % inventory.step_size:
-        return Problem(name, 'step_size', amount, inventory.step_size)
-    return None

@@ -47,7 +47,6 @@ class FreeCell:
     :ivar dedicated: processors that may be pinned, as bits
     :ivar free: those of them that nobody has
     :ivar cores: threads of each core that has a dedicated one, as bits
-    :ivar has_threads: whether any core has more than one thread
     :ivar cpus: how many shared processors it has
     :ivar cpu_cap: how many processors of guests may share them
     :ivar memory_cap: MiB that may be promised without pages
@@ -70,7 +69,6 @@ class FreeCell:
         'cpus',
         'dedicated',
         'free',
-        'has_threads',
         'id',
         'index',
         'lists_pages',
@@ -91,7 +89,6 @@ class FreeCell:
         self.dedicated = bits_of(cell.pinned_cpus)
         self.free = self.dedicated & ~bits_of(cell.used_pinned_cpus)
         self.cores = _cores(self.dedicated, cell.siblings)
-        self.has_threads = any(core & (core - 1) for core in self.cores)
         self.cpus = len(set(cell.cpus))
         self.cpu_cap = math.floor(self.cpus * cpu_ratio)
         self.cpu_used = cell.cpu_used

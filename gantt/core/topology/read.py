@@ -106,6 +106,8 @@ def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
     :param aliases: names of devices; None: devices are not looked at
     :raises InvalidMessage: names the key and what was expected
     """
+    if KEY not in spec.flavor.extra_specs and not spec.devices:
+        aliases = None  # no devices are asked for, whatever their names
     cached = _last_read.get(aliases is None)
     cache_key = (spec.flavor, spec.image, spec.resources, spec.devices, spec.networks, aliases)
     if cached is not None and all(

@@ -19,8 +19,9 @@ from gantt.core.topology.devices import Known, eligible, matches, share_out
 from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Pool
 from gantt.core.topology.violations import Violation, obstacles
 
-#: Arrangements looked at on one host, at most; more than any host that is known needs.
-STEPS_MAX = 1_000_000
+#: Steps on one host, at most: a cell with a cell, a pool with a wish.  More than any host that
+#: is known needs.
+STEPS_MAX = 100_000
 
 
 class Laid(msgspec.Struct, frozen=True):
@@ -36,16 +37,10 @@ def lay_out(wish: Wish, room: FreeTopology, pack: bool = False, known: Known | N
     :param pack: prefer the fullest cells that will do, not the emptiest
     :param known: of the wishes for devices, kept from one host to the next
     """
-    search = _Search(wish, room, pack, {} if known is None else known)
-    layout = search.find()
-    if layout is not None:
-        return Laid(layout)
+    search = Search(wish, room, pack, {} if known is None else known)
+    if search.find():
+        return Laid(search.layout())
     return Laid(None, obstacles(wish, room, search.is_cut_short, known))
-
-
-def layout_of(wish: Wish, room: FreeTopology, pack: bool, known: Known) -> Layout | None:
-    """As :func:`lay_out`, where nobody asks what is in the way."""
-    return _Search(wish, room, pack, known).find()
 
 
 def page_of(cell: FreeCell, guest: GuestCell, page: str) -> int | None:
@@ -111,14 +106,21 @@ def _tunneled(cells: Sequence[FreeCell]) -> bool:
     return any(cell.tunneled for cell in cells)
 
 
-class _Search:
+class Search:
+    """The search of :func:`lay_out`, for who does not ask what is in the way.
+
+    :ivar steps: how many it took
+    :ivar is_cut_short: whether there were more of them than may be taken
+    """
+
     def __init__(self, wish: Wish, room: FreeTopology, pack: bool, known: Known) -> None:
         self.wish, self.room, self._known = wish, room, known
         self.is_cut_short = False
-        self._steps = 0
+        self.steps, self._steps_max = 0, STEPS_MAX
         self._order = sorted(room.cells, key=lambda cell: self._preference(cell, pack))
         self._failed: set[tuple[int, int]] = set()
         self._taken: list[FreeCell] = []
+        self._given: list[DeviceLayout] | None = None
         self._strict = True
 
     def _preference(self, cell: FreeCell, pack: bool) -> tuple[int, ...]:
@@ -138,19 +140,24 @@ class _Search:
         )
         return (device, *(sign * amount for amount in left), cell.index)
 
-    def find(self) -> Layout | None:
-        wish = self.wish
+    def find(self, steps: int = STEPS_MAX) -> bool:
+        """Look for the best layout; whether there is one.
+
+        :param steps: that it may take, if fewer than on any host
+        """
+        wish, self._steps_max = self.wish, min(steps, STEPS_MAX)
         if not wish.cells:
-            devices = self._devices(())
-            return None if devices is None else Layout(devices=devices)
+            self._given = self._devices(())
+            return self._given is not None
         if len(wish.cells) > len(self.room.cells):
-            return None
+            return False
+        self.steps += len(wish.cells) * len(self._order)
         fitting = [
             [cell for cell in self._order if fits(cell, guest, wish, i == 0)]
             for i, guest in enumerate(wish.cells)
         ]
         if not all(fitting):
-            return None
+            return False
         # Preferred devices are insisted on first, and given up only where that fails.
         for strict in (True, False) if self._prefers else (True,):
             self._strict = strict
@@ -158,10 +165,19 @@ class _Search:
             # More cells never make devices harder to have: not with all, then with none.
             if self._devices(self._order) is None:
                 continue
-            devices = self._place(0, 0, fitting)
-            if devices is not None:
-                return self._layout(devices)
-        return None
+            self._given = self._place(0, 0, fitting)
+            if self._given is not None:
+                return True
+        return False
+
+    def layout(self) -> Layout:
+        """The layout that was found."""
+        assert self._given is not None, 'asked where one was found'
+        cells = [
+            self._cell(cell, guest, number == 0)
+            for number, (cell, guest) in enumerate(zip(self._taken, self.wish.cells, strict=True))
+        ]
+        return Layout(cells=cells, devices=self._given)
 
     @property
     def _prefers(self) -> bool:
@@ -171,17 +187,20 @@ class _Search:
         self, number: int, mask: int, fitting: Sequence[Sequence[FreeCell]]
     ) -> list[DeviceLayout] | None:
         """Cells for the guest's cells from ``number`` on; the devices of the whole."""
-        if number == len(fitting):
-            if not near_networks(self.wish, self._taken, self.room.cells):
-                return None
-            return self._devices(self._taken)
-        if (number, mask) in self._failed:
+        if (number, mask) in self._failed or self.is_cut_short:
             return None
+        if number == len(fitting):
+            devices = None
+            if near_networks(self.wish, self._taken, self.room.cells):
+                devices = self._devices(self._taken)
+            if devices is None:
+                self._failed.add((number, mask))
+            return devices
         for cell in fitting[number]:
             if mask >> cell.index & 1:
                 continue
-            self._steps += 1
-            if self._steps > STEPS_MAX:
+            self.steps += 1
+            if self.steps > self._steps_max:
                 self.is_cut_short = True
                 return None
             self._taken.append(cell)
@@ -197,6 +216,7 @@ class _Search:
         if not wishes:
             return []
         pools = self.room.pools
+        self.steps += len(wishes) * len(pools)
         choices = [
             eligible(one, pools, cells, self.room.cells, self._affinity(one), self._known)
             for one in wishes
@@ -214,13 +234,6 @@ class _Search:
         if wish.affinity is Affinity.PREFERRED and self._strict:
             return Affinity.REQUIRED
         return wish.affinity
-
-    def _layout(self, devices: list[DeviceLayout]) -> Layout:
-        cells = [
-            self._cell(cell, guest, number == 0)
-            for number, (cell, guest) in enumerate(zip(self._taken, self.wish.cells, strict=True))
-        ]
-        return Layout(cells=cells, devices=devices)
 
     def _cell(self, cell: FreeCell, guest: GuestCell, is_first: bool) -> CellLayout:
         wish = self.wish

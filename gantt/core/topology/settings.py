@@ -111,7 +111,7 @@ def in_image(name: str) -> str:
 
 def refuse(field: str, problem: str) -> NoReturn:
     """:raises InvalidMessage: always"""
-    raise exceptions.InvalidMessage(field=field, problem=problem)
+    raise exceptions.invalid(field, problem)
 
 
 def positive(value: str, field: str, most: int) -> int:

@@ -132,6 +132,15 @@ class Weigher(Plugin):
         assert raw is not None, 'a weigher with a preference keeps it'
         return raw[0].item()
 
+    def step(self, hosts: HostTable, spec: RequestSpec) -> float | None:
+        """What a pick of one member adds to the raw value of its host; None: that is asked.
+
+        Of weighers that are ``local`` and have a preference, and of members that take amounts
+        alone, without cores or devices of their own.  Members of a request that are alike are
+        placed by steps, without a look at the table for each.
+        """
+        return None
+
     def capacities(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         """What raw values of ``rows`` are fractions of; None: of nothing that a host has.
 
@@ -229,6 +238,9 @@ class FreeWeigher(Weigher):
         if code is None or self.is_physical:
             return super().value(hosts, spec, row)
         return hosts.free.item(code, row)
+
+    def step(self, hosts: HostTable, spec: RequestSpec) -> float:
+        return -spec.resources.get(self.resource_class, 0)
 
     def capacities(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         code = hosts.class_code(self.resource_class)

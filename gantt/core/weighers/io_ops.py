@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """IoOpsWeigher: hosts that are busy building, moving and copying guests last."""
 
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import ColumnWeigher
 
 
@@ -19,3 +21,6 @@ class IoOpsWeigher(ColumnWeigher):
         'Multiplier for the number of guests being built, resized, moved or copied on a host; '
         'negative prefers idle hosts, positive busy ones'
     )
+
+    def step(self, hosts: HostTable, spec: RequestSpec) -> float:
+        return 1

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumInstancesWeigher: by the number of guests that a host has."""
 
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import ColumnWeigher
 
 
@@ -16,3 +18,6 @@ class NumInstancesWeigher(ColumnWeigher):
         'Multiplier for the number of guests on a host; positive packs, negative spreads, 0 '
         'does not look'
     )
+
+    def step(self, hosts: HostTable, spec: RequestSpec) -> float:
+        return 1

@@ -38,5 +38,8 @@ class PCIWeigher(Weigher):
             np.minimum(free, DEVICES_MAX - 1, out=free)
         return np.subtract(DEVICES_MAX, free, out=free)
 
+    def step(self, hosts: HostTable, spec: RequestSpec) -> float:
+        return 0
+
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         return float(DEVICES_MAX - min(hosts.free_devices.item(row), DEVICES_MAX - 1))

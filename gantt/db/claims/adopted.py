@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gantt.core.claims import reconcile
 from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
 from gantt.db.claims import groups
@@ -22,21 +21,20 @@ PARTS = 500
 
 def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
     """Write claims that are new; their consumers are there already."""
-    if not made:
-        return
-    ordered = sorted(made, key=lambda claim: claim.id)
-    tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in ordered])
-    amounts = [values for claim in ordered for values in rows.allocation_values(claim)]
-    tx.many(models.allocations.insert(), amounts)
+    if made:
+        rows.insert_claims(tx, made, rows.writes_narrow(tx))
 
 
 def flag(changes: Changes, hosts: HostRecords) -> None:
-    """What follows for the hosts whose use grew without anybody having asked."""
+    """What follows for the hosts whose use grew without anybody having asked.
+
+    They may be over-full, also of classes that they have nothing of, which get rows.
+    """
     locked = changes.locked
     for pid in changes.grown:
-        over = reconcile.is_over_committed(locked.row(pid))
-        locked.counters[pid].over_committed = int(over)
-        _write_others(changes, hosts, pid)
+        rows.flag(locked.counters[pid])
+        if locked.is_host(pid):
+            _write_others(changes, hosts, pid)
 
 
 def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
@@ -62,7 +60,7 @@ def adopt(
     known = providers.ids_by_name(tx, {guest.host for guest in guests})
     there = [guest for guest in guests if guest.host in known]
     groups.lock(tx, {guest.group for guest in there if guest.group is not None})
-    tx.insert_or_step(models.consumers, _consumers(there), 'uuid', 'generation')
+    rows.hold_consumers(tx, _consumers(there))
     changes.lock(known.values())
     adoption = _adoption(changes, guests)
     outcomes = [adoption.judge(guest) for guest in guests]
@@ -85,7 +83,7 @@ def judge(changes: Changes, guests: Sequence[GuestToAdopt]) -> list[GuestOutcome
 
 def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
     locked = changes.locked
-    hosts = (locked.row(pid) for pid in locked.counters)
+    hosts = map(locked.row, locked.hosts())
     consumers = sorted({guest.consumer for guest in guests})
     live: list[Claim] = []
     for start in range(0, len(consumers), PARTS):

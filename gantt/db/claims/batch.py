@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One batch of the group commit as values: what was read, what follows from it.
 
-No SQL here: ``ledger`` and ``postgresql`` feed a book with the rows they read
+No SQL here: ``commit`` and ``commit_postgresql`` feed a book with the rows they read
 under lock, in the same order, and write what it then says.
 
     judge requests → judge groups → judge consumers → accept under the locks → what to write
@@ -13,16 +13,19 @@ from typing import Any
 
 import msgspec
 
+from gantt.core.claims.acceptance import Refusal, accept
 from gantt.core.claims.claim import EXPIRES, Claim, State
 from gantt.core.claims.commit import (
+    NO_OWNERS,
     ClaimDraft,
+    CommitPath,
     CommitResult,
     CommitStatus,
     DecisionRecord,
     RequestDraft,
     RequestOutcome,
-    accept,
     behind_others,
+    consumers_to_own,
     judge_rivals,
 )
 from gantt.core.claims.request_state import judge_request, takes_over
@@ -102,6 +105,8 @@ class CommitBatch:
         self.batch = batch
         self.token = uuid.uuid4().hex
         self.now = 0.0
+        #: The form of the claims that it writes, see ``claim_form``.
+        self.narrow = False
         self.entries = [BatchEntry(draft) for draft in batch]
         for entry in self.entries if locked else ():
             if entry.draft.id in locked:
@@ -113,8 +118,12 @@ class CommitBatch:
         self.stepped: set[str] = set()
         #: id of a claim to be made -> the claims that give way to it
         self.rivals: dict[str, list[Claim]] = {}
+        #: ids of the live claims of the consumers, as they were judged
+        self.known: set[str] = set()
         self.claims: list[Claim] = []
         self.touched: set[int] = set()
+        #: Those of them that are no hosts.
+        self.no_hosts: set[int] = set()
         #: provider id -> what is added to the hot classes, less what take-overs gave back
         self.core_amounts: dict[int, list[int]] = {}
         self.other_amounts: dict[tuple[int, str], int] = {}
@@ -202,11 +211,19 @@ class CommitBatch:
         self.stepped = {row['uuid'] for row in values}
         return values
 
-    def judge_consumers(self, live: Iterable[Claim]) -> None:
+    def limited_consumers(self) -> set[str]:
+        """Those that drafts for one project name, whose owners ``judge_consumers`` is to know."""
+        return consumers_to_own(entry.draft for entry in self.going())
+
+    def judge_consumers(
+        self, live: Iterable[Claim], owners: Mapping[str, str | None] = NO_OWNERS
+    ) -> None:
         """Stop the drafts that may not claim; note which claims give way to which."""
         ended = {claim.id for claim, _ in self.released}
         going = [entry.draft for entry in self.going()]
-        self.rivals, outcomes = judge_rivals((c for c in live if c.id not in ended), going)
+        live = [claim for claim in live if claim.id not in ended]
+        self.known = {claim.id for claim in live}
+        self.rivals, outcomes = judge_rivals(live, going, owners)
         for entry in self.going():
             entry.outcome = outcomes.get(entry.draft.id)
 
@@ -255,16 +272,14 @@ class CommitBatch:
         for claim, _ in self.released:
             self._give_back(locked, claim)
         going = self.going()
-        rooms = {pid: rows.room(row) for pid, row in locked.counters.items()}
-        generations = {pid: row.generation for pid, row in locked.counters.items()}
-        closed = [pid for pid in locked.counters if not locked.is_open(pid)]
-        drafts = [entry.draft for entry in going]
-        accepted = accept(rooms, generations, closed, drafts, insides)
+        states = {pid: locked.state(pid, insides.get(pid)) for pid in locked.counters}
+        found = accept(states, [entry.draft for entry in going], self.rivals)
         for entry in going:
-            entry.accepted = accepted[entry.draft.id]
+            acceptance = found[entry.draft.id]
+            entry.accepted = acceptance.accepted
             for index in entry.accepted:
                 self._make(locked, entry.draft, entry.draft.claims[index])
-            self._decide(entry)
+            self._decide(entry, acceptance.refusal)
         self.bumped = sorted(
             {
                 e.draft.group.uuid
@@ -297,6 +312,8 @@ class CommitBatch:
     def _give_back(self, locked: providers.LockedProviders, claim: Claim) -> None:
         for pid, amounts in claim.allocations.items():
             self._add(locked, pid, amounts, -1)
+            if pid in locked.counters:
+                rows.unflag(locked.counters[pid])
 
     def _add(
         self, locked: providers.LockedProviders, pid: int, amounts: Mapping[str, int], sign: int
@@ -314,7 +331,8 @@ class CommitBatch:
                 key = (pid, name)
                 self.other_amounts[key] = self.other_amounts.get(key, 0) + sign * amount
 
-    def _decide(self, entry: BatchEntry) -> None:
+    @staticmethod
+    def _decide(entry: BatchEntry, refusal: Refusal | None) -> None:
         draft = entry.draft
         if entry.is_whole and draft.completes:
             outcome = CommitStatus.PLACED
@@ -323,7 +341,12 @@ class CommitBatch:
         else:
             outcome = CommitStatus.DROPPED
         entry.outcome = RequestOutcome(
-            id=draft.id, outcome=outcome, accepted=entry.accepted, attempt=draft.attempt
+            id=draft.id,
+            outcome=outcome,
+            accepted=entry.accepted,
+            attempt=draft.attempt,
+            reason='' if refusal is None else refusal.reason,
+            refused=None if refusal is None else refusal.kind,
         )
 
     # -- what to write -------------------------------------------------------------
@@ -334,6 +357,8 @@ class CommitBatch:
             row.generation += 1
             row.version += 1
             row.claims_stamp = stamp
+            if not locked.is_host(pid):
+                self.no_hosts.add(pid)
 
     def deleted_requests(self) -> list[str]:
         """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
@@ -369,12 +394,15 @@ class CommitBatch:
             if entry.accepted and entry.draft.decision is not None:
                 yield entry.draft.decision
 
-    def result(self, locked: providers.LockedProviders) -> CommitResult:
+    def result(
+        self, locked: providers.LockedProviders, path: CommitPath = CommitPath.PORTABLE
+    ) -> CommitResult:
         """What to answer, once all of this is committed."""
         return CommitResult(
             outcomes=[entry.outcome for entry in self.entries if entry.outcome],
-            hosts=[locked.row(pid) for pid in sorted(locked.counters)],
+            hosts=list(map(locked.row, locked.hosts())),
             freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
             groups=self.groups,
             now=self.now,
+            path=path,
         )

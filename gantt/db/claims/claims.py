@@ -14,6 +14,7 @@ from gantt.core.claims.claim import LIVE, Claim, Event, State, after, stepped
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import providers, rows
+from gantt.db.hosts.base import is_id
 from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
@@ -29,11 +30,25 @@ CHANGED = (
 WRITE = (
     _c.update()
     .where(_c.c.id == sa.bindparam('b_id'), _c.c.state == sa.bindparam('b_state'))
-    .values({name: sa.bindparam(name) for name in CHANGED})
+    .values(
+        {
+            **{name: sa.bindparam(name) for name in CHANGED},
+            # Lost with what it stands for, and never gained.
+            'sole': sa.case(
+                (sa.bindparam('is_sole', type_=sa.Integer) == 1, _c.c.sole), else_=None
+            ),
+        }
+    )
 )
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
 )
+
+
+def owners_of(tx: session.Tx, consumers: Iterable[str]) -> dict[str, str | None]:
+    """The project of each of these consumers of whom a claim is stored, live or ended."""
+    found = rows.owners(tx, list(filter(is_id, consumers)))
+    return {consumer: of['project_id'] for consumer, of in found.items()}
 
 
 # -- changing -----------------------------------------------------------------------
@@ -43,7 +58,7 @@ class Changes:
     def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
         self.tx = tx
         self.memory = memory
-        self.locked = providers.LockedProviders({}, {})
+        self.locked = providers.LockedProviders({}, {}, {})
         self.touched: set[int] = set()
         #: Providers whose usage changed: their generation grows, once for all of it.
         self.grown: set[int] = set()
@@ -60,6 +75,7 @@ class Changes:
             {
                 'b_id': before.id,
                 'b_state': before.state.value,
+                'is_sole': int(rows.sole_of(now) is not None),
                 **{name: rows.CLAIM[name](now) for name in CHANGED},
             }
         )

@@ -6,10 +6,11 @@ each other but never in a circle:
 
 1. insert the request rows ascending, lock those that were there;
 2. insert and lock the group rules ascending, compare rules and generations;
-3. insert or count up the consumers ascending, which locks them, and read their
-   live claims (``core.claims.commit.judge_rivals``);
+3. insert or count up the consumers ascending, which locks them, where claims are
+   wide (see ``claim_form``), and read their live claims
+   (``core.claims.commit.judge_rivals``);
 4. lock the providers ascending;
-5. accept in arrival order (``core.claims.commit.accept``);
+5. accept in arrival order (``core.claims.acceptance``);
 6. write usage, claims, allocations, decisions, feed.
 
 The locks decide who is first.  The guards stand in the writes as well, for
@@ -22,18 +23,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gantt import exceptions
 from gantt.core.claims.claim import State
-from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import groups
 from gantt.db.claims.batch import CORRECTED, CommitBatch, makers_of
+from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
+from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.rows import layouts_on, load_claims
 from gantt.db.records import decisions
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _r = models.requests
@@ -87,16 +91,19 @@ USE = (
         generation=_p.c.generation + 1,
         version=_p.c.version + 1,
         claims_stamp=sa.bindparam('stamp', type_=sa.BigInteger),
+        over_committed=sa.bindparam('over_full', type_=sa.SmallInteger),
         **{f'used_{c}': _p.c[f'used_{c}'] + _added(c) for c in CORE_CLASS_COLUMNS.values()},
     )
 )
 _USE_JOINED = Joined(
     _p,
     dict.fromkeys(
-        ['b_id', 'stamp', *(f'add_{c}' for c in CORE_CLASS_COLUMNS.values())], sa.BigInteger()
+        ['b_id', 'stamp', 'over_full', *(f'add_{c}' for c in CORE_CLASS_COLUMNS.values())],
+        sa.BigInteger(),
     ),
     on='t.id = v.b_id',
-    changes='t.generation = t.generation + 1, t.version = t.version + 1, t.claims_stamp = v.stamp, '
+    changes='t.generation = t.generation + 1, t.version = t.version + 1, '
+    't.claims_stamp = v.stamp, t.over_committed = v.over_full, '
     + ', '.join(f't.used_{c} = t.used_{c} + v.add_{c}' for c in CORE_CLASS_COLUMNS.values()),
     where=' AND '.join(
         f'(v.add_{c} <= 0 OR t.used_{c} + t.foreign_{c} + v.add_{c} <= t.cap_{c})'
@@ -122,6 +129,7 @@ RELEASE = (
         state=State.RELEASED.value,
         live=0,
         expires_at=None,
+        sole=None,
         reason=sa.bindparam('reason'),
         updated_at=sa.bindparam('updated_at'),
     )
@@ -137,18 +145,35 @@ DELETE_IDLE = models.consumers.delete().where(
     models.consumers.c.uuid.in_(_ids),
     ~sa.exists().where(models.claims.c.consumer == models.consumers.c.uuid),
 )
+LIVE_OF = sa.select(models.claims.c.id).where(
+    models.claims.c.consumer.in_(_ids), claim_form.is_live
+)
 DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
 DELETE_ALLOCATIONS = models.allocations.delete().where(models.allocations.c.claim_id.in_(_ids))
 
 
 NONE_LOCKED: Mapping[str, str] = {}
+#: Of a batch that the release before could not read; the next one is made without references.
+OTHER_FORM = 'it was put back to before the contract step of claims'
+
+
+def refuse_references(batch: Sequence[RequestDraft], narrow: bool) -> None:
+    """
+    :raises DatabaseUnavailable: an answer is a reference, and the release before may read it
+    """
+    if not narrow and any(draft.refers for draft in batch):
+        raise exceptions.DatabaseUnavailable(problem=OTHER_FORM)
 
 
 class Ledger:
-    """Writes batches; what it remembers is a cache."""
+    """Writes batches; what it remembers is a cache.
+
+    :ivar meanwhile: what is done while the server works on a COMMIT, where that can be
+    """
 
     def __init__(self, memory: rows.Memory) -> None:
         self.memory = memory
+        self.meanwhile: Meanwhile | None = None
 
     def commit(
         self,
@@ -181,7 +206,9 @@ class Ledger:
         """Steps 1 to 6 inside a transaction."""
         records = [draft.decision for draft in commit_batch.batch if draft.decision is not None]
         host_sets = decisions.fresh_sets(tx, records)
+        self.memory.narrow = commit_batch.narrow = rows.writes_narrow(tx)
         commit_batch.now = tx.now
+        refuse_references(commit_batch.batch, commit_batch.narrow)
         self._requests(tx, commit_batch)
         self._groups(tx, commit_batch)
         self._consumers(tx, commit_batch)
@@ -189,7 +216,7 @@ class Ledger:
         commit_batch.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, commit_batch.wanted())
         commit_batch.finish(locked, layouts_on(tx, commit_batch.laid_on()))
-        self._write_usage(tx, commit_batch)
+        self._write_usage(tx, commit_batch, locked)
         commit_batch.step(locked, tx.stamp)
         made = {claim.id for claim in commit_batch.claims}
         _forget(tx, [row.id for row in taken if row.id in made])
@@ -197,7 +224,7 @@ class Ledger:
         self.forget_idle(tx, commit_batch)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
-        providers.announce(tx, 'host', sorted(commit_batch.touched))
+        providers.announce_written(tx, locked, sorted(commit_batch.touched))
         return commit_batch.result(locked)
 
     def _requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
@@ -223,24 +250,35 @@ class Ledger:
     def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         values = commit_batch.consumers()
         if values:
-            tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
+            if not commit_batch.narrow:
+                tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
             wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
             # Not "live = 1", by which PostgreSQL might read every live claim there is.
-            commit_batch.judge_consumers(load_claims(tx, where=[wanted, models.claims.c.live != 0]))
+            live = load_claims(tx, where=[wanted, models.claims.c.live != 0])
+            commit_batch.judge_consumers(live, self.owners(tx, commit_batch))
+
+    @staticmethod
+    def owners(tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, str | None]:
+        """Of the consumers that drafts for one project name; mostly no draft is."""
+        limited = commit_batch.limited_consumers()
+        return owners_of(tx, limited) if limited else NO_OWNERS
 
     def forget_idle(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Undo what was written of consumers for nothing."""
-        idle = commit_batch.idle_consumers()
+        idle = [] if commit_batch.narrow else commit_batch.idle_consumers()
         if idle:
             tx.run(STEP_BACK, ids=idle)
             tx.run(DELETE_IDLE, ids=idle)
 
-    def _write_usage(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+    def _write_usage(
+        self, tx: session.Tx, commit_batch: CommitBatch, locked: providers.LockedProviders
+    ) -> None:
         self.swap_groups(tx, commit_batch)
         used = [
             {
                 'b_id': pid,
                 'stamp': tx.stamp,
+                'over_full': locked.counters[pid].over_committed,
                 **{
                     f'add_{c}': n
                     for c, n in zip(
@@ -287,11 +325,13 @@ class Ledger:
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
         made = commit_batch.claims
         if made:
-            tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in made])
-            tx.many(
-                models.allocations.insert(),
-                [values for claim in made for values in rows.allocation_values(claim)],
-            )
+            rows.insert_claims(tx, made, commit_batch.narrow)
+            if commit_batch.narrow:
+                # Who inserted for the same consumers was waited for, and may be confirmed by now.
+                consumers = sorted({claim.consumer for claim in made})
+                live = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
+                if live - commit_batch.known - {claim.id for claim in made}:
+                    raise Again('a claim for the same consumer came to be meanwhile')
 
     def write_requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Delete the rows that nothing came of, correct those not as inserted."""

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group commit on PostgreSQL: the same book, two round trips.
+"""The group commit on PostgreSQL, the careful way: the same book, two round trips.
 
 psycopg is used directly, in pipeline mode and with arrays, so that a batch of
 any size is one prepared statement for each step:
 
-1. insert the request rows, lock the rows that are continued, the groups, the
+1. BEGIN, insert the request rows, lock the rows that are continued, the groups, the
    consumers and the providers, in that order and by one statement each;
 2. write usage, claims, allocations, decisions and feed in one statement, and
    COMMIT.
 
-What is rare (take-overs, claims that give way, groups to bump, classes that are
-not hot, rows to correct) goes through the portable statements.  The
-contract suite holds this path and the portable one to the same outcomes.
+Batches that nothing is in the way of take one, see ``one_trip``.  What is rare
+(take-overs, claims that give way, groups to bump, classes that are not hot, rows to
+correct) goes through the portable statements.  The contract suite holds these paths to
+the same outcomes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,28 +23,24 @@ import sqlalchemy as sa
 from psycopg.rows import namedtuple_row
 
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.commit import CommitResult, CommitStatus, RequestDraft
+from gantt.core.claims.commit import CommitPath, CommitResult, CommitStatus, RequestDraft
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import groups
 from gantt.db.claims.batch import CommitBatch, makers_of, one_of_each_group
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
+from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
 from gantt.db.hosts import providers, rows
 from gantt.db.records import decisions
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 NOW = session.CLOCK['postgresql']
 _core_class_columns = list(CORE_CLASS_COLUMNS.values())
 
 
-def _sql(text: str) -> Any:
-    """A statement of ours for psycopg: made of constants and placeholders only."""
-    return ' '.join(text.split()).encode()
-
-
-REQUESTS = _sql(f"""
+REQUESTS = sql(f"""
     INSERT INTO requests (id, fingerprint, state, owner, attempt, deadline, token, answer,
                           created_at, updated_at, claims)
     SELECT q.id, q.fingerprint, q.state, q.owner, q.attempt, n.now + q.budget, %s, q.answer,
@@ -58,113 +55,111 @@ REQUESTS = _sql(f"""
 """)  # noqa: S608 - the clock's expression is a constant
 
 _STATE = 'id, fingerprint, state, owner, attempt, deadline, answer, claims'
-CONTINUED = _sql(f"""
+CONTINUED = sql(f"""
     SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE
 """)  # noqa: S608
 #: Rows that were there already and are not ours to change: no lock.
-REPEATED = _sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # noqa: S608
+REPEATED = sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # noqa: S608
 
-GROUPS = _sql("""
+GROUPS = sql("""
     SELECT uuid, policy, max_per_host, generation FROM group_rules WHERE uuid = ANY(%s::text[])
      ORDER BY uuid FOR NO KEY UPDATE
 """)
 DELETE_GROUPS = models.group_rules.delete().where(
     models.group_rules.c.uuid.in_(sa.bindparam('ids', expanding=True))
 )
-PROVIDERS = _sql(f"""
+PROVIDERS = sql(f"""
     SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%s::bigint[])
      ORDER BY id FOR NO KEY UPDATE
 """)  # noqa: S608
 
-#: Types as they are called in a cast; all others are text.
-_KINDS = {
-    sa.BigInteger: 'bigint',
-    sa.Integer: 'int',
-    sa.Double: 'float8',
-    sa.LargeBinary: 'bytea',
-}
-
-
-def _columns(table: sa.Table, *but: str) -> list[tuple[str, str]]:
-    """Name and type of the columns of a table, without some."""
-    return [
-        (c.name, next((of for kind, of in _KINDS.items() if isinstance(c.type, kind)), 'text'))
-        for c in table.c
-        if c.name not in but
-    ]
-
-
 #: What a new claim has of its own; the rest is the same for all of a batch, or a default.
-_CLAIM = _columns(
-    models.claims,
-    *('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at'),
-)
-_ALLOCATION = _columns(models.allocations)
-_GROUP = _columns(models.group_rules, 'name', 'members')
-_CONSUMER = _columns(models.consumers, 'id', 'generation')
-_DECISION = _columns(models.decisions, 'number')
+_REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at')
+#: By whether they are narrow, see ``claim_form``.
+_CLAIM = {
+    False: columns_of(models.claims, *_REST, *rows.NARROW),
+    True: columns_of(models.claims, *_REST),
+}
+_ALLOCATION = columns_of(models.allocations)
+_GROUP = columns_of(models.group_rules, 'name', 'members')
+_CONSUMER = columns_of(models.consumers, 'id', 'generation')
+DECISION = columns_of(models.decisions, 'number')
 
 
-def _unnest(columns: Sequence[tuple[str, str]], name: str) -> str:
-    arrays = ', '.join(f'%{"b" if kind == "bytea" else "s"}::{kind}[]' for _, kind in columns)
-    return f'unnest({arrays}) AS {name} ({", ".join(column for column, _ in columns)})'
-
-
-def _names(columns: Sequence[tuple[str, str]]) -> str:
-    return ', '.join(column for column, _ in columns)
-
-
-GROUPS_UNSEEN = _sql(f"""
-    INSERT INTO group_rules ({_names(_GROUP)}, name, members)
-    SELECT {_names(_GROUP)}, '', '[]' FROM {_unnest(_GROUP, 't')} ORDER BY uuid COLLATE "C"
+GROUPS_UNSEEN = sql(f"""
+    INSERT INTO group_rules ({names(_GROUP)}, name, members)
+    SELECT {names(_GROUP)}, '', '[]' FROM {unnest(_GROUP, 't')} ORDER BY uuid COLLATE "C"
         ON CONFLICT (uuid) DO NOTHING
     RETURNING uuid
 """)  # noqa: S608
 #: Counted up rather than left alone: that locks the row until we are done, and
 #: clusters whose locks are local to a node see the write.
-CONSUMERS = _sql(f"""
-    INSERT INTO consumers ({_names(_CONSUMER)})
-    SELECT {_names(_CONSUMER)} FROM {_unnest(_CONSUMER, 't')} ORDER BY uuid COLLATE "C"
+CONSUMERS = sql(f"""
+    INSERT INTO consumers ({names(_CONSUMER)})
+    SELECT {names(_CONSUMER)} FROM {unnest(_CONSUMER, 't')} ORDER BY uuid COLLATE "C"
         ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1
 """)  # noqa: S608
+_RIVAL = 'id, request_id, consumer, provider_id, state, lifecycle, purpose'
 #: Not "live = 1": an empty table's plan would read every live claim by that.
-RIVALS = _sql("""
-    SELECT id, request_id, consumer, provider_id, state, lifecycle, purpose
-      FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0
-""")
+RIVALS = sql(f"""
+    SELECT {_RIVAL} FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0
+""")  # noqa: S608
+#: Where claims are narrow those that have ended say whose a consumer is.
+STORED = sql(f"""
+    SELECT {_RIVAL}, live, project_id, user_id, consumer_type
+      FROM claims WHERE consumer = ANY(%s::text[])
+""")  # noqa: S608
 
-_fits = ' AND '.join(
+FITS = ' AND '.join(
     f'(d.{c} <= 0 OR p.used_{c} + p.foreign_{c} + d.{c} <= p.cap_{c})' for c in _core_class_columns
 )
-_adds = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _core_class_columns)
+ADDS = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _core_class_columns)
+#: That claims are to be written in the form that this process believes: whoever changes that
+#: waits for who writes claims, and a statement sees what was there when it had its locks.
+FORM = {
+    False: f'(SELECT claims_form FROM meta WHERE id = 1) = {claim_form.WIDE}',  # noqa: S608
+    True: f'(SELECT claims_form FROM meta WHERE id = 1) <> {claim_form.WIDE}',  # noqa: S608
+}
+#: Rows that this transaction has written.
+MINE = '(SELECT (txid_current() & 4294967295)::text::xid)'
+#: Where claims are narrow, behind the write, which waits for who inserts for the same consumers:
+#: that nobody else's claim of them lives but those that were judged.
+NEWCOMERS = sql(f"""
+    SELECT 1 / (CASE WHEN EXISTS (
+        SELECT 1 FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0 AND xmin <> {MINE}
+           AND id <> ALL(%s::text[])) THEN 0 ELSE 1 END)
+""")  # noqa: S608
 #: The division fails, and with it the transaction, where a guard refused a row
-#: that was accepted under the lock, or a list of hosts that the decisions refer to
-#: is not stored in this database, whatever this process stored once.
-WRITE = _sql(f"""
+#: that was accepted under the lock, a list of hosts that the decisions refer to
+#: is not stored in this database, whatever this process stored once, or the form is another.
+WRITE = {
+    narrow: sql(f"""
     WITH u AS (
         UPDATE providers p
-           SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b, {_adds}
-          FROM {_unnest((('id', 'bigint'), *((c, 'bigint') for c in _core_class_columns)), 'd')}
-         WHERE p.id = d.id AND {_fits}
+           SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b, {ADDS}
+          FROM {unnest((('id', 'bigint'), *((c, 'bigint') for c in _core_class_columns)), 'd')}
+         WHERE p.id = d.id AND {FITS}
         RETURNING p.id
     ), c AS (
-        INSERT INTO claims ({_names(_CLAIM)}, state, live, reason, created_at, updated_at)
-        SELECT {_names(_CLAIM)}, 'reserved', 1, '', n.now, n.now
-          FROM {_unnest(_CLAIM, 't')}, (SELECT %b::float8 AS now) n
+        INSERT INTO claims ({names(columns)}, state, live, reason, created_at, updated_at)
+        SELECT {names(columns)}, 'reserved', 1, '', n.now, n.now
+          FROM {unnest(columns, 't')}, (SELECT %b::float8 AS now) n
     ), a AS (
-        INSERT INTO allocations ({_names(_ALLOCATION)})
-        SELECT {_names(_ALLOCATION)} FROM {_unnest(_ALLOCATION, 't')}
+        INSERT INTO allocations ({names(_ALLOCATION)})
+        SELECT {names(_ALLOCATION)} FROM {unnest(_ALLOCATION, 't')}
     ), e AS (
-        INSERT INTO decisions ({_names(_DECISION)})
-        SELECT {_names(_DECISION)} FROM {_unnest(_DECISION, 't')}
+        INSERT INTO decisions ({names(DECISION)})
+        SELECT {names(DECISION)} FROM {unnest(DECISION, 't')}
             ON CONFLICT (id) DO NOTHING
     ), x AS (
         INSERT INTO changes (kind, ref)
-        SELECT 'host', t.id::text FROM unnest(%s::bigint[]) AS t (id)
+        SELECT t.kind, t.id::text FROM unnest(%s::text[], %s::bigint[]) AS t (kind, id)
     )
-    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b AND
+    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b AND {FORM[narrow]} AND
         (SELECT count(*) FROM host_sets WHERE digest = ANY(%s::text[])) = %b THEN 1 ELSE 0 END)
 """)  # noqa: S608
+    for narrow, columns in _CLAIM.items()
+}
 
 
 #: Planning a batch anew each time takes longer than running it, and its statements
@@ -178,11 +173,33 @@ def is_for(engine: sa.Engine) -> bool:
     return engine.dialect.name == 'postgresql' and engine.dialect.driver == 'psycopg'
 
 
+#: A tombstone with the id of a claim, or a guard that refused.
+REFUSED = (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero)
+
+
+def driver_of(tx: session.Tx) -> Any:
+    """The connection of psycopg that a transaction is on.
+
+    :raises Again: it was closed
+    """
+    raw = tx.connection.connection.driver_connection
+    if raw is None:
+        raise retry.Again('the connection was closed')
+    return raw
+
+
+def lost_in_commit(error: psycopg.Error) -> Exception:
+    """What an error means among statements that COMMIT was sent with."""
+    if retry.signal_of(error) is retry.RetrySignal.LOST:
+        return retry.LostInCommit(retry.problem_of(error))
+    return error
+
+
 class _Rare(session.GivenUp):
     """The portable path is to write this batch, and knows how."""
 
 
-class FastLedger(ledger.Ledger):
+class CarefulLedger(ledger.Ledger):
     """Writes batches in two round trips; the portable path where that does not serve."""
 
     def __init__(self, memory: rows.Memory) -> None:
@@ -202,12 +219,14 @@ class FastLedger(ledger.Ledger):
 
         def work(tx: session.Tx) -> CommitResult:
             try:
-                return self._write_fast(tx, CommitBatch(batch, locked), tried)
-            except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
-                # A tombstone with the id of a claim, or a guard that refused.
+                commit_batch = CommitBatch(batch, locked)
+                commit_batch.narrow = narrow
+                return self._write_fast(tx, commit_batch, tried)
+            except REFUSED as e:
                 self.host_sets.forget()
                 raise _Rare from e
 
+        narrow = self.writes_narrow(database, batch)
         try:
             return database.write(
                 work, lambda tx: ledger.find_committed(tx, tried), once_locked=True
@@ -215,20 +234,26 @@ class FastLedger(ledger.Ledger):
         except _Rare:
             return super().commit(database, batch, locked)
 
+    def writes_narrow(self, database: session.Database, batch: Sequence[RequestDraft] = ()) -> bool:
+        """The form that claims have, as this process read it last; the write looks again."""
+        narrow = self.memory.narrow
+        if narrow is None:
+            narrow = self.memory.narrow = database.read(rows.read_narrow)
+        ledger.refuse_references(batch, narrow)
+        return narrow
+
     def _write_fast(
         self,
         tx: session.Tx,
         commit_batch: CommitBatch,
         tried: list[tuple[CommitBatch, CommitResult]],
     ) -> CommitResult:
-        raw = tx.connection.connection.driver_connection
-        if raw is None:
-            raise retry.Again('the connection was closed')
+        raw = driver_of(tx)
         locked = self._lock(tx, raw, commit_batch)
         commit_batch.finish(locked, rows.layouts_on(tx, commit_batch.laid_on()))
         self._write_rare(tx, commit_batch)
         commit_batch.step(locked, tx.stamp)
-        result = commit_batch.result(locked)
+        result = commit_batch.result(locked, CommitPath.CAREFUL)
         tried.append((commit_batch, result))
         self._flush(raw, tx, commit_batch)
         return result
@@ -243,7 +268,9 @@ class FastLedger(ledger.Ledger):
         grouped = one_of_each_group(drafts)
         with raw.pipeline():
             inserted = (
-                self.execute(raw, REQUESTS, _request_arrays(commit_batch, fresh)) if fresh else None
+                self.execute(raw, REQUESTS, request_arrays(commit_batch.token, fresh))
+                if fresh
+                else None
             )
             found = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
             made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
@@ -273,7 +300,7 @@ class FastLedger(ledger.Ledger):
             idle = [row[0] for row in made.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
-        self._judge_consumers(commit_batch, live.fetchall())
+        self._judge_consumers(commit_batch, live.fetchall(), self.owners(tx, commit_batch))
         found_rows = (rows.counters(row) for row in hosts)
         return providers.complete(tx, self.memory, {row.id: row for row in found_rows})
 
@@ -295,30 +322,46 @@ class FastLedger(ledger.Ledger):
         self, raw: Any, grouped: Sequence[RequestDraft], stamp: int
     ) -> tuple[Any, Any]:
         unseen = [ledger.group_values(draft, stamp) for draft in makers_of(grouped)]
-        made = self.execute(raw, GROUPS_UNSEEN, _arrays(unseen, _GROUP)) if unseen else None
+        made = self.execute(raw, GROUPS_UNSEEN, arrays(unseen, _GROUP)) if unseen else None
         wanted = [draft.group.uuid for draft in grouped if draft.group]
         return made, self.execute(raw, GROUPS, [texts(wanted)])
 
     def _lock_consumers(self, raw: Any, commit_batch: CommitBatch) -> Any:
         people = commit_batch.consumers()
-        arrays = _arrays(people, _CONSUMER)
-        self.execute(raw, CONSUMERS, arrays)
-        return self.execute(raw, RIVALS, arrays[:1])
+        columns = arrays(people, _CONSUMER)
+        if commit_batch.narrow:
+            return self.execute(raw, STORED, columns[:1])
+        self.execute(raw, CONSUMERS, columns)
+        return self.execute(raw, RIVALS, columns[:1])
 
     @staticmethod
-    def _judge_consumers(commit_batch: CommitBatch, found: Sequence[tuple[Any, ...]]) -> None:
-        commit_batch.judge_consumers(
+    def _judge_consumers(
+        commit_batch: CommitBatch,
+        found: Sequence[tuple[Any, ...]],
+        owners: Mapping[str, str | None],
+    ) -> None:
+        live = (
             Claim(
-                id=claim_id,
-                request_id=request_id,
-                consumer=consumer,
-                provider_id=provider_id,
-                state=State(state),
-                lifecycle=Lifecycle(lifecycle),
-                purpose=Purpose(purpose),
+                id=row[0],
+                request_id=row[1],
+                consumer=row[2],
+                provider_id=row[3],
+                state=State(row[4]),
+                lifecycle=Lifecycle(row[5]),
+                purpose=Purpose(row[6]),
             )
-            for claim_id, request_id, consumer, provider_id, state, lifecycle, purpose in found
+            for row in found
+            if not commit_batch.narrow or row[7]
         )
+        if commit_batch.narrow and found:
+            # A claim takes over whose its consumer is, from stored ones of whatever form.
+            asked = {
+                row['uuid']: (row['project_id'], row['user_id'], row['type'])
+                for row in commit_batch.consumers()
+            }
+            if any(row[-3:] != asked.get(row[2], row[-3:]) for row in found):
+                raise _Rare
+        commit_batch.judge_consumers(live, owners)
         ends = any(
             e.outcome is not None and e.outcome.outcome is CommitStatus.BARRED
             for e in commit_batch.entries
@@ -347,15 +390,19 @@ class FastLedger(ledger.Ledger):
             return
         try:
             with raw.pipeline():
-                self.execute(raw, WRITE, _write_arrays(commit_batch, tx.stamp))
+                write = WRITE[commit_batch.narrow]
+                self.execute(raw, write, _write_arrays(commit_batch, tx.stamp))
+                if commit_batch.narrow and commit_batch.claims:
+                    consumers = sorted({claim.consumer for claim in commit_batch.claims})
+                    known = texts(sorted(commit_batch.known))
+                    self.execute(raw, NEWCOMERS, [texts(consumers), known])
                 self.send_commit(raw)
         except psycopg.Error as e:
-            if retry.signal_of(e) is retry.RetrySignal.LOST:
-                raise retry.LostInCommit(retry.problem_of(e)) from e
-            raise
+            raise lost_in_commit(e) from e
 
     def send_commit(self, raw: Any) -> None:
         """COMMIT, behind the writes; its own method so that a test can lose it."""
+        raw.meanwhile = self.meanwhile
         raw.commit()
 
     def execute(self, raw: Any, statement: Any, parameters: Sequence[Any]) -> Any:
@@ -363,20 +410,10 @@ class FastLedger(ledger.Ledger):
         return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
 
 
-def _arrays(found: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]]) -> list[Any]:
-    """The columns of rows, each as one array."""
-    return [_array(kind, [row[column] for row in found]) for column, kind in columns]
-
-
-def _array(kind: str, values: Sequence[Any]) -> Any:
-    if kind == 'text':
-        return texts(values)
-    return list(values) if kind == 'bytea' else numbers(values)
-
-
-def _request_arrays(commit_batch: CommitBatch, fresh: Sequence[RequestDraft]) -> list[Any]:
+def request_arrays(token: str, fresh: Sequence[RequestDraft]) -> list[Any]:
+    """For ``REQUESTS``."""
     return [
-        commit_batch.token,
+        token,
         texts([draft.id for draft in fresh]),
         texts([draft.fingerprint for draft in fresh]),
         texts(['placed' if draft.completes else 'open' for draft in fresh]),
@@ -392,7 +429,10 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
     touched = sorted(commit_batch.touched)
     hosts = numbers(touched)
     made = commit_batch.claims
-    shares = [values for claim in made for values in rows.allocation_values(claim)]
+    made = sorted(made, key=lambda claim: claim.consumer)
+    shares = [
+        values for claim in made for values in rows.allocation_values(claim, commit_batch.narrow)
+    ]
     records = list(commit_batch.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
     return [
@@ -402,10 +442,14 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
             numbers([commit_batch.core_amounts[pid][i] for pid in touched])
             for i in range(len(_core_class_columns))
         ),
-        *(_array(kind, [*map(rows.CLAIM[column], made)]) for column, kind in _CLAIM),
+        *(
+            array(kind, [*map(rows.CLAIM[column], made)])
+            for column, kind in _CLAIM[commit_batch.narrow]
+        ),
         commit_batch.now,
-        *_arrays(shares, _ALLOCATION),
-        *_arrays([decisions.values(record, commit_batch.now) for record in records], _DECISION),
+        *arrays(shares, _ALLOCATION),
+        *arrays([decisions.values(record, commit_batch.now) for record in records], DECISION),
+        texts(['provider' if pid in commit_batch.no_hosts else 'host' for pid in touched]),
         hosts,
         len(touched),
         texts(digests),

@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from gantt import exceptions
+from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import CommitBatch
@@ -38,7 +40,9 @@ _p = models.providers
 _g = models.group_rules
 _c = models.claims
 _ids: Any = sa.bindparam('ids', expanding=True)
-NAMES = sa.select(_p.c.id, _p.c.name).where(_p.c.id.in_(_ids))
+NAMES = sa.select(_p.c.id, _p.c.name, _p.c.own_name, providers.is_host.label('is_host')).where(
+    _p.c.id.in_(_ids)
+)
 FREE = by_key(
     sa.select(_p.c.id)
     .where(_p.c.id.in_(_ids))
@@ -50,6 +54,13 @@ GROUPS = sa.select(_g.c.uuid).where(_g.c.uuid.in_(_ids))
 FREE_GROUPS = by_key(
     GROUPS.order_by(_g.c.uuid).with_for_update(key_share=True, skip_locked=True), _g
 )
+
+#: Of whatever key another row has it already.
+_SOLES = {
+    'postgresql': postgresql.insert(_c).on_conflict_do_nothing(),
+    'sqlite': sqlite.insert(_c).on_conflict_do_nothing(),
+    'mysql': mysql.insert(_c).on_duplicate_key_update(id=_c.c.id),
+}
 
 #: Between two looks at the same rows.
 AGAIN_SECONDS = 0.1
@@ -64,6 +75,8 @@ COMPLAIN_SECONDS = 10.0
 #: Looking up what holds a batch back ends after so long; the rest counts as held back.
 LOOK_SECONDS = 1.0
 NAMES_SHOWN = 5
+#: Before the names of providers that are no hosts.
+PROVIDER = 'provider '
 
 #: A row's xmax is the transaction that has it locked, or has changed it, and is not over.
 PG_OF_ROWS = sa.text("""
@@ -83,6 +96,19 @@ PG_IDLE = sa.text("""
      WHERE a.datname = current_database() AND a.state LIKE 'idle in transaction%'
        AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()
      ORDER BY a.xact_start LIMIT 3
+""")
+#: Transactions of ours that wait for the rest of a message.  Who stands still while it sends a
+#: pipeline is not idle to the server, which would keep its rows locked for as long as it stands.
+#: Connections of ours end their names with a process id; a COPY of anybody waits like that.
+PG_UNFINISHED = sa.text("""
+    SELECT a.pid AS pid, pg_terminate_backend(a.pid) AS ended
+      FROM pg_stat_activity a, pg_settings s
+     WHERE s.name = 'idle_in_transaction_session_timeout' AND s.setting::bigint > 0
+       AND a.datname = current_database() AND a.usename = current_user
+       AND a.state = 'active' AND a.wait_event = 'ClientRead' AND a.backend_xid IS NOT NULL
+       AND a.pid <> pg_backend_pid() AND a.application_name ~ '[:][0-9]+$'
+       AND a.query NOT ILIKE 'copy %'
+       AND a.state_change < clock_timestamp() - s.setting::bigint * interval '1 millisecond'
 """)
 #: Needs the PROCESS privilege; names only where the performance schema is on.
 MYSQL = sa.text("""
@@ -174,7 +200,7 @@ class Locks:
 
         def work(tx: session.Tx) -> dict[int, str]:
             free = {row.id for row in tx.all(FREE, ids=wanted)}
-            there = {row.id: row.name for row in tx.all(NAMES, ids=wanted)}
+            there = {row.id: _called(row) for row in tx.all(NAMES, ids=wanted)}
             return {pid: name for pid, name in there.items() if pid not in free}
 
         return self._glance(self._database, work)
@@ -252,7 +278,7 @@ class Locks:
         commit_batch = CommitBatch(
             batch, _reasons({draft.id: waiting.get(draft.id, some) for draft in batch})
         )
-        nothing = commit_batch.result(providers.LockedProviders({}, {}))
+        nothing = commit_batch.result(providers.LockedProviders({}, {}, {}))
         return msgspec.structs.replace(nothing, locked=hosts)
 
     def _held_back(self, drafts: Sequence[RequestDraft]) -> tuple[dict[int, str], dict[str, str]]:
@@ -307,6 +333,7 @@ class Locks:
     # -- what is said ------------------------------------------------------------------
     def _complain(self, hosts: Mapping[int, str], problem: str) -> None:
         """Who waits for whom, as far as the server tells; now and then."""
+        self._end_unfinished()
         now = time.monotonic()
         if now - self._complained < COMPLAIN_SECONDS:
             return
@@ -323,6 +350,19 @@ class Locks:
             who or 'a transaction that the server does not name',
             problem,
         )
+
+    def _end_unfinished(self) -> None:
+        """End transactions that were sent half, and nothing more for as long as one may idle."""
+        ended: list[int] = []
+        with contextlib.suppress(Exception):  # the next wait in vain tries again
+            ended = self._database.read(_end_unfinished)
+        if ended:
+            LOG.warning(
+                'row locks: ended %d transactions whose processes stood still in the middle of '
+                'what they sent (processes %s of the server)',
+                len(ended),
+                ', '.join(map(str, ended)),
+            )
 
 
 class _SeenLocks(session.GivenUp):
@@ -341,9 +381,14 @@ def _reasons(waiting: Mapping[str, str]) -> dict[str, str]:
     return {key: f'{what} locked by another process' for key, what in waiting.items()}
 
 
+def _called(row: Any) -> str:
+    """Its own name may be that of another host: words about that one must not wait for it."""
+    return str(row.name) if row.is_host else f'{PROVIDER}{row.own_name}'
+
+
 def host_is(name: str) -> str:
     """For reasons."""
-    return f'host {name} is'
+    return f'{name} is' if name.startswith(PROVIDER) else f'host {name} is'
 
 
 def _named(drafts: Sequence[RequestDraft]) -> set[int]:
@@ -387,8 +432,12 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         values = [commit_batch.request_values(draft) for draft in commit_batch.insertable()]
         tx.insert_new(models.requests, values, 'id')
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
-        people = rows.consumer_values(made.claim for draft in drafts for made in draft.claims)
-        tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
+        made = [made.claim for draft in drafts for made in draft.claims]
+        if rows.writes_narrow(tx):
+            _insert_soles(tx, made)
+        else:
+            people = rows.consumer_values(made)
+            tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
             raise
@@ -396,6 +445,16 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
     finally:
         attempt.rollback()
     return True
+
+
+def _insert_soles(tx: session.Tx, made: Iterable[Claim]) -> None:
+    """Insert rows that meet claims which others are just inserting, and no others."""
+    soles = sorted({sole for claim in made if (sole := rows.sole_of(claim)) is not None})
+    ended = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
+    values = rows.claim_values(ended, narrow=True)
+    found = [{**values, 'id': f'? {n}', 'sole': sole} for n, sole in enumerate(soles)]
+    if found:
+        tx.connection.execute(_SOLES[tx.kind], found)
 
 
 def _holders(tx: session.Tx, provider_ids: Sequence[int]) -> str:
@@ -410,6 +469,12 @@ def _holders(tx: session.Tx, provider_ids: Sequence[int]) -> str:
         f'{row.name or "?"} (process {row.pid} of the server, {row.state} for {row.seconds:.1f} s)'
         for row in found
     )
+
+
+def _end_unfinished(tx: session.Tx) -> list[int]:
+    if tx.kind != 'postgresql':
+        return []
+    return [row.pid for row in tx.all(PG_UNFINISHED) if row.ended]
 
 
 class Locking(HostTables):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas of projects: their limits, and what each project has of all live claims."""
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,20 +11,17 @@ from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.claim import State
 from gantt.core.claims.quota import Limit, ProjectUsage, Usage
+from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
 from gantt.db.engine.session import reading, reading_long, writing
 from gantt.db.hosts import rows
 from gantt.db.hosts.base import HostTables
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _q = models.quotas
-_u = models.consumers
 _c = models.claims
-_a = models.allocations
-
-_projects: Any = sa.bindparam('projects', expanding=True)
 
 READ = sa.select(_q).order_by(_q.c.project_id, _q.c.name)
 COUNT = sa.select(sa.func.count()).select_from(_q)
@@ -31,71 +29,67 @@ _one = (_q.c.project_id == sa.bindparam('b_project'), _q.c.name == sa.bindparam(
 CHANGE = _q.update().where(*_one).values(hard_limit=sa.bindparam('hard_limit'))
 REMOVE = _q.delete().where(*_one)
 
-# Not "live = 1", by which PostgreSQL might read every live claim there is.
-_live = (_u.c.project_id.in_(_projects), _c.c.live != 0)
-_claims_of = _u.join(_c, _c.c.consumer == _u.c.uuid)
-_shares = _claims_of.join(_a, _a.c.claim_id == _c.c.id)
-#: Of each consumer: of each class the most that one of its claims takes.
-_by_claim = (
-    sa.select(
-        _u.c.project_id,
-        _c.c.consumer,
-        _c.c.id,
-        *[sa.func.sum(_a.c[c]).label(c) for c in CORE_CLASS_COLUMNS.values()],
-    )
-    .select_from(_shares)
-    .where(*_live)
-    .group_by(_u.c.project_id, _c.c.consumer, _c.c.id)
-    .subquery()
-)
-_by_consumer = (
-    sa.select(
-        _by_claim.c.project_id,
-        *[sa.func.max(_by_claim.c[c]).label(c) for c in CORE_CLASS_COLUMNS.values()],
-    )
-    .group_by(_by_claim.c.project_id, _by_claim.c.consumer)
-    .subquery()
-)
-AMOUNTS = sa.select(
-    _by_consumer.c.project_id,
-    *[sa.func.sum(_by_consumer.c[c]).label(c) for c in CORE_CLASS_COLUMNS.values()],
-).group_by(_by_consumer.c.project_id)
-COUNTS = (
-    sa.select(
-        _u.c.project_id,
-        sa.func.count(sa.distinct(_c.c.consumer)).label('consumers'),
-        sa.func.sum(sa.case((_c.c.state == State.RESERVED.value, 1), else_=0)).label('reserved'),
-    )
-    .select_from(_claims_of)
-    .where(*_live)
-    .group_by(_u.c.project_id)
-)
-#: Classes without a column of their own.
-OTHERS = (
-    sa.select(_u.c.project_id, _c.c.consumer, _c.c.id, _a.c.other)
-    .select_from(_shares)
-    .where(*_live, _a.c.other.is_not(None))
-)
+_classes = list(CORE_CLASS_COLUMNS.values())
 
-_project = sa.func.coalesce(_u.c.project_id, '').label('project')
-_held = _u.join(_c, _c.c.consumer == _u.c.uuid).join(_a, _a.c.claim_id == _c.c.id)
-_reserved = sa.case((_c.c.state == State.RESERVED.value, _c.c.id))
-#: A claim has a row of amounts for each provider that it takes something of.
-PAGE = (
-    sa.select(
-        _project,
-        sa.func.count(sa.distinct(_c.c.id)).label('claims'),
-        sa.func.count(sa.distinct(_reserved)).label('reserved'),
-        sa.func.count(sa.distinct(_c.c.consumer)).label('consumers'),
-        *[sa.func.sum(_a.c[column]).label(column) for column in CORE_CLASS_COLUMNS.values()],
+
+class Queries:
+    """What projects have, for a kind of database; projects are bound by ``claim_form.bound``."""
+
+    def __init__(self, kind: str) -> None:
+        found, live = claim_form.of_projects(kind), [claim_form.is_live]
+        claims = found.claims(_c.c.consumer, _c.c.state, where=live).subquery('claims_of')
+        shares = found.shares(_c.c.consumer, _c.c.id, where=live).subquery('shares_of')
+        #: Of each consumer: of each class the most that one of its claims takes.
+        by_claim = (
+            sa.select(
+                *(shares.c.project_id, shares.c.consumer, shares.c.id),
+                *[sa.func.sum(shares.c[c]).label(c) for c in _classes],
+            )
+            .group_by(shares.c.project_id, shares.c.consumer, shares.c.id)
+            .subquery('by_claim')
+        )
+        by_consumer = (
+            sa.select(
+                by_claim.c.project_id, *[sa.func.max(by_claim.c[c]).label(c) for c in _classes]
+            )
+            .group_by(by_claim.c.project_id, by_claim.c.consumer)
+            .subquery('by_consumer')
+        )
+        self.amounts = sa.select(
+            by_consumer.c.project_id, *[sa.func.sum(by_consumer.c[c]).label(c) for c in _classes]
+        ).group_by(by_consumer.c.project_id)
+        reserved = sa.case((claims.c.state == State.RESERVED.value, 1), else_=0)
+        self.counts = sa.select(
+            claims.c.project_id,
+            sa.func.count(sa.distinct(claims.c.consumer)).label('consumers'),
+            sa.func.sum(reserved).label('reserved'),
+        ).group_by(claims.c.project_id)
+        #: Classes without a column of their own.
+        self.others = sa.select(
+            shares.c.project_id, shares.c.consumer, shares.c.id, shares.c.other
+        ).where(shares.c.other.is_not(None))
+
+
+@functools.cache
+def _queries(kind: str) -> Queries:
+    return Queries(kind)
+
+
+def _held(kind: str, project: str | None) -> Any:
+    """What live claims take, a row for each claim and provider; of one project, or of all."""
+    columns = _c.c.id, _c.c.consumer, _c.c.state
+    if project:
+        found = claim_form.of_projects(kind)
+        return found.shares(*columns, where=[claim_form.is_live]).params(
+            **claim_form.bound([project])
+        )
+    of = claim_form.PROJECT
+    which = [_c.c.live == 1, *([of.is_(None) | (of == '')] if project == '' else [])]
+    theirs = of.label('project_id'), *columns
+    return sa.union_all(
+        claim_form.own_shares(*theirs, where=which, source=claim_form.OWNED),
+        claim_form.other_shares(*theirs, where=which, source=claim_form.OWNED),
     )
-    .select_from(_held)
-    .group_by(_project)
-    .order_by(_project)
-    .limit(sa.bindparam('limit'))
-)
-#: Classes without a column of their own.
-OTHERS_HELD = sa.select(_project, _a.c.other).select_from(_held).where(_a.c.other.is_not(None))
 
 
 class SqlQuotas(HostTables):
@@ -135,17 +129,22 @@ class SqlQuotas(HostTables):
         )
 
     @reading
+    def owners_of(self, tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
+        return owners_of(tx, consumers)
+
+    @reading
     def quota_usage(
         self, tx: session.Tx, projects: Collection[str], classes: Collection[str] = ()
     ) -> dict[str, Usage]:
         stored = {project: storable(project) for project in projects}
         wanted = sorted(set(stored.values()))
+        queries, bound = _queries(tx.kind), claim_form.bound(wanted)
         amounts: dict[str, dict[str, int]] = {}
         core_columns = {
             name: column for name, column in CORE_CLASS_COLUMNS.items() if name in classes
         }
         if core_columns:
-            for row in tx.all(AMOUNTS, projects=wanted):
+            for row in tx.all(queries.amounts, **bound):
                 amounts[row.project_id] = {
                     name: int(getattr(row, column) or 0) for name, column in core_columns.items()
                 }
@@ -153,7 +152,7 @@ class SqlQuotas(HostTables):
         if other_classes:
             for project, found in _others(tx, wanted, other_classes).items():
                 amounts.setdefault(project, {}).update(found)
-        counts = {row.project_id: row for row in tx.all(COUNTS, projects=wanted)}
+        counts = {row.project_id: row for row in tx.all(queries.counts, **bound)}
         return {
             project: Usage(
                 claims_in_flight=int(counts[key].reserved) if key in counts else 0,
@@ -167,15 +166,29 @@ class SqlQuotas(HostTables):
     def usages(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[ProjectUsage]:
-        plain = sa.func.coalesce(_u.c.project_id, '')
-        which: list[Any] = [_c.c.live == 1] if project is None else _of(storable(project))
-        statement = PAGE.where(*which)
+        held = _held(tx.kind, None if project is None else storable(project)).subquery('held')
+        named = sa.func.coalesce(held.c.project_id, '')
+        reserved = sa.case((held.c.state == State.RESERVED.value, held.c.id))
+        statement = (
+            sa.select(
+                named.label('project'),
+                sa.func.count(sa.distinct(held.c.id)).label('claims'),
+                sa.func.count(sa.distinct(reserved)).label('reserved'),
+                sa.func.count(sa.distinct(held.c.consumer)).label('consumers'),
+                *[sa.func.sum(held.c[column]).label(column) for column in _classes],
+            )
+            .group_by(named)
+            .order_by(named)
+            .limit(limit)
+        )
         if marker is not None:
-            statement = statement.where(plain > storable(marker))
-        found = tx.all(statement, limit=limit)
-        if project is None:
-            which.append(plain.in_([row.project for row in found]))
-        others = _other_amounts(tx, which) if found else {}
+            statement = statement.where(named > storable(marker))
+        found = tx.all(statement)
+        #: Classes without a column of their own.
+        others = sa.select(named.label('project'), held.c.other).where(
+            held.c.other.is_not(None), named.in_([row.project for row in found])
+        )
+        other_amounts = _sums(tx.stream(others)) if found else {}
         return [
             ProjectUsage(
                 project_id=row.project,
@@ -188,7 +201,7 @@ class SqlQuotas(HostTables):
                         for name, column in CORE_CLASS_COLUMNS.items()
                         if (amount := getattr(row, column))
                     },
-                    **others.get(row.project, {}),
+                    **other_amounts.get(row.project, {}),
                 },
             )
             for row in found
@@ -204,7 +217,7 @@ def _others(
 ) -> dict[str, dict[str, int]]:
     """Amounts of classes without a column: project -> class -> amount."""
     of_claim: dict[tuple[str, str, str], dict[str, int]] = {}
-    for row in tx.all(OTHERS, projects=projects):
+    for row in tx.all(_queries(tx.kind).others, **claim_form.bound(projects)):
         mine = of_claim.setdefault((row.project_id, row.consumer, row.id), {})
         for name, amount in rows.decode_amounts(row.other).items():
             if name in classes:
@@ -222,18 +235,10 @@ def _others(
     return found
 
 
-def _of(project: str) -> list[Any]:
-    """The live claims of one project, found by its consumers and not among all live claims."""
-    if not project:
-        return [_c.c.live == 1, _u.c.project_id.is_(None) | (_u.c.project_id == '')]
-    return [_c.c.live != 0, _u.c.project_id == project]
-
-
-def _other_amounts(tx: session.Tx, which: list[Any]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    row: Any
-    for row in tx.stream(OTHERS_HELD.where(*which)):
-        sums = found.setdefault(row.project, {})
+def _sums(found: Iterable[Any]) -> dict[str, dict[str, int]]:
+    sums: dict[str, dict[str, int]] = {}
+    for row in found:
+        mine = sums.setdefault(row.project, {})
         for name, amount in rows.decode_amounts(row.other).items():
-            sums[name] = sums.get(name, 0) + amount
-    return found
+            mine[name] = mine.get(name, 0) + amount
+    return sums

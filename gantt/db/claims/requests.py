@@ -14,16 +14,17 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import Claim, Event, State, longest
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
-from gantt.db.claims import commit_postgresql
+from gantt.db.claims import commit_postgresql, one_trip
 from gantt.db.claims.claims import Changes, end_claims, providers_of
 from gantt.db.claims.locks import Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing, writing_once
+from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts import rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.rows import load_claims
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult, RequestLine, StoredRequest
 
 _r = models.requests
@@ -41,7 +42,7 @@ CANCEL = (
 class SqlRequests(Locking):
     """See ``scheduler.ports.requests``.
 
-    :param fast: where the database is PostgreSQL, commit in two round trips
+    :param fast: where the database is PostgreSQL, commit in one round trip, or two
     :ivar commits: where batches are committed
     """
 
@@ -57,9 +58,11 @@ class SqlRequests(Locking):
         kind: type[ledger.Ledger] = ledger.Ledger
         self.commits = self.database
         if fast and commit_postgresql.is_for(engine):
-            kind = commit_postgresql.FastLedger
+            kind = one_trip.OneTripLedger
             self.commits = session.Database(engine, policy, 2, commit_postgresql.SESSION_SETTINGS)
         self.ledger = kind(self.memory)
+        #: See the port: known with the first commit.
+        self.may_refer = False
 
     def close(self) -> None:
         """Close its connections."""
@@ -70,8 +73,15 @@ class SqlRequests(Locking):
     def connections_lost(self) -> int:
         return self.database.lost + (self.commits.lost if self.commits is not self.database else 0)
 
+    def do_meanwhile(self, meanwhile: Meanwhile) -> None:
+        self.ledger.meanwhile = meanwhile
+
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        return self.locks.commit(self.ledger, self.commits, batch)
+        try:
+            return self.locks.commit(self.ledger, self.commits, batch)
+        finally:
+            # Processes of releases that do not know references are gone since the contract step.
+            self.may_refer = bool(self.memory.narrow)
 
     @writing_once
     def give_up(self, tx: session.Tx, request_id: str, owner: str, attempt: int) -> ClaimResult:
@@ -147,14 +157,9 @@ class SqlRequests(Locking):
         if marker is not None:
             query = query.where(_r.c.id > marker)
         if project is not None:
-            theirs = models.consumers.c.uuid == models.claims.c.consumer
-            query = query.where(
-                sa.exists().where(
-                    models.claims.c.request_id == _r.c.id,
-                    theirs,
-                    models.consumers.c.project_id == project,
-                )
-            )
+            theirs: Any = sa.select(sa.literal_column('1')).select_from(claim_form.OWNED)
+            of_it = models.claims.c.request_id == _r.c.id
+            query = query.where(sa.exists(theirs.where(of_it, claim_form.PROJECT.in_([project]))))
         return [RequestLine(**row._mapping) for row in tx.all(query)]
 
 

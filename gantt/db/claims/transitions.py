@@ -28,7 +28,7 @@ from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 _c = models.claims
@@ -149,8 +149,12 @@ class SqlClaims(Locking):
         ids = ((_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id))
         if not all(value is None or is_id(value) for _, value in ids):
             return []
-        among = (*ids, (_p.c.name, host), (models.consumers.c.project_id, project))
-        where = [column == value for column, value in among if value is not None]
+        where = [
+            column == value for column, value in (*ids, (_p.c.name, host)) if value is not None
+        ]
+        if project is not None:
+            ids_of = claim_form.of_projects(self.database.kind).claims(_c.c.id).subquery()
+            where.append(_c.c.id.in_(sa.select(ids_of.c.id).params(**claim_form.bound([project]))))
         if marker is not None:
             where.append(_c.c.id > marker)
         return self.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
@@ -251,8 +255,8 @@ def _speaker(changes: Changes, words: ClaimUpdate) -> rows.Counters | None:
     :raises StaleEpoch: its number is too far beyond the last one
     """
     for pid, row in changes.locked.counters.items():
-        template = changes.locked.templates[pid]
-        if template.name == words.name:
+        template = changes.locked.templates.get(pid)
+        if template is not None and template.name == words.name:
             if row.epoch != words.epoch:
                 return None
             reconcile.check_number(words, row.sequence, template.boot_nonce)

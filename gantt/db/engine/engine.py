@@ -178,6 +178,12 @@ def _complete(url: str) -> str:
             problem='SQLite in memory is one database for each connection',
             fix='Name a file: sqlite:////path/to/gantt.db',
         )
+    if backend == 'sqlite' and not os.path.isdir(os.path.dirname(parsed.database or '') or '.'):
+        raise exceptions.Misconfigured(
+            option='[database] connection',
+            problem=f'the folder of {parsed.database} does not exist',
+            fix='Make it, or correct the path: an absolute one has four slashes, sqlite:////path',
+        )
     if backend == 'postgresql' and plain:
         parsed = parsed.set(drivername='postgresql+psycopg')
     if backend in ('mysql', 'mariadb'):

@@ -421,46 +421,32 @@ class Transactions:
         self.reads = Database(engine, policy, READERS_MOST, unhurried(family(engine)))
 
 
-def reading(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Run a method in a transaction that reads; callers leave out ``tx``."""
+def _in_transaction(
+    run: Callable[[Any, Callable[[Tx], Any]], Any],
+) -> Callable[[Callable[Concatenate[S, Tx, P], T]], Callable[Concatenate[S, P], T]]:
+    """A decorator for methods of a store: ``run`` runs them, callers leave out ``tx``."""
 
-    @functools.wraps(method)
-    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
-        return self.reads.read(lambda tx: method(self, tx, *args, **options))
+    def decorate(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
+        @functools.wraps(method)
+        def call(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+            done: T = run(self, lambda tx: method(self, tx, *args, **options))
+            return done
 
-    return run
+        return call
 
-
-def reading_long(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
-    """The same for statements that may take long."""
-
-    @functools.wraps(method)
-    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
-        return self.reads.read(lambda tx: method(self, tx, *args, **options), patient=True)
-
-    return run
+    return decorate
 
 
-def writing(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Run a method in a transaction and commit; callers leave out ``tx``."""
-
-    @functools.wraps(method)
-    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
-        return self.database.write(lambda tx: method(self, tx, *args, **options))
-
-    return run
+def _write_once(store: Transactions, work: Callable[[Tx], Any]) -> Any:
+    try:
+        return store.database.write(work, once_locked=True)
+    except retry.RowsLocked as e:
+        raise retry.busy() from e
 
 
-def writing_once(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
-    """The same for who cannot wait for long: rows that stay locked are waited for once."""
-
-    @functools.wraps(method)
-    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
-        try:
-            return self.database.write(
-                lambda tx: method(self, tx, *args, **options), once_locked=True
-            )
-        except retry.RowsLocked as e:
-            raise retry.busy() from e
-
-    return run
+reading = _in_transaction(lambda store, work: store.reads.read(work))
+#: For statements that may take long.
+reading_long = _in_transaction(lambda store, work: store.reads.read(work, patient=True))
+writing = _in_transaction(lambda store, work: store.database.write(work))
+#: For who cannot wait for long: rows that stay locked are waited for once.
+writing_once = _in_transaction(_write_once)

@@ -81,7 +81,8 @@ class HostAdministration(HostTables):
         tx.run(_h.delete().where(_h.c.name.in_([old, new])))
         tx.run(_h.insert().values(name=old, epoch=before.epoch))
         _move_events_seen(hosts, old, new)
-        tx.run(_p.update().where(_p.c.id == row.id).values(name=new))
+        own_name = sa.case((_p.c.own_name != old, _p.c.own_name))  # chosen anew where it was that
+        tx.run(_p.update().where(_p.c.id == row.id).values(name=new, own_name=own_name))
         row_fields = {
             name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')
         }
@@ -93,6 +94,7 @@ class HostAdministration(HostTables):
         )
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence = counters.full_sequence = 0
+        hosts.name(locked, [row.id])
         return hosts.save(locked, row.id)
 
     @writing

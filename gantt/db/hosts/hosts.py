@@ -2,7 +2,7 @@
 """Hosts: registered, disabled, enabled, removed; and their long facts written."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,10 @@ from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import Registered, RegisterHost
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.core.resources.host import HostChange, HostFacts, HostRow
+from gantt.core.resources.host import HostChange, HostFacts, HostKind, HostRow
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.claims.locks import Aside
-from gantt.db.engine import retry, session
+from gantt.db.engine import engine, retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import host_events, providers, rows
@@ -41,6 +41,12 @@ WITH_JOURNAL = (
     .where(_f.c.journal == sa.bindparam('journal'))
     .limit(1)
 )
+#: Of a provider, whatever it is.
+WITH_UUID = sa.select(_p.c.id, _p.c.name, _p.c.own_name, _p.c.kind).where(
+    _p.c.uuid == sa.bindparam('uuid')
+)
+WITH_ID = sa.select(_p.c.uuid, _p.c.own_name, _p.c.parent_id).where(_p.c.id == sa.bindparam('id'))
+CHILDREN = sa.select(sa.func.count()).where(_p.c.parent_id == sa.bindparam('id'))
 KEY = (
     sa.select(_f.c.signing_key)
     .join(_p, _p.c.id == _f.c.provider_id)
@@ -57,6 +63,16 @@ _facts_columns = [c.name for c in _f.c if c.name != 'provider_id']
 WRITE_FACTS = Update(_f, {'b_id': 'provider_id'}, _facts_columns)
 #: Most of what hosts report anew are metrics: then nothing else of the row is written.
 WRITE_LONG_FACTS = Update(_f, {'b_id': 'provider_id'}, ['facts'])
+_names: Any = sa.bindparam('names', expanding=True)
+_ids: Any = sa.bindparam('ids', expanding=True)
+UNNAMED = sa.select(_p.c.id).where(_p.c.id.in_(_ids), _p.c.own_name.is_(None))
+NAMES_TAKEN = sa.select(_p.c.own_name.label('name')).where(_p.c.own_name.in_(_names))
+#: Hosts that go by the name of their service as long as they have none of their own.
+HOSTS_CALLED = sa.select(_p.c.name).where(
+    _p.c.name.in_(_names), _p.c.own_name.is_(None), _p.c.id.not_in(_ids)
+)
+NAME = _p.update().where(_p.c.id == sa.bindparam('b_id')).values(own_name=sa.bindparam('own_name'))
+_NOTHING_KNOWN = HostFacts()
 INVENTORIES = sa.select(_i).where(_i.c.provider_id == sa.bindparam('id'))
 TRAITS = sa.select(_t.c.trait_id).where(_t.c.provider_id == sa.bindparam('id'))
 LIVE_CLAIMS = sa.select(sa.func.count()).where(
@@ -119,6 +135,7 @@ class HostRecords:
                     refused[one.name] = e
         self.write_noted()
         ids = [known[one.name] for one in messages if one.name not in refused]
+        self.name(locked, ids)
         providers.save(self.tx, locked, ids)
         changed = {
             change.provider_id: change
@@ -141,11 +158,15 @@ class HostRecords:
         counters = locked.counters.get(host_id)
         if counters is None:
             raise Again('the host was removed meanwhile')
+        if not locked.is_host(host_id):
+            self._attach(locked, host_id, message)
         before = locked.row(host_id)
+        if before.name != message.name and before.uuid == message.uuid:
+            self._check_uuid(before.uuid, message.name)
         if before.name != message.name:
-            raise exceptions.InvalidMessage(
-                field='register_host.name',
-                problem=f'the database takes it for {before.name!r}; expected another name',
+            raise exceptions.invalid(
+                'register_host.name',
+                f'the database takes it for {before.name!r}; expected another name',
             )
         row = registration.register(
             before, message, provider_id=before.id, now=self.tx.now, report_seconds=report_seconds
@@ -165,7 +186,10 @@ class HostRecords:
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
 
     def _make(self, message: RegisterHost) -> int:
-        """Insert a host that is not known yet, at epoch 0; its id."""
+        """Insert a host that is not known yet, at epoch 0; its id.
+
+        A provider that somebody has made already becomes the host once it is locked.
+        """
         former = self.tx.first(FORMER, name=message.name)
         last_epoch = former.epoch if former is not None else 0
         if former is not None and message.journal is not None:
@@ -173,6 +197,9 @@ class HostRecords:
             if renamed is not None:
                 raise exceptions.HostRenamed(name=message.name, new=renamed.name)
         uuid = message.uuid or derived_id('host', message.name, last_epoch)
+        made = self.tx.first(WITH_UUID, uuid=uuid)
+        if made is not None and made.kind != HostKind.HOST:
+            return int(made.id)
         self._check_uuid(uuid, message.name)
         self.tx.insert_new(
             _p,
@@ -180,7 +207,7 @@ class HostRecords:
                 {
                     'uuid': uuid,
                     'name': message.name,
-                    'kind': 'host',
+                    'kind': HostKind.HOST.value,
                     'facts_stamp': self.tx.stamp,
                     'epoch': last_epoch,
                 }
@@ -190,20 +217,78 @@ class HostRecords:
         row = self.tx.first(NAMED, name=message.name)
         if row is None:
             raise Again('the host was removed meanwhile')
-        member_of = [found.uuid for found in self.tx.all(MEMBER_OF, host=message.name)]
-        blank = HostRow(id=row.id, uuid=uuid, name=message.name, aggregates=member_of)
-        self.tx.insert_new(_f, [{'provider_id': row.id, **facts_values(blank)}], 'provider_id')
+        self._insert_record(row.id, uuid, message.name)
         found: int = row.id
         return found
 
+    def _insert_record(
+        self, provider_id: int, uuid: str, name: str, facts: HostFacts = _NOTHING_KNOWN
+    ) -> HostRow:
+        """The record of a host, of which no more is known yet."""
+        member_of = [found.uuid for found in self.tx.all(MEMBER_OF, host=name)]
+        blank = HostRow(id=provider_id, uuid=uuid, name=name, aggregates=member_of, facts=facts)
+        values = {'provider_id': provider_id, **facts_values(blank)}
+        self.tx.insert_new(_f, [values], 'provider_id')
+        return blank
+
+    def _attach(
+        self, locked: providers.LockedProviders, provider_id: int, message: RegisterHost
+    ) -> None:
+        """Let a provider under lock be the host that registers with its uuid.
+
+        Its id, name, inventories and what is claimed there stay.
+        """
+        own = self.tx.first(WITH_ID, id=provider_id)
+        if own.parent_id is not None:
+            raise exceptions.invalid(
+                'register_host.uuid',
+                f'{own.uuid} is the uuid of provider {own.own_name!r}, which is below another one; '
+                'expected a root',
+            )
+        former = self.tx.first(FORMER, name=message.name)
+        with providers.unless_taken():
+            self.tx.run(
+                _p.update()
+                .where(_p.c.id == provider_id)
+                .values(name=message.name, kind=HostKind.HOST.value)
+            )
+        facts = HostFacts(inventories=providers.inventories_of(self.tx, [provider_id])[provider_id])
+        locked.templates[provider_id] = self._insert_record(
+            provider_id, own.uuid, message.name, facts
+        )
+        counters = locked.counters[provider_id]
+        counters.facts_stamp = self.tx.stamp
+        counters.epoch = former.epoch if former is not None else 0
+        providers.announce(self.tx, 'provider', [provider_id])
+
     def _check_uuid(self, uuid: str, name: str) -> None:
-        taken = self.tx.first(sa.select(_p.c.name).where(_p.c.uuid == uuid))
+        taken = self.tx.first(WITH_UUID, uuid=uuid)
         # Its own name: another scheduler has made it meanwhile, for a copy of this message.
         if taken is not None and taken.name != name:
-            raise exceptions.InvalidMessage(
-                field='register_host.uuid',
-                problem=f'{uuid} is the uuid of host {taken.name!r}; expected one of its own',
-            )
+            raise _uuid_taken(uuid, taken)
+
+    def name(self, locked: providers.LockedProviders, ids: Collection[int]) -> None:
+        """Give hosts under lock that have none a name of their own, by the node if it is free."""
+        unnamed = [row.id for row in self.tx.all(UNNAMED, ids=sorted(ids))] if ids else []
+        if not unnamed:
+            return
+        rows_of = {pid: locked.templates[pid] for pid in sorted(unnamed)}
+        wanted = {
+            pid: [engine.storable(name) for name in (row.node, row.name, row.uuid) if name]
+            for pid, row in rows_of.items()
+        }
+        asked = sorted({name for names in wanted.values() for name in names})
+        taken = {row.name for row in self.tx.all(NAMES_TAKEN, names=asked)}
+        taken |= {row.name for row in self.tx.all(HOSTS_CALLED, names=asked, ids=sorted(unnamed))}
+        named = []
+        for pid, names in wanted.items():
+            own = next(name for name in names if name not in taken or name == names[-1])
+            taken.add(own)
+            named.append({'b_id': pid, 'own_name': own})
+        # Who gives away the same names waits for others in the same order.
+        named.sort(key=operator.itemgetter('own_name'))
+        with providers.unless_taken():
+            self.tx.many(NAME, named)
 
     def change(self, name: str, **row_known: Any) -> HostChange:
         """Change what the row of a host says.  :raises NotFound:"""
@@ -231,6 +316,13 @@ class HostRecords:
                 f'host {name!r} has {count} live claims; move or release what runs there first',
                 name=name,
                 claims=count,
+            )
+        below = self.tx.connection.execute(CHILDREN, {'id': row.id}).scalar_one()
+        if below:
+            raise exceptions.Refused(
+                f'host {name!r} has {below} providers below it; delete or move them first',
+                name=name,
+                providers=below,
             )
         removed = HostEvent(kind='removed', what='it was forgotten')
         host_events.write(self.tx, [(name, removed)])
@@ -268,6 +360,8 @@ class HostRecords:
             self._long_facts.append({'b_id': row_known.id, 'facts': rows.text(row_known.facts)})
         else:
             self._facts.append({'b_id': row_known.id, **facts_values(row_known)})
+        facts = self.memory.sharing(row_known.facts)
+        row_known = msgspec.structs.replace(row_known, facts=facts)
         locked.templates[row_known.id] = row_known
         locked.counters[row_known.id].facts_stamp = self.tx.stamp
         self.memory.keep(row_known, self.tx.stamp)
@@ -368,6 +462,14 @@ def inventory_values(
     if inventory is not None:
         values.update(msgspec.structs.asdict(inventory), cap=inventory.cap)
     return values
+
+
+def _uuid_taken(uuid: str, taken: Any) -> exceptions.InvalidMessage:
+    is_host = taken.kind == HostKind.HOST
+    whose = f'host {taken.name!r}' if is_host else f'provider {taken.own_name!r}, which is no host'
+    return exceptions.invalid(
+        'register_host.uuid', f'{uuid} is the uuid of {whose}; expected one of its own'
+    )
 
 
 def _registration(change: HostChange, incarnation: int, report_seconds: int) -> Registration:

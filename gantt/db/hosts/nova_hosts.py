@@ -34,7 +34,7 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers, rows
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 
 _c = models.claims
@@ -114,7 +114,7 @@ class GuestEventBatch:
         if not casts:
             return NovaUpdateResult()
         groups.lock(tx, self.groups)
-        tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
+        rows.hold_consumers(tx, list(self.adopted.values()))
         changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.also_locked))
         locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
         casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
@@ -251,8 +251,8 @@ class GuestEventDesk:
 
 
 def _counts(changes: Changes, provider_id: int, cast: NovaCast | None = None) -> bool:
-    """What is said of a host that was removed meanwhile is left to others."""
-    if provider_id not in changes.locked.counters:
+    """What is said of a host that was removed meanwhile, or of no host, is left to others."""
+    if not changes.locked.is_host(provider_id):
         return True
     return guest_events.counts(changes.locked.row(provider_id), cast)
 
@@ -337,8 +337,10 @@ def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
 
 
 def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:
+    own = {name: rows.CLAIM[name](claim) for name in rows.AMOUNTS}
+    narrow = bool(tx.run(_c.update().where(_c.c.id == claim.id, claim_form.is_narrow).values(own)))
     tx.run(_l.delete().where(_l.c.claim_id == claim.id))
-    tx.many(_l.insert(), rows.allocation_values(claim))
+    tx.many(_l.insert(), rows.allocation_values(claim, narrow))
 
 
 def _joined(one: NovaEffect, other: NovaEffect) -> NovaEffect:

@@ -3,20 +3,26 @@
 
 Everything that changes a provider or a claim on it takes the provider's row
 first, through ``lock``.
+
+Those with a row in ``provider_facts`` are hosts.  Of others nothing but counters
+is read and locked here: what they are is the business of ``db.hosts.trees``.
 """
 
+import contextlib
 import hashlib
 import itertools
 import operator
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.core.resources.host import HostChange, HostRow, Placed
-from gantt.db.engine import arrays, engine, session
+from gantt.core.claims.acceptance import ProviderState, why_closed
+from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
+from gantt.core.resources.host import HostChange, HostKind, HostRow, Placed
+from gantt.core.topology.free import FreeTopology
+from gantt.db.engine import arrays, engine, retry, session
 from gantt.db.engine.arrays import Update, by_key, one_of
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import rows
@@ -41,7 +47,10 @@ LOCK_TOGETHER = (
     .with_for_update(key_share=True)
 )
 LOCK_NAMED = _LOCKED.where(_p.c.name == sa.bindparam('name')).with_for_update(key_share=True)
-ALL = _COUNTERS.order_by(_p.c.id)
+is_host = _p.c.kind == HostKind.HOST.value
+ALL = _COUNTERS.where(is_host).order_by(_p.c.id)
+#: What a provider is called: a host by its service, another one by its own name.
+SHOWN_NAME = sa.case((is_host, _p.c.name), else_=_p.c.own_name).label('name')
 FACTS = sa.select(*[(_p if name in _p.c else _f).c[name] for name in rows.FACTS]).select_from(
     _p.join(_f, _f.c.provider_id == _p.c.id)
 )
@@ -52,6 +61,22 @@ OTHERS = (
     )
     .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
+)
+#: What is used without an inventory has a row of nothing.
+INVENTORIES_OF = (
+    sa.select(
+        _i.c.provider_id,
+        models.resource_classes.c.name,
+        *(_i.c[name] for name in Inventory.__struct_fields__),
+    )
+    .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
+    .where(_i.c.provider_id.in_(_ids), _i.c.total > 0)
+    .order_by(models.resource_classes.c.name)
+)
+#: Of the indexes that hold names and uuids apart, as databases call them.
+UNIQUE = (
+    *('uq_providers_', 'ix_providers_own_name'),
+    *('providers.name', 'providers.own_name', 'providers.uuid'),
 )
 OTHERS_OF = OTHERS.where(_i.c.provider_id.in_(_ids))
 _unsettled = sa.case((sa.and_(_c.c.state == 'confirmed', _c.c.absences == 0), 0), else_=1)
@@ -70,6 +95,7 @@ PLACED = (
     .order_by(_c.c.provider_id, _c.c.id)
 )
 PLACED_ON = PLACED.where(_c.c.provider_id.in_(_ids))
+NO_HOSTS = sa.select(_p.c.id, _p.c.own_name).where(_p.c.id.in_(_ids), ~is_host)
 BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names', expanding=True)))
 BY_NAME_TOGETHER = sa.select(_p.c.name, _p.c.id).where(one_of(_p.c.name, 'names', sa.Text))
 
@@ -96,15 +122,30 @@ CHANGES = sa.text(
 )
 
 
+class PoolFacts(NamedTuple):
+    """What is said of a provider that is no host."""
+
+    name: str
+    inventories: dict[str, Inventory]
+
+
 class LockedProviders:
     """Providers under lock: as read, and as they become.
 
     :ivar counters: to be changed in place by whoever holds the lock
+    :ivar templates: of those that are hosts, what their rows say beyond counters
+    :ivar pools: the others
     """
 
-    def __init__(self, counters: dict[int, rows.Counters], templates: dict[int, HostRow]) -> None:
+    def __init__(
+        self,
+        counters: dict[int, rows.Counters],
+        templates: dict[int, HostRow],
+        pools: dict[int, PoolFacts],
+    ) -> None:
         self.counters = counters
         self.templates = templates
+        self.pools = pools
         self._versions = {row.id: row.version for row in counters.values()}
         self._others = {
             row.id: {name: list(of) for name, of in row.others.items()}
@@ -112,17 +153,41 @@ class LockedProviders:
             if row.others
         }
 
+    def hosts(self) -> list[int]:
+        """Those that are hosts, ascending."""
+        return sorted(self.templates)
+
+    def is_host(self, provider_id: int) -> bool:
+        """Whether there is the record of a host."""
+        return provider_id in self.templates
+
     def row(self, provider_id: int) -> HostRow:
-        """A provider, whole, as it becomes."""
+        """A host, whole, as it becomes."""
         return rows.host_row(self.templates[provider_id], self.counters[provider_id])
 
-    def is_open(self, provider_id: int) -> bool:
-        """Whether a new claim may be written there."""
-        template = self.templates[provider_id]
-        return (
-            template.disabled is None
-            and template.service_disabled is None
-            and not self.counters[provider_id].over_committed
+    def state(self, provider_id: int, inside: FreeTopology | None = None) -> ProviderState:
+        """A provider as claims on it are judged.
+
+        Its facts, and so its units, are those of this moment: who changes them locks its row
+        and writes it.  Where locks are local to a node one of two such writes fails.
+
+        :param inside: what its live claims leave inside of it, where that is to be judged
+        """
+        counters = self.counters[provider_id]
+        template = self.templates.get(provider_id)
+        if template is None:
+            name, inventories = self.pools[provider_id]
+            closed = ''  # nobody disables it, and room is judged by class
+        else:
+            name, inventories = template.name, template.facts.inventories
+            closed = why_closed(template, over_full=bool(counters.over_committed))
+        return ProviderState(
+            name=name,
+            generation=counters.generation,
+            inventories=inventories,
+            room=rows.room(counters),
+            closed=closed,
+            inside=inside,
         )
 
     def version_read(self, provider_id: int) -> int:
@@ -177,28 +242,39 @@ def complete(
 ) -> LockedProviders:
     """Add what is not in the counters: facts that are not known yet, other classes."""
     templates: dict[int, HostRow] = {}
-    unknown = []
+    pools: dict[int, PoolFacts] = {}
+    no_hosts, unknown = set(), []
     for row in counters.values():
         template = memory.template(row.id, row.facts_stamp)
-        if template is None:
-            unknown.append(row.id)
-        else:
+        if template is not None:
             templates[row.id] = template
+        elif memory.is_no_host(row.id, row.facts_stamp):
+            no_hosts.add(row.id)
+        else:
+            unknown.append(row.id)
     if unknown:
         for facts in tx.all(FACTS_OF, ids=unknown):
             templates[facts.id] = memory.learn(facts)
+        unknown = [pid for pid in unknown if pid not in templates]
+    if unknown or no_hosts:
+        names = dict(map(tuple, tx.all(NO_HOSTS, ids=[*unknown, *no_hosts])))
+        for pid in names.keys() & set(unknown):
+            memory.keep_no_host(pid, counters[pid].facts_stamp)
+        inventories = inventories_of(tx, list(names))
+        pools = {pid: PoolFacts(name, inventories[pid]) for pid, name in names.items()}
     cold = [row.id for row in counters.values() if row.cold]
     if cold:
         for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
             counters[pid].others[name] = [cap, used, foreign]
     # A host that is just being removed may be gone from one of the two tables.
-    return LockedProviders(
-        {pid: row for pid, row in counters.items() if pid in templates}, templates
-    )
+    known = {pid: row for pid, row in counters.items() if pid in templates or pid in pools}
+    return LockedProviders(known, templates, pools)
 
 
 def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> None:
     """Write counters as they became, one version up, with their feed entries.
+
+    A provider that is over-full no more loses its flag here, whoever writes it.
 
     :raises Again: somebody wrote in between, where locks are local to a node
     """
@@ -207,6 +283,7 @@ def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> Non
     others = []
     for provider_id in ids:
         row = locked.counters[provider_id]
+        rows.unflag(row)
         row.version += 1
         values.append(counter_values(row, locked.version_read(provider_id)))
         for name, (_, used, foreign) in locked.changed_others(provider_id).items():
@@ -221,7 +298,7 @@ def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> Non
     done = WRITE.run(tx, values) == len(values)
     if not done or (others and tx.many(WRITE_OTHER, others) != len(others)):
         raise Again('a provider was written meanwhile')
-    announce(tx, 'host', ids)
+    announce_written(tx, locked, ids)
 
 
 def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
@@ -246,6 +323,14 @@ def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
     return values
 
 
+def announce_written(tx: session.Tx, locked: LockedProviders, ids: Sequence[int]) -> None:
+    """Entries of the feed for providers, by what they are."""
+    hosts = [pid for pid in ids if locked.is_host(pid)]
+    announce(tx, 'host', hosts)
+    if len(hosts) < len(ids):
+        announce(tx, 'provider', [pid for pid in ids if not locked.is_host(pid)])
+
+
 def announce(tx: session.Tx, kind: str, refs: Iterable[object]) -> None:
     """Entries of the feed."""
     named = [str(ref) for ref in refs]
@@ -259,7 +344,7 @@ def changes_of(
     tx: session.Tx, memory: rows.Memory, locked: LockedProviders, ids: Iterable[int]
 ) -> list[HostChange]:
     """Hosts as they became, with all that is placed on them."""
-    wanted = [pid for pid in sorted(ids) if pid in locked.counters]
+    wanted = [pid for pid in sorted(ids) if locked.is_host(pid)]
     placed = placed_on(tx, memory, {pid: locked.counters[pid].claims_stamp for pid in wanted})
     return [
         HostChange(provider_id=pid, row=locked.row(pid), placed=list(placed[pid])) for pid in wanted
@@ -324,6 +409,31 @@ def quiet_digest(claim_ids: Iterable[str]) -> bytes:
 
 
 NOTHING_PLACED: tuple[tuple[Placed, ...], bytes] = ((), quiet_digest(()))
+
+
+def inventories_of(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, Inventory]]:
+    """Provider id -> class -> its inventory; every one of the providers is in it."""
+    found: dict[int, dict[str, Inventory]] = {pid: {} for pid in ids}
+    for row in tx.all(INVENTORIES_OF, ids=sorted(ids)) if ids else ():
+        found[row.provider_id][row.name] = Inventory(
+            **{name: getattr(row, name) for name in Inventory.__struct_fields__}
+        )
+    return found
+
+
+@contextlib.contextmanager
+def unless_taken() -> Iterator[None]:
+    """Around a statement that gives a provider a name or uuid which looked free.
+
+    :raises Again: another transaction has given it away meanwhile
+    """
+    try:
+        yield
+    except Exception as e:
+        problem = str(retry.root_of(e))
+        if not any(name in problem for name in UNIQUE):
+            raise
+        raise Again('a name or uuid of a provider was taken meanwhile') from e
 
 
 def ids_by_name(tx: session.Tx, names: Iterable[str]) -> dict[str, int]:

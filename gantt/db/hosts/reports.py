@@ -38,7 +38,6 @@ from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, providers, rows
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
-from gantt.db.schema import models
 from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
 
 #: What a report says of a host beyond counters.
@@ -73,7 +72,7 @@ class Fold:
         )
         groups.lock(tx, self.groups)
         # Locked where they are there, too: a purge may just find that nothing is theirs.
-        tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
+        rows.hold_consumers(tx, list(self.adopted.values()))
         known = providers.ids_by_name(tx, (report.name for report in self.reports))
         changes.lock(aside.without(set(known.values()) | self.beside))
         desks = self._desks(changes, known)
@@ -95,6 +94,7 @@ class Fold:
         for desk in written:
             desk.write(changes, hosts)
         hosts.write_noted()
+        adopted.flag(changes, hosts)  # the pools
         adopted.insert(tx, [claim for desk in written for claim in desk.made])
         changes.write()
         groups.bump(tx, {group for desk in written for group in desk.groups})
@@ -213,16 +213,7 @@ class ReportDesk:
         self.groups.update(effect.groups)
         if effect.row is not self.row:
             self._take(effect)
-        return ReportOutcome(
-            name=self.row.name,
-            outcome=effect.outcome,
-            changed=effect.changed,
-            confirmed=effect.confirmed,
-            released=effect.released,
-            adopted=effect.adopted,
-            current_epoch=self.row.epoch,
-            current_sequence=self.row.sequence,
-        )
+        return ReportOutcome.of(effect)
 
     def beside(self) -> set[int]:
         """Providers other than the host that its changed claims are on."""

@@ -8,9 +8,10 @@ counters of a row differ from one read to the next.
 
 import collections
 import hashlib
+import itertools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,12 +19,13 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.messages.layout import Layout, unsettled
+from gantt.core.messages.report import NumaCell
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostFacts, HostKind, HostRow, Placed
 from gantt.core.resources.host_keys import HostKey
-from gantt.db.engine import engine, session
-from gantt.db.schema import models
+from gantt.db.engine import engine, retry, session
+from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 #: The narrow part of a provider, in the order that ``Counters`` unpacks.
@@ -56,6 +58,7 @@ FACTS += ('signing_key',)
 
 _names = msgspec.json.Decoder(list[str])
 _facts = msgspec.json.Decoder(HostFacts)
+_encode = msgspec.msgpack.Encoder().encode
 _key = msgspec.json.Decoder(HostKey)
 _amounts = msgspec.json.Decoder(dict[str, int])
 encode = msgspec.json.encode
@@ -119,16 +122,22 @@ def counters(row: Sequence[Any]) -> Counters:
 
 #: Facts remembered for hosts that say the same, where there are few hosts.
 FACTS_MIN = 64
+#: Different cells of hosts that are remembered: 2 to 20 kB each.
+CELLS_MAX = 256
 
 
 class Memory:
     """What this process has decoded: bounded, safe to use from any thread."""
 
     def __init__(self, hosts: int = 32_768) -> None:
+        #: Whether claims are written in the narrow form, as was read last; the write looks again.
+        self.narrow: bool | None = None
         self._hosts = hosts
         self._lock = threading.Lock()
         self._templates: dict[int, tuple[int, HostRow]] = {}
         self._decoded: collections.OrderedDict[bytes, HostFacts] = collections.OrderedDict()
+        self._cells: collections.OrderedDict[bytes, list[NumaCell]] = collections.OrderedDict()
+        self._no_hosts: dict[int, int] = {}
         self._placed: dict[int, tuple[int, tuple[Placed, ...], bytes | None]] = {}
 
     def template(self, provider_id: int, facts_stamp: int) -> HostRow | None:
@@ -159,6 +168,18 @@ class Memory:
                     del self._templates[provider_id]
             self._templates[row.id] = (facts_stamp, row)
 
+    def is_no_host(self, provider_id: int, facts_stamp: int) -> bool:
+        """Whether a provider is known to have had no record of a host at that stamp."""
+        return self._no_hosts.get(provider_id) == facts_stamp
+
+    def keep_no_host(self, provider_id: int, facts_stamp: int) -> None:
+        """Remember that it had none."""
+        with self._lock:
+            if len(self._no_hosts) >= self._hosts:
+                for known in list(self._no_hosts)[: self._hosts // 8]:
+                    del self._no_hosts[known]
+            self._no_hosts[provider_id] = facts_stamp
+
     def decode(self, facts: str) -> HostFacts:
         """Facts from JSON; hosts that say the same share one object."""
         digest = hashlib.blake2b(facts.encode(), digest_size=16).digest()
@@ -167,13 +188,25 @@ class Memory:
             if found is not None:
                 self._decoded.move_to_end(digest)
                 return found
-        decoded = _facts.decode(facts)
+        decoded = self.sharing(_facts.decode(facts))
         with self._lock:
             self._decoded[digest] = decoded
             # With a metric in them nearly all facts are said once.
             while len(self._decoded) > max(FACTS_MIN, len(self._templates) // 4):
                 self._decoded.popitem(last=False)
         return decoded
+
+    def sharing(self, facts: HostFacts) -> HostFacts:
+        """The same, with the cells of another host where they are equal, as of one model."""
+        if not facts.numa:
+            return facts
+        key = _encode(facts.numa)
+        with self._lock:
+            cells = self._cells.setdefault(key, facts.numa)
+            self._cells.move_to_end(key)
+            while len(self._cells) > CELLS_MAX:
+                self._cells.popitem(last=False)
+        return facts if cells is facts.numa else msgspec.structs.replace(facts, numa=cells)
 
     def placed(
         self, provider_id: int, stamp: int
@@ -234,6 +267,28 @@ def room(row: Counters) -> dict[str, int]:
     return left
 
 
+def flag(row: Counters) -> None:
+    """Flag as over-full, or no more, after what the world may do: it is not held to what fits."""
+    row.over_committed = int(
+        any(map(_is_over, row.cap, row.used, row.foreign))
+        or any(_is_over(*of) for of in row.others.values())
+    )
+
+
+def unflag(row: Counters) -> None:
+    """Take the flag away where all of it fits; what writers of claims do never sets it.
+
+    One that made a host over-full would be at fault, which the audit sees by the flag that is
+    not there.
+    """
+    if row.over_committed:
+        flag(row)
+
+
+def _is_over(cap: int, used: int, foreign: int) -> bool:
+    return used + foreign > cap
+
+
 def add(row: Counters, amounts: Mapping[str, int], sign: int = 1) -> None:
     """Add amounts to what is used."""
     for name, amount in amounts.items():
@@ -265,38 +320,61 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
     'group_uuid': lambda claim: claim.group,
     'layout': lambda claim: None if claim.layout is None else text(claim.layout),
     'adopted': lambda claim: int(claim.adopted),
+    'other': lambda claim: _other(claim.allocations.get(claim.provider_id, {})),
+    'sole': lambda claim: sole_of(claim),
+    **{
+        column: lambda claim, name=name: _of_own_host(claim, name)  # type: ignore[misc]
+        for name, column in CORE_CLASS_COLUMNS.items()
+    },
 }
+#: Columns that only narrow claims have, see ``claim_form``.
+AMOUNTS = (*CORE_CLASS_COLUMNS.values(), 'other')
+NARROW = (*AMOUNTS, 'project_id', 'user_id', 'consumer_type', 'sole')
 #: Every column of ``claims``, and how it is got from a claim.
 CLAIM: dict[str, Callable[[Claim], Any]] = {
     column.name: _MADE.get(column.name) or operator.attrgetter(column.name)
     for column in models.claims.c
 }
-_READ = [column for column in models.claims.c if column.name not in ('live', 'expires_at')]
+_READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', *NARROW)]
 _FIELDS = [
     *('group' if column.name == 'group_uuid' else column.name for column in _READ),
     *('project_id', 'user_id', 'consumer_type', 'host'),
 ]
 CLAIMS = sa.select(
     *_READ,
-    models.consumers.c.project_id,
-    models.consumers.c.user_id,
-    models.consumers.c.type.label('consumer_type'),
-    models.providers.c.name.label('host'),
+    claim_form.PROJECT.label('project_id'),
+    claim_form.USER.label('user_id'),
+    claim_form.TYPE.label('consumer_type'),
+    # Of claims that lie on a provider which is no host: none.
+    sa.case((models.providers.c.kind == HostKind.HOST.value, models.providers.c.name)).label(
+        'host'
+    ),
+    *(models.claims.c[column] for column in AMOUNTS),
 ).select_from(
-    models.claims.outerjoin(
-        models.consumers, models.consumers.c.uuid == models.claims.c.consumer
-    ).outerjoin(models.providers, models.providers.c.id == models.claims.c.provider_id)
+    claim_form.OWNED.outerjoin(
+        models.providers, models.providers.c.id == models.claims.c.provider_id
+    )
 )
 
 
-def claim_values(claim: Claim) -> dict[str, Any]:
+def _of_own_host(claim: Claim, name: str) -> int | None:
+    amounts = claim.allocations.get(claim.provider_id)
+    return None if amounts is None else amounts.get(name, 0)
+
+
+def _other(amounts: Mapping[str, int]) -> str | None:
+    other = {name: amount for name, amount in amounts.items() if name not in CORE_CLASS_COLUMNS}
+    return text(other) if other else None
+
+
+def claim_values(claim: Claim, narrow: bool) -> dict[str, Any]:
     """The columns of ``claims`` for a claim."""
-    return {name: of(claim) for name, of in CLAIM.items()}
+    return {name: of(claim) for name, of in CLAIM.items() if narrow or name not in NARROW}
 
 
 def claim(row: Sequence[Any], allocations: dict[int, dict[str, int]]) -> Claim:
     """A claim from a row of ``CLAIMS``."""
-    values = dict(zip(_FIELDS, row, strict=True))
+    values = dict(zip(_FIELDS, row, strict=False))
     values['state'] = State(values['state'])
     values['lifecycle'] = Lifecycle(values['lifecycle'])
     values['purpose'] = Purpose(values['purpose'])
@@ -322,11 +400,12 @@ def consumer_values(claims: Iterable[Claim]) -> list[dict[str, Any]]:
     return [rows[uuid] for uuid in sorted(rows)]
 
 
-def allocation_values(claim: Claim) -> list[dict[str, Any]]:
+def allocation_values(claim: Claim, narrow: bool) -> list[dict[str, Any]]:
     """The rows of ``allocations`` for a claim."""
     return [
         {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
         for provider_id, amounts in sorted(claim.allocations.items())
+        if not narrow or provider_id != claim.provider_id
     ]
 
 
@@ -335,26 +414,26 @@ def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
     values: dict[str, Any] = {
         column: amounts.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()
     }
-    other = {name: amount for name, amount in amounts.items() if name not in CORE_CLASS_COLUMNS}
-    values['other'] = text(other) if other else None
-    return values
+    return {**values, 'other': _other(amounts)}
 
 
-def amounts(row: Any) -> dict[str, int]:
-    """The amounts of one row of ``allocations``."""
+def amounts(row: Any, prefix: str = '') -> dict[str, int]:
+    """The amounts of one row of ``allocations``, or of a narrow claim."""
     found = {
         name: amount
         for name, column in CORE_CLASS_COLUMNS.items()
-        if (amount := getattr(row, column))
+        if (amount := getattr(row, prefix + column))
     }
-    if row.other is not None:
-        found.update(_amounts.decode(row.other))
+    other = getattr(row, f'{prefix}other')
+    if other is not None:
+        found.update(_amounts.decode(other))
     return found
 
 
 # -- claims with their allocations ------------------------------------------------------
 _ids: Any = sa.bindparam('ids', expanding=True)
-ALLOCATIONS = sa.select(models.allocations).where(models.allocations.c.claim_id.in_(_ids))
+_a = models.allocations
+_SHARE = [column.label(f'beside_{column.name}') for column in _a.c if column.name != 'claim_id']
 _c = models.claims.c
 LAYOUTS = sa.select(_c.provider_id, _c.id, _c.layout).where(
     _c.provider_id.in_(_ids), _c.live == 1, _c.layout.is_not(None)
@@ -372,7 +451,7 @@ def load_claims(
     limit: int | None = None,
 ) -> list[Claim]:
     """Claims with their allocations, ascending by id."""
-    query = CLAIMS.order_by(_c.id)
+    query = CLAIMS
     for column, among in (
         (_c.id, ids),
         (_c.request_id, request_ids),
@@ -384,19 +463,30 @@ def load_claims(
         query = query.where(_c.live == 1)
     query = query.where(*where)
     if limit is not None:
-        query = query.limit(limit)
-    found = tx.all(query)
-    shares = allocations(tx, [row.id for row in found])
-    return [claim(row, shares.get(row.id, {})) for row in found]
+        query = query.order_by(_c.id).limit(limit)
+    # With all that they take, in one statement: a claim may be moved from one form to the other
+    # between two.
+    of = query.subquery('of')
+    found = tx.all(
+        sa.select(of, *_SHARE)
+        .select_from(of.outerjoin(_a, _a.c.claim_id == of.c.id))
+        .order_by(of.c.id)
+    )
+    return [claim(rows[0], _taken(rows)) for rows in _by_claim(found)]
 
 
-def allocations(tx: session.Tx, ids: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
-    """Claim id -> provider id -> class -> amount."""
-    found: dict[str, dict[int, dict[str, int]]] = {}
-    for start in range(0, len(ids), 1000):
-        for row in tx.all(ALLOCATIONS, ids=list(ids[start : start + 1000])):
-            found.setdefault(row.claim_id, {})[row.provider_id] = amounts(row)
-    return found
+def _by_claim(found: Sequence[Any]) -> Iterable[list[Any]]:
+    return (list(rows) for _, rows in itertools.groupby(found, operator.attrgetter('id')))
+
+
+def _taken(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
+    """What a claim takes: rows of it, one for each provider in ``allocations``, or one alone."""
+    first = rows[0]
+    taken = {} if first.vcpu is None else {first.provider_id: amounts(first)}
+    for row in rows:
+        if row.beside_provider_id is not None:
+            taken[row.beside_provider_id] = amounts(row, 'beside_')
+    return taken
 
 
 def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layout]]:
@@ -407,3 +497,100 @@ def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layo
         if inside is not None:
             found[row.provider_id][row.id] = inside
     return found
+
+
+_consumer_ids: Any = sa.bindparam('ids', expanding=True)
+#: Those of the claim that was made first come last: they are what holds.
+OWNERS = (
+    sa.select(
+        models.claims.c.consumer,
+        claim_form.PROJECT.label('project_id'),
+        claim_form.USER.label('user_id'),
+        claim_form.TYPE.label('consumer_type'),
+    )
+    .select_from(claim_form.OWNED)
+    .where(models.claims.c.consumer.in_(_consumer_ids))
+    .order_by(models.claims.c.created_at.desc(), models.claims.c.id.desc())
+)
+
+
+def owners(tx: session.Tx, consumers: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Project, user and type of these consumers of whom a claim is stored, live or ended."""
+    found = tx.all(OWNERS, ids=sorted(set(consumers))) if consumers else ()
+    return {
+        row.consumer: {
+            'project_id': row.project_id,
+            'user_id': row.user_id,
+            'consumer_type': row.consumer_type or 'INSTANCE',
+        }
+        for row in found
+    }
+
+
+# -- the forms of claims: whose they are, which one is written ----------------------
+def sole_of(claim: Claim) -> str | None:
+    """What no other claim may have while this one is reserved; None: it is not.
+
+    Two requests that claim for one consumer meet there; whom else it may not live beside is
+    looked at afterwards, see ``core.claims.commit.judge_rivals``.
+    """
+    if claim.state is not State.RESERVED or claim.lifecycle is Lifecycle.API:
+        return None
+    return claim.consumer + sole_end(claim.purpose)
+
+
+def sole_end(purpose: Purpose) -> str:
+    """What stands behind the consumer in ``sole``."""
+    if purpose is Purpose.CREATE:
+        return ''
+    return ' move' if purpose.is_move else f' {purpose.value}'
+
+
+def read_narrow(tx: session.Tx) -> bool:
+    """Whether claims are written in the narrow form just now."""
+    return bool(tx.first(claim_form.FORM).claims_form != claim_form.WIDE)
+
+
+def is_of_sole(error: BaseException) -> bool:
+    """Whether a driver says that another claim has what is ``sole``."""
+    return any(name in str(error) for name in ('ix_claims_sole', 'claims.sole'))
+
+
+def writes_narrow(tx: session.Tx) -> bool:
+    """Whether this transaction writes the narrow form; the mark waits until it has ended."""
+    if tx.kind == 'postgresql':  # what it takes anyway, before it looks
+        tx.connection.exec_driver_sql('LOCK TABLE claims IN ROW EXCLUSIVE MODE')
+    form = claim_form.FORM_SHARED if tx.kind == 'mysql' else claim_form.FORM
+    return bool(tx.first(form).claims_form != claim_form.WIDE)
+
+
+def hold_consumers(tx: session.Tx, values: Sequence[dict[str, Any]]) -> None:
+    """Lock consumers for whom claims are about to be made, where these are wide.
+
+    Narrow ones meet at ``sole``, and have no rows of consumers that a purge could take.
+    """
+    if values and not writes_narrow(tx):
+        tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
+
+
+def insert_claims(tx: session.Tx, made: Sequence[Claim], narrow: bool) -> None:
+    """The rows of claims that are new.
+
+    A consumer stays its project's while a claim of it is stored: a wide claim says so by its row,
+    a narrow one takes over what those before it say.
+
+    :raises Again: another transaction has made a claim that may not live beside one of these
+    """
+    if narrow:
+        known = owners(tx, [claim.consumer for claim in made])
+        made = [msgspec.structs.replace(one, **known.get(one.consumer, {})) for one in made]
+    # Who inserts for the same consumers waits, in this order.
+    made = sorted(made, key=lambda claim: (claim.consumer, claim.id))
+    try:
+        tx.many(models.claims.insert(), [claim_values(claim, narrow) for claim in made])
+    except Exception as e:
+        if not is_of_sole(retry.root_of(e)):
+            raise
+        raise retry.Again('a claim for the same consumer came to be meanwhile') from e
+    amounts = [values for claim in made for values in allocation_values(claim, narrow)]
+    tx.many(models.allocations.insert(), amounts)

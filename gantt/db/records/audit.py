@@ -21,7 +21,8 @@ from gantt.db.engine import session
 from gantt.db.engine.session import reading_long
 from gantt.db.hosts import rows
 from gantt.db.hosts.base import HostTables
-from gantt.db.schema import models
+from gantt.db.hosts.providers import SHOWN_NAME
+from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _p = models.providers
@@ -37,19 +38,22 @@ LINES_MAX = 200
 GRACE_SECONDS = 80.0
 
 _live = _c.c.live == 1
+_classes = list(CORE_CLASS_COLUMNS.values())
+_taken = sa.union_all(
+    claim_form.own_shares(where=[_live]), claim_form.other_shares(where=[_live])
+).subquery('taken')
 _sums = (
     sa.select(
-        _a.c.provider_id,
-        *[sa.func.coalesce(sa.func.sum(_a.c[c]), 0).label(c) for c in CORE_CLASS_COLUMNS.values()],
+        _taken.c.provider_id,
+        *[sa.func.coalesce(sa.func.sum(_taken.c[c]), 0).label(c) for c in _classes],
     )
-    .join(_c, _c.c.id == _a.c.claim_id)
-    .where(_live)
-    .group_by(_a.c.provider_id)
+    .group_by(_taken.c.provider_id)
     .subquery()
 )
 USAGE = (
     sa.select(
-        _p.c.name,
+        _p.c.id,
+        SHOWN_NAME,
         _p.c.over_committed,
         *[_p.c[f'cap_{c}'] for c in CORE_CLASS_COLUMNS.values()],
         *[_p.c[f'used_{c}'] for c in CORE_CLASS_COLUMNS.values()],
@@ -70,13 +74,21 @@ USAGE = (
                 )
                 for c in CORE_CLASS_COLUMNS.values()
             ],
+            # Of a class that is not among these, or of none.
+            sa.and_(
+                _p.c.over_committed != 0,
+                *[
+                    _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] <= _p.c[f'cap_{c}']
+                    for c in CORE_CLASS_COLUMNS.values()
+                ],
+            ),
         )
     )
 )
 OTHERS = (
     sa.select(
         _p.c.id,
-        _p.c.name,
+        SHOWN_NAME,
         _p.c.over_committed,
         models.resource_classes.c.name.label('class_name'),
         _i.c.cap,
@@ -90,11 +102,7 @@ OTHERS = (
     )
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
-OTHER_AMOUNTS = (
-    sa.select(_a.c.provider_id, _a.c.other)
-    .join(_c, _c.c.id == _a.c.claim_id)
-    .where(_live, _a.c.other.is_not(None))
-)
+OTHER_AMOUNTS = sa.select(_taken.c.provider_id, _taken.c.other).where(_taken.c.other.is_not(None))
 HOMELESS = (
     sa.select(_c.c.id, _c.c.consumer, _c.c.provider_id)
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
@@ -103,7 +111,7 @@ HOMELESS = (
 ORPHANED = (
     sa.select(_c.c.id, _c.c.consumer)
     .select_from(_c.outerjoin(models.consumers, models.consumers.c.uuid == _c.c.consumer))
-    .where(_live, models.consumers.c.uuid.is_(None))
+    .where(_live, claim_form.is_wide, models.consumers.c.uuid.is_(None))
 )
 #: Words of a newer release, or damaged ones: whoever reads such a claim fails.
 STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.purpose).where(
@@ -115,7 +123,11 @@ STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.pur
     ),
 )
 EMPTY = sa.select(_c.c.id, _c.c.consumer).where(
-    _live, _c.c.adopted == 0, ~sa.exists().where(_a.c.claim_id == _c.c.id)
+    _live, _c.c.adopted == 0, _c.c.vcpu.is_(None), ~sa.exists().where(_a.c.claim_id == _c.c.id)
+)
+#: Claims that are not reserved any more, and would bar others still.
+BARRING = sa.select(_c.c.id, _c.c.consumer).where(
+    _c.c.sole.is_not(None), _c.c.state != State.RESERVED.value
 )
 _made = (
     sa.select(_c.c.request_id, _c.c.attempt, sa.func.count().label('count'))
@@ -177,7 +189,7 @@ class Audit(HostTables):
         return {
             'over_commit': _first(itertools.chain(_over(tx), _inside(tx))),
             'lost': _first(_lost(tx)),
-            'leaked': _first(_leaked(tx)),
+            'leaked': _first(itertools.chain(_leaked(tx), _barring(tx))),
             'doubled': _first(_doubled(tx)),
         }
 
@@ -205,21 +217,30 @@ INSIDES = (
 
 
 def _over(tx: session.Tx) -> Iterable[str]:
+    flagged: dict[int, str] = {}
     for row in tx.all(USAGE):
+        within = True
         for name, c in CORE_CLASS_COLUMNS.items():
             cap, used = getattr(row, f'cap_{c}'), getattr(row, f'used_{c}')
             foreign, total = getattr(row, f'foreign_{c}'), int(getattr(row, f'sum_{c}'))
             yield from _compare(row.name, name, bool(row.over_committed), cap, used, foreign, total)
+            within = within and used + foreign <= cap
+        if row.over_committed and within:
+            flagged[row.id] = row.name
     sums: Counter[tuple[int, str]] = Counter()
     for row in tx.all(OTHER_AMOUNTS):
         for name, amount in rows.decode_amounts(row.other).items():
             sums[(row.provider_id, name)] += amount
     for row in tx.all(OTHERS):
         total = sums[(row.id, row.class_name)]
-        flagged = bool(row.over_committed)
+        is_flagged = bool(row.over_committed)
         yield from _compare(
-            row.name, row.class_name, flagged, row.cap, row.used, row.foreign_use, total
+            row.name, row.class_name, is_flagged, row.cap, row.used, row.foreign_use, total
         )
+        if row.used + row.foreign_use > row.cap:
+            flagged.pop(row.id, None)
+    for _, name in sorted(flagged.items()):
+        yield f'{name}: flagged as over-full, and has room of every class'
 
 
 def _inside(tx: session.Tx) -> Iterable[str]:
@@ -272,6 +293,11 @@ def _leaked(tx: session.Tx) -> Iterable[str]:
         why = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
         if why:
             yield f'claim {row.id} of {row.consumer}: nothing ends it: {why}'
+
+
+def _barring(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(BARRING):
+        yield f'claim {row.id} of {row.consumer}: not reserved any more, and bars others'
 
 
 def _doubled(tx: session.Tx) -> Iterable[str]:

@@ -29,7 +29,7 @@ from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts import aggregates, declared, providers, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.records import gaps
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import Everything, Feed, Gap
 
 _x = models.changes
@@ -58,6 +58,7 @@ _HEAD = {
     kind: sa.select(
         session.Now(),
         sa.select(models.meta.c.incarnation).scalar_subquery(),
+        claim_form.FORM.scalar_subquery(),
         sa.select(sa.func.coalesce(sa.func.max(_x.c.id), 0)).scalar_subquery(),
         *_UNDER_WAY.get(kind, (_none, _none)),
     )
@@ -117,7 +118,8 @@ _INSIDE = sa.select(_x.c.id, _x.c.kind, _x.c.ref).where(
 LAST = sa.select(sa.func.coalesce(sa.func.max(_x.c.id), 0))
 WSREP = sa.text("SHOW VARIABLES LIKE 'wsrep_on'")
 VERSIONS = sa.select(_p.c.id, _p.c.version).where(_p.c.id.in_(sa.bindparam('ids', expanding=True)))
-ALL_VERSIONS = sa.select(_p.c.id, _p.c.version)
+NO_HOSTS = sa.select(_p.c.id).where(sa.not_(providers.is_host)).order_by(_p.c.id)
+ALL_VERSIONS = sa.select(_p.c.id, _p.c.version).where(providers.is_host)
 RULES = groups.RULES.where(models.group_rules.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
 MEMBERS_ON = (
     sa.select(models.claims.c.provider_id)
@@ -143,7 +145,8 @@ def _poll(
     :returns: the feed, and hosts whose version is below the known one: they may only be
         known to be newer since this has read
     """
-    now, incarnation, last, oldest, newest = tx.first(_HEAD[tx.kind])
+    now, incarnation, form, last, oldest, newest = tx.first(_HEAD[tx.kind])
+    memory.narrow = form != claim_form.WIDE
     if last < position:
         return Feed(position=last, now=now, incarnation=incarnation, went_back=True), []
     if last - position > READ_MAX:
@@ -170,6 +173,7 @@ def _poll(
         metrics=declared.load(tx) if news.refs['metric'] else None,
         groups=news.refs['group'],
         rules=news.rules,
+        providers=sorted(map(int, news.refs['provider'])),
         now=now,
         incarnation=incarnation,
         gaps=remaining,
@@ -199,6 +203,7 @@ class _News:
             'aggregate': {},
             'group': {},
             'metric': {},
+            'provider': {},
         }
         self.rules: dict[str, GroupRule] = {}
         self.missing: list[tuple[int, int]] = []
@@ -358,6 +363,7 @@ def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> F
         metrics=declared.load(tx),
         groups={uuid: rule.generation for uuid, rule in rules.items()},
         rules=rules,
+        providers=[row.id for row in tx.all(NO_HOSTS)],
         whole=True,
         now=now,
         incarnation=incarnation,

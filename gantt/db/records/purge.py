@@ -102,8 +102,9 @@ UNUSED_GROUPS = (
 )
 LOCKED_GROUPS = sa.select(_g.c.uuid).order_by(_g.c.uuid).with_for_update()
 WITH_MEMBERS = sa.select(_c.c.group_uuid).distinct()
-_nd = _next((_d.c.number.label('id'), _d.c.project_id, sa.func.length(_d.c.packed).label('bytes')))
-SIZES = sa.select(_nd.c.id, _nd.c.project_id, _nd.c.bytes).order_by(_nd.c.id)
+_size = sa.func.length(_d.c.packed).label('bytes')
+_nd = _next((_d.c.number.label('id'), _d.c.project_id, _d.c.created_at, _size))
+SIZES = sa.select(_nd.c.id, _nd.c.project_id, _nd.c.created_at, _nd.c.bytes).order_by(_nd.c.id)
 #: Of decisions whose sizes one purge reads: so many at once, so often, and of so many bytes, as
 #: some databases read what they measure.
 SIZES_ROWS, SIZES_PARTS, SIZES_BYTES = 5000, 20, 64 << 20
@@ -165,18 +166,27 @@ class DecisionsWalk:
         self._lock = threading.Lock()
 
     def excess(
-        self, tx: session.Tx, last: int, count_limit: int, stored_bytes: int | None, limit: int
+        self,
+        tx: session.Tx,
+        last: int,
+        count_limit: int,
+        stored_bytes: int | None,
+        limit: int,
+        young: float,
     ) -> list[tuple[str | None, int, int]]:
         """What is to go: project, behind which number, and up to which one.
 
         :param last: number of the newest decision
+        :param young: those that are not older go for bytes alone
         """
         with self._lock:
             if last < self._at:  # the database went back
                 self._pieces, self._floors, self._going, self._at = {}, {}, {}, 0
-            self._read(tx, max(1, min(PIECE_ROWS_MAX, count_limit // PIECES)))
+            # More than may stay are held where they are young: their pieces become larger.
+            held = sum(piece.rows for pieces in self._pieces.values() for piece in pieces)
+            self._read(tx, max(1, min(PIECE_ROWS_MAX, max(count_limit, held) // PIECES)))
             self._drop(tx)
-            found = retention.excess(self._pieces, count_limit, stored_bytes, limit)
+            found = retention.excess(self._pieces, count_limit, stored_bytes, limit, young)
             self._going = {
                 project: self._pieces[project][pieces - 1].last for project, pieces in found.items()
             }
@@ -214,9 +224,10 @@ class DecisionsWalk:
             self._floors[row.project_id] = row.id - 1
         if pieces and pieces[-1].rows < rows_max and pieces[-1].bytes + row.bytes <= SIZED_BYTES:
             before = pieces.pop()
-            pieces.append(Piece(row.id, before.rows + 1, before.bytes + row.bytes))
+            at = max(before.at, row.created_at)
+            pieces.append(Piece(row.id, before.rows + 1, before.bytes + row.bytes, at))
         else:
-            pieces.append(Piece(row.id, 1, row.bytes))
+            pieces.append(Piece(row.id, 1, row.bytes, row.created_at))
         self._at = row.id
 
 
@@ -268,13 +279,15 @@ class Purge(HostTables):
         limit: int,
         again: bool = False,
         decision_bytes: int | None = None,
+        decision_seconds: float = 0.0,
     ) -> int:
         cursor = self._cursor
+        bounds = decisions, decision_bytes, limit
 
         def work(tx: session.Tx) -> int:
             now = tx.now
             kinds: dict[str, Callable[[], int]] = {
-                'decisions': lambda: _decisions(tx, cursor, decisions, decision_bytes, limit, now),
+                'decisions': lambda: _decisions(tx, cursor, *bounds, now, now - decision_seconds),
                 'requests': lambda: _requests(tx, cursor, now - request_seconds, limit),
                 'tombstones': lambda: _tombstones(tx, cursor, now - tombstone_seconds, limit),
                 'groups': lambda: _groups(tx, cursor, limit),
@@ -312,13 +325,15 @@ def _decisions(
     stored_bytes: int | None,
     limit: int,
     now: float,
+    young: float,
 ) -> int:
     last = tx.first(sa.select(sa.func.max(_d.c.number)))[0]
     if last is None:
         cursor.decisions.is_read = True
         return 0
     gone = 0
-    for project, after, past in cursor.decisions.excess(tx, last, count_limit, stored_bytes, limit):
+    found = cursor.decisions.excess(tx, last, count_limit, stored_bytes, limit, young)
+    for project, after, past in found:
         if gone >= limit:
             break
         rows = tx.all(_of_project(project), after=after, past=past, limit=limit - gone)

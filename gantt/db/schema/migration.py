@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import os
+import time
 from collections.abc import Iterator
 
 import sqlalchemy as sa
@@ -12,10 +13,12 @@ from alembic.runtime import migration
 
 from gantt import exceptions
 from gantt.db.engine import retry, session
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 
 #: What a migration waits for a table that others use, or for another migration.
 LOCK_SECONDS = 5
+#: What a process waits for another one that changes the schema.
+TURN_SECONDS = 60.0
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
 
@@ -84,8 +87,19 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     settings = _config()
     with _logged_steps(), engine.connect() as connection, _turn(connection):
         settings.attributes['connection'] = connection
+        is_new = not migration.MigrationContext.configure(connection).get_current_heads()
+        connection.rollback()
         command.upgrade(settings, revision)
+        if is_new and revision in ('head', expected()):
+            _begin_narrow(connection)
     return version(engine)
+
+
+def _begin_narrow(connection: sa.Connection) -> None:
+    """Write claims in the narrow form: where there were no tables no older process can be."""
+    connection.execute(models.meta.update().values(claims_form=claim_form.NARROW))
+    connection.execute(models.schema_steps.insert().values(revision=claim_form.STEP))
+    connection.commit()
 
 
 @contextlib.contextmanager
@@ -120,11 +134,15 @@ def _turn(connection: sa.Connection):
     """One process at a time, where the server can say so."""
     name = connection.dialect.name
     if name == 'postgresql':
-        # A turn takes longer than a lock that a request waits for.
-        usual = connection.exec_driver_sql('SHOW lock_timeout').scalar_one()
-        connection.exec_driver_sql("SET lock_timeout = '60s'")
-        connection.exec_driver_sql('SELECT pg_advisory_lock(4711001)')
-        connection.exec_driver_sql(f"SET lock_timeout = '{usual}'")
+        # Asked again and again: an index that is made beside writers waits for who waits here.
+        until = time.monotonic() + TURN_SECONDS
+        while not connection.exec_driver_sql('SELECT pg_try_advisory_lock(4711001)').scalar_one():
+            connection.commit()
+            if time.monotonic() > until:
+                raise exceptions.Busy(
+                    reason='another process changes the schema', retry_after_ms=1000
+                )
+            time.sleep(0.1)
         connection.commit()
         try:
             yield
@@ -194,7 +212,7 @@ def added(engine: sa.Engine, found: str) -> list[str]:
             return []
         taken = set(connection.execute(sa.select(models.schema_steps.c.revision)).scalars())
     known = set(revisions())
-    later = sorted(taken - known)
+    later = sorted(taken - known - {claim_form.STEP})
     complete = known <= taken and found in taken
     return later if complete and not any(map(contracts, later)) else []
 

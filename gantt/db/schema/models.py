@@ -6,8 +6,15 @@ providers ascending by id, then everything that hangs off a provider.  The row
 of a provider is the lock for all rows of that provider.
 
 A provider's row is what every claim writes, so it is kept narrow: usage and
-capacity of the hot classes and the counters stand in it, the long facts stand
-in ``provider_facts``, and no column that a claim changes is indexed.
+capacity of the hot classes and the counters stand in it, and no column that a
+claim changes is indexed.
+
+A provider is a host where it has a row in ``provider_facts``: that is the record
+of a host, with its long facts.  ``name`` is that of the service host, by which
+hosts are found and which no other provider may get: of those it is nothing that
+a host can be called, see ``db.hosts.trees``.  ``own_name`` is what Placement
+calls the provider.  Providers form trees; a root has neither ``parent_id`` nor
+``root_id``.
 
 ``providers.generation`` grows with every change of usage or of a fact,
 ``version`` with every write, ``claims_stamp`` with every change of a live
@@ -15,10 +22,24 @@ claim there, ``facts_stamp`` with every change of what ``HostRow`` says beyond
 usage and counters.  The stamps let a process keep what it has decoded.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
 
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.db.engine.engine import Amount, Blob, Id, LongText, Name, Note, Seconds, Serial, Word
+from gantt.db.engine.engine import (
+    Amount,
+    Blob,
+    Id,
+    LongText,
+    Name,
+    Note,
+    Seconds,
+    Serial,
+    Word,
+    ascii_of,
+)
 
 #: Hot classes by the suffix of their columns.
 CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
@@ -46,6 +67,9 @@ meta = sa.Table(
     metadata,
     sa.Column('id', sa.SmallInteger, primary_key=True, autoincrement=False),
     sa.Column('incarnation', sa.BigInteger, nullable=False),
+    # Which form of claims is written, and up to which id they are moved: see ``claim_form``.
+    sa.Column('claims_form', sa.SmallInteger, nullable=False, server_default='0'),
+    sa.Column('claims_moved', Id),
 )
 
 #: Every step of the schema that was taken: an older release reads whether those that it does
@@ -87,9 +111,10 @@ providers = sa.Table(
     sa.Column('id', Serial, primary_key=True),
     sa.Column('uuid', Id, nullable=False, unique=True),
     sa.Column('name', Name, nullable=False, unique=True),
-    sa.Column('kind', Word, nullable=False),
+    sa.Column('kind', Word, nullable=False),  # host | pool | nested
     sa.Column('root_id', sa.BigInteger),  # null: it is a root itself
     sa.Column('parent_id', sa.BigInteger),
+    sa.Column('own_name', Name),  # null: of a host that no release since 0017 registered
     _count('generation'),
     _count('version'),
     _count('claims_stamp'),
@@ -105,9 +130,20 @@ providers = sa.Table(
     *_core_class_columns('cap'),
     *_core_class_columns('used'),
     *_core_class_columns('foreign'),
+    *(
+        sa.Index(
+            f'ix_providers_{column}',
+            column,
+            unique=column == 'own_name',
+            postgresql_where=sa.text(f'{column} IS NOT NULL'),
+            sqlite_where=sa.text(f'{column} IS NOT NULL'),
+        )
+        for column in ('root_id', 'parent_id', 'own_name')
+    ),
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
 
+# The record of a host: of no other provider there is one.
 provider_facts = sa.Table(
     'provider_facts',
     metadata,
@@ -311,6 +347,21 @@ claims = sa.Table(
     sa.Column('reason', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
+    # Null in the wide form, see ``claim_form``: what it takes of its host, whose it is, and what
+    # no other reserved claim may have.
+    *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
+    sa.Column('other', LongText),  # class -> amount, JSON
+    sa.Column('project_id', Note),
+    sa.Column('user_id', Note),
+    sa.Column('consumer_type', Name),
+    sa.Column('sole', ascii_of(100)),
+    sa.Index(
+        'ix_claims_sole',
+        'sole',
+        unique=True,
+        postgresql_where=sa.text('sole IS NOT NULL'),
+        sqlite_where=sa.text('sole IS NOT NULL'),
+    ),
     sa.Index('ix_claims_provider_id_live', 'provider_id', 'live'),
     sa.Index(
         'ix_claims_expires_at',
@@ -330,6 +381,41 @@ claims = sa.Table(
         postgresql_where=sa.text('move_id IS NOT NULL'),
         sqlite_where=sa.text('move_id IS NOT NULL'),
     ),
+)
+
+#: Characters of a project that its index has: texts of any length do not go into one.
+PROJECT_PART = 64
+
+
+class ProjectPart(sa.ColumnElement[str]):
+    """The beginning of a project, as it is looked for; MariaDB cuts it by itself."""
+
+    type = Note
+    inherit_cache = True
+    _traverse_internals = [('of', sa.sql.visitors.InternalTraversal.dp_clauseelement)]
+
+    def __init__(self, of: sa.ColumnElement[str]) -> None:
+        self.of = of
+
+
+@compiles(ProjectPart)
+def _whole(element: ProjectPart, compiler: Any, **options: Any) -> str:
+    return str(compiler.process(element.of, **options))
+
+
+@compiles(ProjectPart, 'postgresql')
+def _beginning(element: ProjectPart, compiler: Any, **options: Any) -> str:
+    return f'left({compiler.process(element.of, **options)}, {PROJECT_PART})'
+
+
+sa.Index(
+    'ix_claims_project_id',
+    ProjectPart(claims.c.project_id),
+    mysql_length=PROJECT_PART,
+    mariadb_length=PROJECT_PART,
+    postgresql_where=sa.text('consumer_type IS NOT NULL'),
+    sqlite_where=sa.text('consumer_type IS NOT NULL'),
+    _table=claims,
 )
 
 allocations = sa.Table(
@@ -439,6 +525,7 @@ services = sa.Table(
     sa.Column('configured_at', Seconds, nullable=False),
     sa.Column('seen_at', Seconds, nullable=False),
     sa.Column('alarm', Note),  # releases before schema 0015 write none
+    sa.Column('revision', Id),  # of the schema that it knows; releases before 0016 write none
 )
 
 # What changed of hosts, by name: a line each.
@@ -455,7 +542,8 @@ host_events = sa.Table(
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
 
-# Kinds: host (ref: provider id), aggregate (id), group (uuid), metric (id).
+# Kinds: host (ref: provider id), provider (id, of one that is no host), aggregate (id),
+# group (uuid), metric (id).
 changes = sa.Table(
     'changes',
     metadata,

@@ -15,6 +15,7 @@ from gantt.db.hosts.administration import HostAdministration
 from gantt.db.hosts.declared import SqlDeclarations
 from gantt.db.hosts.nova_hosts import NovaHosts
 from gantt.db.hosts.reports import SqlReports
+from gantt.db.hosts.trees import SqlProviders
 from gantt.db.records.audit import Audit
 from gantt.db.records.decisions import SqlDecisions
 from gantt.db.records.feed import SqlChangeFeed
@@ -50,6 +51,7 @@ class SqlStore(
     SqlReports,
     NovaHosts,
     HostAdministration,
+    SqlProviders,
     SqlDeclarations,
     SqlChangeFeed,
     SqlDecisions,

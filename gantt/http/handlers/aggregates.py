@@ -14,7 +14,7 @@ from gantt.core.table import aggregates
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
-from gantt.http.queries import DryRun, Page, unknown_marker
+from gantt.http.queries import DryRun, Page, page_by_name
 from gantt.insights.views import Change
 
 Metadata = Annotated[dict[Name, Text | None], msgspec.Meta(max_length=256)]
@@ -40,12 +40,7 @@ class SetAggregate(Message, frozen=True, kw_only=True):
 
 def list_aggregates(world: HandlerContext, caller: Caller, query: Page) -> AggregatesResponse:
     """List the aggregates."""
-    everything = sorted(world.insights.aggregates(), key=lambda a: a.name)
-    if query.marker is not None and all(a.name != query.marker for a in everything):
-        raise unknown_marker(query.marker, 'aggregate')
-    after = [a for a in everything if query.marker is None or a.name > query.marker]
-    page = after[: query.limit]
-    marker = page[-1].name if len(after) > len(page) else None
+    page, marker = page_by_name(world.insights.aggregates(), query, 'aggregate')
     return AggregatesResponse(aggregates=page, next_marker=marker)
 
 
@@ -59,8 +54,8 @@ def set_aggregate(
 ) -> Created[Change[Aggregate]] | Change[Aggregate]:
     """Create an aggregate or change it."""
     if body.hosts is not None and len(set(body.hosts)) != len(body.hosts):
-        raise exceptions.InvalidMessage(
-            field='body.hosts', problem='expected distinct host names, got one of them twice'
+        raise exceptions.invalid(
+            'body.hosts', 'expected distinct host names, got one of them twice'
         )
     layers.check_metadata(body.metadata, 'body.metadata')
     for host in body.hosts or ():
@@ -76,9 +71,7 @@ def set_aggregate(
     world.insights.reload_soon()
     problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
     done = Change(dry_run=False, what=f'aggregate {saved.name} is saved{problems_text}', now=saved)
-    if not is_new:
-        return done
-    return Created(done, path_of('aggregates', saved.name))
+    return Created(done, path_of('aggregates', saved.name)) if is_new else done
 
 
 def remove_aggregate(

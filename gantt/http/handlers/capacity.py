@@ -78,9 +78,9 @@ def set_class(
 ) -> Created[Change[ResourceClass]] | Change[ResourceClass]:
     """Declare a custom resource class; declaring it again changes nothing."""
     if name not in resources.STANDARD and not resources.CUSTOM.match(name):
-        raise exceptions.InvalidMessage(
-            field='name',
-            problem=f'{name!r} is no name of a custom resource class; expected CUSTOM_ followed '
+        raise exceptions.invalid(
+            'name',
+            f'{name!r} is no name of a custom resource class; expected CUSTOM_ followed '
             'by capital letters, digits and underscores, 255 characters at most',
         )
     is_new = False
@@ -94,9 +94,7 @@ def set_class(
         world.insights.reload_soon()
         summary = f'resource class {name} is declared'
     done = Change(dry_run=query.dry_run, what=summary, now=_class(name))
-    if not is_new:
-        return done
-    return Created(done, path_of('resource-classes', name))
+    return Created(done, path_of('resource-classes', name)) if is_new else done
 
 
 def _class(name: str) -> ResourceClass:

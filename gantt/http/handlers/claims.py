@@ -5,7 +5,7 @@ from gantt import exceptions
 from gantt.http import request_access
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
-from gantt.http.queries import ClaimsQuery, ReleaseQuery
+from gantt.http.queries import ClaimsQuery, ReleaseQuery, page_of
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView
 
@@ -32,8 +32,9 @@ def list_claims(world: HandlerContext, caller: Caller, query: ClaimsQuery) -> Cl
         marker=query.marker,
         project=caller.only,
     )
-    page = [_for_caller(world, caller, claim) for claim in found[: query.limit]]
-    return ClaimsResponse(claims=page, next_marker=page[-1].id if len(found) > len(page) else None)
+    page, marker = page_of(found, query.limit, 'id')
+    shown = [_for_caller(world, caller, claim) for claim in page]
+    return ClaimsResponse(claims=shown, next_marker=marker)
 
 
 def show_claim(world: HandlerContext, caller: Caller, claim_id: str) -> ClaimView:

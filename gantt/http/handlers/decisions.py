@@ -7,7 +7,7 @@ from gantt import exceptions
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Raw
 from gantt.http.links import Paged
-from gantt.http.queries import DecisionsQuery, ExplainQuery, unknown_marker
+from gantt.http.queries import DecisionsQuery, ExplainQuery, page_of, unknown_marker
 from gantt.insights.decision_reader import Replayed
 from gantt.insights.replaying import Otherwise
 from gantt.insights.views import DecisionSummary, Explanation, view_of
@@ -37,8 +37,7 @@ def list_decisions(
         marker=query.marker,
         consumer=query.consumer,
     )
-    page = found[: query.limit]
-    marker = page[-1].id if len(found) > len(page) else None
+    page, marker = page_of(found, query.limit, 'id')
     if not world.policy.allows(WHOLE, caller):
         page = [msgspec.structs.replace(one, reason='', worker='') for one in page]
     return DecisionsResponse(decisions=page, next_marker=marker)

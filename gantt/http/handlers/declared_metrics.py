@@ -15,7 +15,7 @@ from gantt.core.table.metrics import DeclaredMetric
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
-from gantt.http.queries import DryRun, Page, unknown_marker
+from gantt.http.queries import DryRun, Page, page_by_name
 from gantt.insights.views import Change
 
 Number = Annotated[float, msgspec.Meta(ge=-metrics.BOUND_MAX, le=metrics.BOUND_MAX)]
@@ -57,12 +57,7 @@ class SetMetric(Message, frozen=True, kw_only=True):
 
 def list_metrics(world: HandlerContext, caller: Caller, query: Page) -> MetricViews:
     """List the declared metrics, and those that hosts report."""
-    everything = _views(world.insights.table())
-    if query.marker is not None and all(one.name != query.marker for one in everything):
-        raise unknown_marker(query.marker, 'metric')
-    after = [one for one in everything if query.marker is None or one.name > query.marker]
-    page = after[: query.limit]
-    marker = page[-1].name if len(after) > len(page) else None
+    page, marker = page_by_name(_views(world.insights.table()), query, 'metric')
     return MetricViews(metrics=page, next_marker=marker)
 
 
@@ -107,9 +102,7 @@ def set_metric(
     saved = world.store.save_metric(metric)
     world.insights.reload_soon()
     done = Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
-    if not is_new:
-        return done
-    return Created(done, path_of('declared-metrics', saved.name))
+    return Created(done, path_of('declared-metrics', saved.name)) if is_new else done
 
 
 def remove_metric(

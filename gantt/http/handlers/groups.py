@@ -13,7 +13,7 @@ from gantt.core.resources.host import Group
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
-from gantt.http.queries import DryRun, PageOfUuids
+from gantt.http.queries import DryRun, PageOfUuids, page_of
 from gantt.insights.explain import wording
 from gantt.insights.views import Change
 
@@ -37,8 +37,7 @@ class CreateGroup(Message, frozen=True, kw_only=True):
 def list_groups(world: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
     """List the server groups."""
     found = world.store.groups(query.limit + 1, query.marker, caller.only)
-    page = found[: query.limit]
-    marker = page[-1].uuid if len(found) > len(page) else None
+    page, marker = page_of(found, query.limit, 'uuid')
     return GroupsResponse(server_groups=page, next_marker=marker)
 
 
@@ -55,13 +54,13 @@ def create_group(
     The rule of a group never changes: one that exists with another is refused.
     """
     if body.max_per_host > 1 and body.policy is not Policy.ANTI_AFFINITY:
-        raise exceptions.InvalidMessage(
-            field='body.max_per_host', problem='only the policy anti-affinity knows it; expected 1'
+        raise exceptions.invalid(
+            'body.max_per_host', 'only the policy anti-affinity knows it; expected 1'
         )
     project = body.project_id or caller.project
     if not caller.sees(project):
-        raise exceptions.InvalidMessage(
-            field='body.project_id', problem=f'expected the project of the token, {caller.project}'
+        raise exceptions.invalid(
+            'body.project_id', f'expected the project of the token, {caller.project}'
         )
     fields = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
     group = Group(**fields)
@@ -85,9 +84,7 @@ def create_group(
     # Another project may have made it meanwhile.
     _check_own(caller, body.uuid, saved)
     done = Change(dry_run=False, what=f'server group {saved.uuid} is there', now=saved)
-    if known is not None:
-        return done
-    return Created(done, path_of('server-groups', saved.uuid))
+    return Created(done, path_of('server-groups', saved.uuid)) if known is None else done
 
 
 def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:

@@ -12,7 +12,7 @@ from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
-from gantt.http.queries import DryRun, Page
+from gantt.http.queries import DryRun, Page, page_of
 from gantt.insights.views import Change
 from gantt.scheduler.quotas import QuotaView
 
@@ -51,9 +51,8 @@ def list_quotas(world: HandlerContext, caller: Caller, query: Page) -> QuotasRes
     for one in world.store.quotas():
         if query.marker is None or one.project_id > query.marker:
             found.setdefault(one.project_id, {})[one.name] = one.limit
-    projects = sorted(found)
-    page = [ProjectLimits(project_id=p, limits=found[p]) for p in projects[: query.limit]]
-    marker = page[-1].project_id if len(projects) > len(page) else None
+    limits = [ProjectLimits(project_id=p, limits=found[p]) for p in sorted(found)]
+    page, marker = page_of(limits, query.limit, 'project_id')
     return QuotasResponse(quotas=page, next_marker=marker)
 
 
@@ -118,8 +117,8 @@ def list_usages(world: HandlerContext, caller: Caller, query: Page) -> Usages:
     A member is shown its own project only.
     """
     found = world.store.usages(query.limit + 1, query.marker, caller.only)
-    page = found[: query.limit]
-    return Usages(usages=page, next_marker=page[-1].project_id if len(found) > len(page) else None)
+    page, marker = page_of(found, query.limit, 'project_id')
+    return Usages(usages=page, next_marker=marker)
 
 
 def show_usage(world: HandlerContext, caller: Caller, project_id: str) -> ProjectUsage:

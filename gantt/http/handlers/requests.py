@@ -18,7 +18,7 @@ from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
-from gantt.http.queries import CancelQuery, DryRun, PageOfUuids
+from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
@@ -106,8 +106,7 @@ def list_requests(world: HandlerContext, caller: Caller, query: PageOfUuids) -> 
     What was refused is listed with the decisions.
     """
     found = world.insights.requests(query.limit + 1, query.marker, caller.only)
-    page = found[: query.limit]
-    marker = page[-1].request_id if len(found) > len(page) else None
+    page, marker = page_of(found, query.limit, 'request_id')
     return RequestsResponse(requests=page, next_marker=marker)
 
 
@@ -198,9 +197,5 @@ def _project(world: HandlerContext, request_id: str, claims: list[ClaimView]) ->
 
 def _for_caller(world: HandlerContext, caller: Caller, answer: Answer) -> Answer:
     """An answer as far as the caller may read it."""
-    answer_shown = for_caller(answer)
-    return (
-        answer_shown
-        if world.policy.allows(request_access.HOSTS, caller)
-        else redacting.answer(answer_shown)
-    )
+    shown = for_caller(answer)
+    return shown if world.policy.allows(request_access.HOSTS, caller) else redacting.answer(shown)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The consumer of a topic: from the bytes on the wire to a handler, and the acknowledgement.
 
-The library declares the queues, reconnects and reads; it would also read each frame in three
-pieces, acknowledge each message by itself, and throw away in silence what it cannot decode.  So
-every message is taken from it here, on one path: bound on the size, decoding, handler,
-acknowledgement.  What may be run twice (the broker sends again what was not acknowledged when a
+The library declares the queues, reconnects and waits; it would also acknowledge each message by
+itself, and throw away in silence what it cannot decode.  So every message is taken from it here,
+on one path: bound on the size, decoding, handler, acknowledgement (``deliveries`` takes them off
+the wire).  What may be run twice (the broker sends again what was not acknowledged when a
 connection breaks) is taken together with what follows and acknowledged after it was handled;
 everything else before.
 """
@@ -13,7 +13,6 @@ import collections
 import contextlib
 import functools
 import logging
-import socket
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -21,13 +20,12 @@ from typing import Any, Protocol
 import amqp
 from oslo_messaging._drivers import common as rpc_common
 
-from gantt.rpc.amqp import driver, envelope
+from gantt.rpc.amqp import deliveries, driver, envelope
 from gantt.rpc.amqp.envelope import Head, Incoming
+from gantt.rpc.amqp.lending import LentPoller
 
 LOG = logging.getLogger(__name__)
 
-#: Bytes asked for at once, where the library would read each frame in three pieces.
-READ_AHEAD = 1 << 16
 #: Messages taken before the library has its turn again.
 TAKEN_TOGETHER = 64
 #: Seconds to wait for one more message before the library is asked to, which takes long.
@@ -76,6 +74,9 @@ class Consumer:
         self._gather_seconds = GATHER_SECONDS if handler.undecoded is not None else 0.0
         self._listener: Any = None
         self._poller: Any = None
+        #: For a thread that reads what comes here itself; None before it is started, and within
+        #: a process.
+        self.lent: LentPoller | None = None
         self._speaks_amqp = False
         self._seen: collections.deque[Any] = collections.deque(maxlen=REMEMBERED)
         # Of the receiving thread: what was taken and not acknowledged yet.
@@ -109,6 +110,9 @@ class Consumer:
                 self._shared, self._tag = consumer, tag
             consumer._callback = functools.partial(self._receive, is_shared)
         self._listener = listener
+        if self._speaks_amqp:
+            self.lent = LentPoller(self._poller, self._together, self._acknowledge)
+            listener._poll_style_listener = self.lent
         # Nothing is left for the library to hand over.
         listener.start(lambda incoming: None)
 
@@ -121,6 +125,8 @@ class Consumer:
 
     def stop(self) -> None:
         """Consume no more.  May take some seconds."""
+        if self.lent is not None:
+            self.lent.end()
         if self._listener is not None:
             self._listener.stop()
 
@@ -171,7 +177,7 @@ class Consumer:
             # Connected anew: the broker sends again what was not acknowledged.
             self._channel, self._waiting = raw.channel, 0
             if self._speaks_amqp:
-                read_ahead(raw.channel.connection.transport)
+                deliveries.group(raw.channel.connection)
         handler = self._handler
         self._taken += 1
         run = message = None
@@ -194,7 +200,7 @@ class Consumer:
             return
         message.channel = raw.channel
         message.redelivered = bool(raw.delivery_info.get('redelivered'))
-        method = message.message.get('method')
+        method = message.method
         if message.is_whole_text and isinstance(method, str) and method in handler.repeatable:
             handler.handle(message)
             self._handled(raw)
@@ -222,16 +228,19 @@ class Consumer:
         """Run by the listener between two messages: take all that has been read already."""
         try:
             conn = self._poller.conn.connection
+            below = driver.opened(conn)
+            if below is None:
+                return
             broken = (*driver.AWAY, *conn.connection.recoverable_connection_errors)
             with contextlib.suppress(*broken, *conn.connection.recoverable_channel_errors):
                 # Of a broken connection the library hears with its next read.
                 with conn._connection_lock:
                     try:
-                        is_empty = self._read_all(conn.connection.connection)
+                        is_empty = self._read_all(below)
                     except amqp.ConsumerCancelled:
                         # The queue went, and the connection did not: its next read would tell
                         # the library nothing.  It declares and attaches all when it breaks.
-                        conn.connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
+                        driver.cut(below)
                         return
                     self._acknowledge()
                 if is_empty and self._gather_seconds:
@@ -273,6 +282,8 @@ class Consumer:
         if self._held != held and self._speaks_amqp:
             self._held = held
             self._poller._message_operations_handler.do(self._apply)
+            if self.lent is not None:
+                self.lent.ask()
 
     def _apply(self) -> None:
         """Run by the listener between two messages."""
@@ -297,14 +308,3 @@ class Consumer:
 
 def _requeue(raw: Any) -> None:
     raw.channel.basic_reject(raw.delivery_tag, requeue=True)
-
-
-def read_ahead(transport: Any) -> None:
-    """Let a connection read as much as is there; what is not asked for yet, it keeps."""
-    receive = transport._quick_recv
-    if not isinstance(receive, functools.partial):
-        transport._quick_recv = functools.partial(_receive_ahead, receive)
-
-
-def _receive_ahead(receive: Callable[[int], bytes], size: int) -> bytes:
-    return receive(max(size, READ_AHEAD))

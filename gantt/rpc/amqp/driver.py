@@ -280,6 +280,44 @@ def wake_often() -> None:
     amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX = IDLE_LOOK_SECONDS
 
 
+def opened(connection: Any) -> Any:
+    """py-amqp's connection below one of the library's; None where it is not open.
+
+    To ask kombu for it would open another one, which nobody attaches consumers to.
+    """
+    kombu_connection = None if connection is None else connection.connection
+    found = None if kombu_connection is None else kombu_connection._connection
+    return found if found is not None and found.connected else None
+
+
+def cut(connection: Any) -> None:
+    """End both ways of a connection of py-amqp's, so that whoever reads it finds it broken.
+
+    Not by the socket's own method: that of TLS drops what a read needs, which then raises a
+    ``ValueError``, and neither py-amqp nor the library takes that for a broken connection.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # it is closed already
+        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def closing_what_broke(connection: Any) -> Iterator[None]:
+    """Let go of the connection of py-amqp below, where another has come in its place inside.
+
+    The library drops it as it is.  Its channels and it refer to each other, so that its socket and
+    what was read ahead would stay until all garbage is looked for, which is seldom.
+    """
+    before = connection.connection._connection
+    try:
+        yield
+    finally:
+        kombu_connection = connection.connection
+        after = None if kombu_connection is None else kombu_connection._connection
+        if before is not None and before is not after:
+            with contextlib.suppress(Exception):  # whatever it raises, it is of no more use
+                before.collect()
+
+
 def consumers(transport: Any, queue: str) -> int:
     """How many consumers a queue has, those of this process included.
 
@@ -372,12 +410,7 @@ def _let_go(connections: Iterable[Any]) -> None:
         # It would consume, after connecting again; with one and not the other it would spin.
         connection._consumers.clear()
         connection._new_tags = set()
-        below = getattr(connection.connection, '_connection', None)
-        found = getattr(below, 'sock', None)
-        if found is not None:
-            with contextlib.suppress(OSError):
-                # Not its own method: that of TLS takes away what a reading thread needs.
-                socket.socket.shutdown(found, socket.SHUT_RDWR)
+        cut(getattr(connection.connection, '_connection', None))
         threading.Thread(target=_close, args=(connection,), name='rpc-close', daemon=True).start()
 
 

@@ -7,6 +7,7 @@ only the address for the answer is read.
 """
 
 import bz2
+import contextlib
 import ctypes
 import json
 import lzma
@@ -23,6 +24,8 @@ VERSION = '2.0'
 #: Of a body beyond the bound, for the address and for those who look at it later.
 STORED_BYTES = 1 << 16
 _CONTEXT = '_context_'
+#: What the library says to the one that receives a message.
+_AROUND = ('_unique_id', '_msg_id', '_reply_q', '_timeout')
 
 #: As kombu names them; it knows some more where their libraries are installed.
 _UNPACKERS: dict[str, Callable[[], Any]] = {
@@ -38,46 +41,143 @@ _ADDRESS = {
 }
 
 
+class CallHead(msgspec.Struct, kw_only=True):
+    """What the library writes around the arguments of a method, which are left as they are.
+
+    Senders may say anything in the place of ids: what they mean is found out where they are used.
+    """
+
+    method: str
+    args: msgspec.Raw = msgspec.Raw(b'{}')
+    version: Any = '1.0'
+    namespace: Any = None
+    unique_id: Any = msgspec.field(name='_unique_id', default=None)
+    msg_id: Any = msgspec.field(name='_msg_id', default=None)
+    reply_q: Any = msgspec.field(name='_reply_q', default=None)
+    timeout: Any = msgspec.field(name='_timeout', default=None)
+    request_id: Any = msgspec.field(name='_context_request_id', default=None)
+
+
 class Incoming:
     """A message as it came, with what calls and replies read of it.
+
+    Of a call by the library only what is around its arguments is decoded at once.
 
     :ivar listener: the library's, on which it came
     :ivar size: bytes of the body
     :ivar is_whole_text: its decoder has refused half characters already
     :ivar redelivered: another process had it before, and did not acknowledge it
     :ivar channel: another one after the consumer was attached anew to the broker
+    :ivar request_id: of its context
+    :ivar raw_args: the arguments as they were sent; None where they were decoded with the rest
     """
 
     __slots__ = (
+        '_args',
         '_body',
+        '_ctxt',
+        '_message',
+        '_text',
         'channel',
         'client_timeout',
-        'ctxt',
         'is_whole_text',
         'listener',
-        'message',
+        'method',
         'msg_id',
+        'namespace',
         'orig_msg_id',
+        'raw_args',
         'redelivered',
         'reply_q',
+        'request_id',
         'size',
         'unique_id',
+        'version',
     )
 
-    def __init__(self, listener: Any, message: dict[str, Any], size: int = 0) -> None:
+    def __init__(
+        self,
+        listener: Any,
+        message: dict[str, Any] | None,
+        size: int = 0,
+        *,
+        called: CallHead | None = None,
+        text: str = '',
+    ) -> None:
+        """:param called: in place of the message, whose text is ``text``"""
         self.listener = listener
         self.size = size
         self.is_whole_text = True
         self.redelivered = False
         self.channel: Any = None
         self._body: bytes | str = b''
-        self.unique_id = message.pop('_unique_id', None)
-        self.msg_id = self.orig_msg_id = message.pop('_msg_id', None)
-        self.reply_q = message.pop('_reply_q', None)
-        self.client_timeout = message.pop('_timeout', None)
-        first = len(_CONTEXT)
-        self.ctxt = {k[first:]: v for k, v in message.items() if k.startswith(_CONTEXT)}
-        self.message = message
+        self._ctxt: dict[str, Any] | None = None
+        self._args: Any = None
+        self._text = text
+        self._message = message
+        self.raw_args: msgspec.Raw | None = None
+        self.method: Any
+        if called is not None:
+            self.unique_id = called.unique_id
+            self.msg_id = self.orig_msg_id = called.msg_id
+            self.reply_q = called.reply_q
+            self.client_timeout = called.timeout
+            self.method = called.method
+            self.version = called.version
+            self.namespace = called.namespace
+            self.request_id = called.request_id
+            self.raw_args = called.args
+            return
+        message = message or {}
+        self.unique_id, self.msg_id, self.reply_q, self.client_timeout = (
+            message.pop(name, None) for name in _AROUND
+        )
+        self.orig_msg_id = self.msg_id
+        self.method = message.get('method')
+        self.version = message.get('version', '1.0')
+        self.namespace = message.get('namespace')
+        self.request_id = message.get(f'{_CONTEXT}request_id')
+        self._args = message.get('args', {})
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """All of it, without what is said to the library of the one it is from."""
+        if self._message is None:
+            self._message = self._decoded(self._text)
+            for name in _AROUND:
+                self._message.pop(name, None)
+        return self._message
+
+    @property
+    def ctxt(self) -> dict[str, Any]:
+        """The context."""
+        if self._ctxt is None:
+            first = len(_CONTEXT)
+            found = self.message.items()
+            self._ctxt = {k[first:]: v for k, v in found if k.startswith(_CONTEXT)}
+        return self._ctxt
+
+    @property
+    def args(self) -> Any:
+        """The arguments: an object, or what a stranger wrote."""
+        if self.raw_args is not None and self._args is None:
+            self._args = self._decoded(bytes(self.raw_args))
+        return self._args
+
+    @property
+    def has_args(self) -> bool:
+        """Whether the arguments are an object; it is not decoded for that."""
+        if self.raw_args is None:
+            return isinstance(self._args, dict)
+        return bytes(self.raw_args)[:1] == b'{'
+
+    @staticmethod
+    def _decoded(text: bytes | str) -> Any:
+        """What was looked through as a whole before, but for numbers that are too large."""
+        try:
+            return _anything(text)
+        except UNREADABLE:
+            return json.loads(text)
 
     @property
     def body(self) -> bytes:
@@ -106,6 +206,7 @@ class _Envelope(msgspec.Struct):
 
 
 _envelope = msgspec.json.Decoder(_Envelope).decode
+_called = msgspec.json.Decoder(CallHead).decode
 _anything = msgspec.json.Decoder().decode
 #: What the decoders raise that are strict.
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -137,11 +238,17 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
         return Incoming(listener, body.address, body.size)
     is_strict = True
     try:
-        message = _anything(opened(body))
+        text = opened(body)
+        try:
+            called = _called(text)
+        except msgspec.ValidationError:
+            message = _anything(text)  # a notification, or nothing that we know
+        else:
+            return Incoming(listener, None, len(body), called=called, text=text)
     except UNREADABLE:
         # JSON as Python writes it: numbers that are none, half characters, no envelope.
         is_strict = False
-        message = json.loads(body)
+        message = json.loads(_text(body))
         if isinstance(message, dict) and 'oslo.message' in message:
             if message.get('oslo.version', VERSION) != VERSION:
                 raise _undecodable(f'it is no envelope of version {VERSION!r}') from None
@@ -153,10 +260,17 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
     return made
 
 
+def _text(body: bytes | str) -> bytes | str:
+    """A body as text where it is UTF-8; of bytes the standard library would guess the encoding."""
+    with contextlib.suppress(UnicodeDecodeError):
+        return body if isinstance(body, str) else body.decode()
+    return body
+
+
 def bounded(raw: Any, limit: int) -> bytes | str:
     """The body of a message off the wire, unpacked; a :class:`Head` of one beyond the bound.
 
-    :param raw: py-amqp's, or one of the in-process broker
+    :param raw: py-amqp's, one of ``deliveries`` or of the in-process broker
     :raises PayloadTooLarge: it would be when unpacked; no more than the limit was
     :raises InvalidMessage: it is compressed in a way that is not known here
     """
@@ -188,7 +302,7 @@ def size_of(body: bytes | str) -> int:
 
 
 def as_bytes(body: bytes | str) -> bytes:
-    """A body, which py-amqp decodes where it is marked as text."""
+    """A body, which is text where py-amqp has decoded it."""
     return body.encode('utf-8', 'surrogatepass') if isinstance(body, str) else body
 
 

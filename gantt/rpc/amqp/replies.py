@@ -79,6 +79,11 @@ class StockReplies:
         """Accepted calls that have no answer yet."""
         return self._open
 
+    @property
+    def has_room(self) -> bool:
+        """Whether ``send_soon`` and ``soon`` wait for nobody, for as many as one read brings."""
+        return False
+
     def expect(self) -> None:
         """A call was accepted whose answer will come through ``send``."""
         with self._lock:
@@ -99,6 +104,14 @@ class StockReplies:
 
     def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
         """Write the answers of a batch.  Called by the scheduling thread."""
+        self.write(self._made(answers))
+
+    def send_soon(self, answers: Sequence[tuple[Any, Answer]]) -> None:
+        """Send answers without waiting for the broker, where that can be."""
+        for reply in self._made(answers):
+            self._put_aside(reply)
+
+    def _made(self, answers: Sequence[tuple[Any, Answer]]) -> list[PendingReply]:
         batch = []
         for handle, answer in answers:
             try:
@@ -110,19 +123,18 @@ class StockReplies:
                 continue
             self.finish()
             batch.append(reply)
-        self.write(batch)
-
-    def result(self, call: RpcCall, result: Any) -> None:
-        """Answer a call that was handled at once."""
-        self.write([PendingReply(call, result)])
+        return batch
 
     def soon(self, call: RpcCall, result: Any) -> None:
-        """Send a reply later, where the thread that answers must not wait for the broker."""
-        self.write([PendingReply(call, result)])
+        """Send a reply where the thread that answers must not wait for the broker."""
+        self._put_aside(PendingReply(call, result))
 
     def failure(self, call: RpcCall, error: Exception) -> None:
         """Answer a call with an error; other errors than ours are not told."""
-        self.write([PendingReply(call, error=_as_reply_error(error))])
+        self._put_aside(PendingReply(call, error=_as_reply_error(error)))
+
+    def _put_aside(self, reply: PendingReply) -> None:
+        self.write([reply])
 
     def write(self, batch: Sequence[PendingReply]) -> None:
         """Write replies, each connection taken once; never raises.
@@ -245,19 +257,14 @@ class OwnReplies(StockReplies):
     def pending(self) -> int:
         return super().pending + len(self._waiting) + self._aside.depth
 
-    def failure(self, call: RpcCall, error: Exception) -> None:
-        """Send a refusal.  Whoever refuses does not wait for the broker's confirm.
-
-        Else the thread that receives would take no more than some hundred calls a
-        second off the broker just when far more come than can be placed.
-        """
-        self._put_aside(PendingReply(call, error=_as_reply_error(error)))
-
-    def soon(self, call: RpcCall, result: Any) -> None:
-        """Send the reply, together with others."""
-        self._put_aside(PendingReply(call, result))
+    @property
+    def has_room(self) -> bool:
+        return len(self._waiting) < ASIDE_MAX // 2
 
     def _put_aside(self, reply: PendingReply) -> None:
+        # Whoever refuses does not wait for the broker's confirm: else the thread that receives
+        # would take no more than some hundred calls a second just when far more come than can
+        # be placed.
         if not reply.call.wants_answer:
             return
         if len(self._waiting) >= ASIDE_MAX:

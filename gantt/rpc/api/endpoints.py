@@ -39,7 +39,7 @@ class OwnHandle:
         self.call = call
 
     def respond(self, answer: Answer) -> PendingReply:
-        result, error = wire.answer(answer)
+        result, error = wire.answer(answer, self.call.minor)
         return PendingReply(self.call, result, error)
 
 
@@ -75,6 +75,7 @@ class SchedulerMethods:
                 'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
             },
             repeatable=frozenset({'select_destinations'}),
+            is_placing=True,
         )
 
     def select_destinations(self, call: RpcCall) -> object:
@@ -96,7 +97,7 @@ class SchedulerMethods:
 
     def get_request(self, call: RpcCall) -> Any:
         found = self._scheduler.get_request(wire.argument(call))
-        result, error = wire.answer(found)
+        result, error = wire.answer(found, call.minor)
         if error is not None:
             raise error
         return result

@@ -13,10 +13,10 @@ its ``used`` includes its guests.
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import cachetools
 import msgspec
 
 from gantt import exceptions
@@ -32,7 +32,7 @@ from gantt.core.messages.report import (
     Registered,
     RegisterHost,
 )
-from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.resource_classes import AMOUNT_MAX, Inventory
 from gantt.rpc import wire
 
 LOG = logging.getLogger(__name__)
@@ -118,7 +118,8 @@ class ReportedFacts(msgspec.Struct, kw_only=True):
         """The driver's own idea of what is left counts where it is less."""
         if self.disk_available_least is None:
             return self.local_gb_used
-        return max(self.local_gb_used, self.local_gb - self.disk_available_least)
+        used = max(self.local_gb_used, self.local_gb - self.disk_available_least)
+        return min(used, AMOUNT_MAX)  # however much less than nothing it says is left
 
 
 _Number = int | float | Annotated[str, msgspec.Meta(max_length=65_536)] | None
@@ -210,29 +211,22 @@ class ForeignHosts:
     ) -> None:
         self._register = register
         self._wall = wall
-        self._monotonic = monotonic
-        self._epochs: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._epochs: cachetools.TTLCache[str, int] = cachetools.TTLCache(
+            _HOSTS_MAX, _EPOCH_SECONDS, monotonic
+        )
         self._sequence = 0
         self._lock = threading.Lock()
 
     def report(self, facts: ReportedFacts) -> HostReport:
         """A full report of a host, registered if need be.  May wait for the database."""
         sequence = self._next()
-        now = self._monotonic()
-        epoch, since = self._epochs.get(facts.host, (0, 0.0))
-        if not epoch or now - since > _EPOCH_SECONDS:
-            epoch = self._register(
-                RegisterHost(
-                    name=facts.host,
-                    node=facts.node,
-                    uuid=facts.uuid,
-                    boot_nonce=NONCE,
-                )
-            ).epoch
+        with self._lock:
+            epoch = self._epochs.get(facts.host)
+        if epoch is None:
+            host = RegisterHost(name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=NONCE)
+            epoch = self._register(host).epoch
             with self._lock:
-                self._epochs[facts.host] = (epoch, now)
-                while len(self._epochs) > _HOSTS_MAX:
-                    self._epochs.popitem(last=False)
+                self._epochs[facts.host] = epoch
         return facts.report(epoch, sequence)
 
     def forget(self, host: str) -> None:

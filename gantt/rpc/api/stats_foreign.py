@@ -302,13 +302,8 @@ def _cell(cell: dict[str, Any]) -> NumaCell:
         'cpu_used': _int(cell.get('cpu_usage'), f'{field}.cpu_usage'),
         'pages': [
             {
-                key: _int(page.get(theirs), f'{field}.mempages.{theirs}')
-                for key, theirs in (
-                    ('size_kb', 'size_kb'),
-                    ('total', 'total'),
-                    ('used', 'used'),
-                    ('reserved', 'reserved'),
-                )
+                key: _int(page.get(key), f'{field}.mempages.{key}')
+                for key in ('size_kb', 'total', 'used', 'reserved')
             }
             for page in pages
         ],

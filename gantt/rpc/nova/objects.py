@@ -6,7 +6,7 @@ in ``gantt/rpc/nova/captures`` and ``tests/data/nova``.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -143,7 +143,7 @@ def selection(
 
 
 def destinations(
-    selections: list[list[Selection]],
+    selections: Sequence[list[Selection]],
     *,
     as_objects: bool,
     alternates: bool,

@@ -13,16 +13,26 @@ leave:
     else                                    create
 """
 
-from typing import Any
+import contextlib
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base
-from gantt.core.messages.request import Origin, Policy, Purpose, SelectDestinations
+from gantt.core.messages.request import (
+    Origin,
+    Policy,
+    Purpose,
+    RequestSpec,
+    SelectDestinations,
+)
+from gantt.rpc.call import RpcCall
 from gantt.rpc.nova import flavor as nova_flavor
 from gantt.rpc.nova import image as nova_image
-from gantt.rpc.nova.objects import fields, objects, optional
+from gantt.rpc.nova import legacy, remembered
+from gantt.rpc.nova.objects import Topology, fields, objects, optional, topology_of
+from gantt.rpc.nova.remembered import Translations, UsualCall
 
 _UNSET_ID = '00000000-0000-0000-0000-000000000000'
 
@@ -53,33 +63,113 @@ def translate(
     alternates = bool(args.get('return_alternates'))
     spec_obj = fields(args.get('spec_obj'), 'RequestSpec', 'spec_obj')
     consumers = _uuids(args.get('instance_uuids') or _own_uuid(spec_obj), 'instance_uuids')
-    body = _spec(spec_obj, consumers, alternates=alternates)
-    request = base.decode(
-        {
-            'request_id': _UNSET_ID,
-            'spec': body,
-            'consumers': consumers,
-            'alternates': max_attempts - 1 if alternates else 0,
-            'budget_ms': budget_ms,
-            'lease_seconds': lease_seconds,
-        },
-        SelectDestinations,
-        inside='request',
-    )
-    nova_flavor.check_cells(fields(spec_obj['flavor'], 'Flavor', 'spec_obj.flavor'), request.spec)
-    request_id = base.derived_id(
-        'nova', context.get('request_id') or '', *consumers, request.fingerprint
-    )
+    terms = RequestTerms(budget_ms, lease_seconds, max_attempts)
     return DestinationRequest(
-        request=msgspec.structs.replace(request, request_id=request_id, origin=_origin(context)),
+        request=_named(
+            _request_of(spec_obj, consumers, terms, alternates=alternates),
+            context.get('request_id'),
+        ),
         as_objects=bool(args.get('return_objects')),
         alternates=alternates,
     )
 
 
-def _origin(context: dict[str, Any]) -> str | None:
+class RequestTerms(NamedTuple):
+    """What a request says that is not of its spec."""
+
+    budget_ms: int
+    lease_seconds: int
+    max_attempts: int
+
+
+def of_call(
+    call: RpcCall, translations: Translations, terms: RequestTerms
+) -> tuple[DestinationRequest, Topology | None]:
+    """What a call asks for, and the topology that it has.
+
+    :raises InvalidMessage: names the field
+    """
+    usual = remembered.usual(call.raw.raw_args)
+    if usual is not None:
+        with contextlib.suppress(msgspec.DecodeError):  # what is wrong is found out below
+            return _of_parts(usual, call.raw.request_id, translations, terms), usual.topology
+    args = legacy.arguments(call.args)
+    return translate(args, call.context, **terms._asdict()), topology_of(args['spec_obj'])
+
+
+def _of_parts(
+    usual: UsualCall, origin: Any, translations: Translations, terms: RequestTerms
+) -> DestinationRequest:
+    """As :func:`translate`, of a call of the usual form.
+
+    :param origin: the context's request id
+    :raises msgspec.DecodeError: it has a number that is too large
+    """
+    # The purpose depends on whether alternates are wanted.
+    key = (b'+' if usual.alternates else b'-', *usual.data.parts())
+    spec = translations.get(key)
+    if spec is None:
+        fields_ = usual.data.fields() | usual.owner
+        request = _request_of(fields_, usual.consumers, terms, alternates=usual.alternates)
+        translations.put(key, request.spec)
+    else:
+        owner = usual.owner
+        if spec.project_id != owner['project_id'] or spec.user_id != owner['user_id']:
+            spec = msgspec.structs.replace(spec, **owner)
+        request = _request(spec, usual.consumers, terms, alternates=usual.alternates)
+    return DestinationRequest(
+        request=_named(request, origin),
+        as_objects=usual.as_objects,
+        alternates=usual.alternates,
+    )
+
+
+def _request_of(
+    spec_obj: dict[str, Any], consumers: list[str], terms: RequestTerms, *, alternates: bool
+) -> SelectDestinations:
+    """A request by the fields of a RequestSpec.
+
+    :raises InvalidMessage: names the field
+    """
+    body = _spec(spec_obj, consumers, alternates=alternates)
+    request = _request(body, consumers, terms, alternates=alternates)
+    nova_flavor.check_cells(fields(spec_obj['flavor'], 'Flavor', 'spec_obj.flavor'), request.spec)
+    return request
+
+
+def _request(
+    spec: dict[str, Any] | RequestSpec,
+    consumers: list[str],
+    terms: RequestTerms,
+    *,
+    alternates: bool,
+) -> SelectDestinations:
+    """
+    :param spec: ours; one that was decoded already is taken as it is
+    :raises InvalidMessage: names the field
+    """
+    return base.decode(
+        {
+            'request_id': _UNSET_ID,
+            'spec': spec,
+            'consumers': consumers,
+            'alternates': terms.max_attempts - 1 if alternates else 0,
+            'budget_ms': terms.budget_ms,
+            'lease_seconds': terms.lease_seconds,
+        },
+        SelectDestinations,
+        inside='request',
+    )
+
+
+def _named(request: SelectDestinations, origin: Any) -> SelectDestinations:
+    """The request under the id that follows from what is asked, and from who asked."""
+    request_id = base.derived_id('nova', origin or '', *request.consumers, request.fingerprint)
+    return msgspec.structs.replace(request, request_id=request_id, origin=_origin(origin))
+
+
+def _origin(given: Any) -> str | None:
     """The id of the request to Nova's API, as operators meet it in Nova's logs and events."""
-    given = context.get('request_id')
     try:
         return msgspec.convert(given, Origin)
     except msgspec.ValidationError:
@@ -280,13 +370,13 @@ def devices(spec: dict[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(requests, list):
         raise exceptions.invalid(_REQUESTS, 'expected a list')
     flavor_request = [
-        _request(fields(one, 'InstancePCIRequest', _REQUESTS), f'{_REQUESTS}[{number}]')
+        _device(fields(one, 'InstancePCIRequest', _REQUESTS), f'{_REQUESTS}[{number}]')
         for number, one in enumerate(requests)
     ]
     return [one for one in flavor_request if one is not None]
 
 
-def _request(one: dict[str, Any], field: str) -> dict[str, Any] | None:
+def _device(one: dict[str, Any], field: str) -> dict[str, Any] | None:
     """None: of a named device only the name counts."""
     alias, alternatives = one.get('alias_name'), one.get('spec')
     if not isinstance(alternatives, list) or not alternatives:

@@ -9,6 +9,7 @@ Nothing is declared that belongs to Nova, and nothing is answered.
 """
 
 import contextlib
+import dataclasses
 import logging
 import re
 import threading
@@ -190,29 +191,23 @@ def _request(
     )
 
 
+@dataclasses.dataclass(eq=False)
 class BroadcastTap:
     """The queue, and the thread that reads it.
 
-    :param carrier: of ``transport.nova_transport``
-    :param receive: called with what is understood; must not wait
-    :param count: adds to a counter
+    :ivar carrier: of ``transport.nova_transport``
+    :ivar receive: called with what is understood; must not wait
+    :ivar count: adds to a counter
     """
 
-    def __init__(
-        self,
-        carrier: Any,
-        exchange: str,
-        topic: str,
-        receive: Callable[[Observation], None],
-        count: Callable[..., None],
-        terms: TapSettings,
-    ) -> None:
-        self._carrier = carrier
-        self._exchange = exchange
-        self._topic = topic
-        self._receive = receive
-        self._count = count
-        self._terms = terms
+    carrier: Any
+    exchange: str
+    topic: str
+    receive: Callable[[Observation], None]
+    count: Callable[..., None]
+    terms: TapSettings
+
+    def __post_init__(self) -> None:
         self._stopping = threading.Event()
         self._listening = threading.Event()
         self._unbound: list[tuple[str, str]] = []
@@ -247,10 +242,10 @@ class BroadcastTap:
 
     def _listen(self) -> None:
         """Until told to stop, or the connection breaks."""
-        with driver.separate_connection(self._carrier) as own:
+        with driver.separate_connection(self.carrier) as own:
             own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             queue = self._declared(own)
-            LOG.info('Listening to what %s is asked, on queue %s', self._topic, queue)
+            LOG.info('Listening to what %s is asked, on queue %s', self.topic, queue)
             self._listening.set()
             ticks = 0
             while not self._stopping.is_set():
@@ -279,9 +274,9 @@ class BroadcastTap:
                 'x-message-ttl': QUEUED_MS,
             },
         )
-        channel.queue_bind(name, self._exchange, self._topic)
-        self._unbound = [(f'{self._topic}_fanout', '')]
-        self._unbound += [(self._exchange, key) for key in NOTIFICATIONS]
+        channel.queue_bind(name, self.exchange, self.topic)
+        self._unbound = [(f'{self.topic}_fanout', '')]
+        self._unbound += [(self.exchange, key) for key in NOTIFICATIONS]
         self._bind(own, name)
         channel.basic_consume(name, no_ack=True, callback=self._take)
         return name
@@ -305,14 +300,14 @@ class BroadcastTap:
         """One message; never raises."""
         try:
             guest_event = understood(
-                envelope.bounded(raw_message, self._terms.payload_bytes_max), self._terms
+                envelope.bounded(raw_message, self.terms.payload_bytes_max), self.terms
             )
         except exceptions.GanttError as e:
-            self._count('gantt_shadow_requests_total', fate='unreadable')
+            self.count('gantt_shadow_requests_total', fate='unreadable')
             LOG.info('A message of Nova is not understood: %s', e)
             return
         except Exception:
             LOG.exception('A message of Nova met a defect')
             return
         if guest_event is not None:
-            self._receive(guest_event)
+            self.receive(guest_event)

@@ -25,7 +25,7 @@ from gantt.rpc.amqp.replies import PendingReply, StockReplies
 from gantt.rpc.amqp.timers import DelayedExecutor
 from gantt.rpc.call import RpcCall
 from gantt.rpc.nova import casts as nova_casts
-from gantt.rpc.nova import legacy, objects
+from gantt.rpc.nova import legacy, objects, remembered
 from gantt.rpc.nova import spec as nova_spec
 from gantt.rpc.nova.notifier import NovaNotifier
 from gantt.rpc.nova.objects import NoValidHost
@@ -69,7 +69,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 class NovaHandle:
     """A request of Nova on its way; asks again while the answer may change."""
 
-    __slots__ = ('_methods', '_spec', '_topology', '_wait_ms', 'call', 'deadline', 'wanted')
+    __slots__ = ('_methods', '_topology', '_wait_ms', 'call', 'deadline', 'wanted')
 
     def __init__(
         self,
@@ -77,11 +77,10 @@ class NovaHandle:
         call: RpcCall,
         wanted: nova_spec.DestinationRequest,
         deadline: float,
-        spec: dict[str, Any],
+        topology: objects.Topology | None,
     ) -> None:
         self._methods = methods
-        self._spec = spec
-        self._topology = objects.topology_of(spec)
+        self._topology = topology
         self._wait_ms = _WAIT_FIRST_MS
         self.call = call
         self.wanted = wanted
@@ -90,12 +89,13 @@ class NovaHandle:
     def respond(self, answer: Answer) -> PendingReply | None:
         if answer.outcome is Outcome.PLACED:
             wanted = self.wanted
-            self._methods.notifier.ended(
-                self.call.context,
-                self._spec,
-                wanted.request.consumers,
-                [chosen[0].host for chosen in answer.selections],
-            )
+            if self._methods.notifier.is_enabled:
+                self._methods.notifier.ended(
+                    self.call.context,
+                    legacy.arguments(self.call.args)['spec_obj'],
+                    wanted.request.consumers,
+                    [chosen[0].host for chosen in answer.selections],
+                )
             claimed = wanted.request.spec.purpose is not Purpose.REBUILD
             return PendingReply(
                 self.call,
@@ -154,6 +154,7 @@ class NovaMethods:
         self._attached = time.monotonic()
         self.later = later
         self.notifier = notifier
+        self._translations = remembered.Translations()
         casts: dict[str, Callable[[dict[str, Any]], GuestEvent | AggregateEvent]] = {
             'update_aggregates': nova_casts.update_aggregates,
             'delete_aggregate': nova_casts.delete_aggregate,
@@ -178,7 +179,11 @@ class NovaMethods:
             bytes_max=SELECT_BYTES_MAX,
         )
         self.interface = Interface(
-            methods, VERSION, exact=True, repeatable=frozenset({'select_destinations'})
+            methods,
+            VERSION,
+            exact=True,
+            repeatable=frozenset({'select_destinations'}),
+            is_placing=True,
         )
 
     def attached(self) -> None:
@@ -189,19 +194,15 @@ class NovaMethods:
     def select_destinations(self, call: RpcCall) -> object:
         try:
             seconds = self._seconds_left(call)
-            args = legacy.arguments(call.args)
-            wanted = nova_spec.translate(
-                args,
-                call.context,
-                budget_ms=int(seconds * 1000),
-                lease_seconds=self._terms.lease_seconds,
-                max_attempts=self._terms.max_attempts,
+            terms = nova_spec.RequestTerms(
+                int(seconds * 1000), self._terms.lease_seconds, self._terms.max_attempts
             )
+            wanted, topology = nova_spec.of_call(call, self._translations, terms)
         except exceptions.GanttError as e:
             raise _as_no_valid_host(e) from None
-        spec = args['spec_obj']
-        handle = NovaHandle(self, call, wanted, call.arrived + seconds, spec)
-        self.notifier.begun(call.context, spec)
+        handle = NovaHandle(self, call, wanted, call.arrived + seconds, topology)
+        if self.notifier.is_enabled:
+            self.notifier.begun(call.context, legacy.arguments(call.args)['spec_obj'])
         if self._scheduler.has_classes(wanted.request.spec.resources):
             return self._begun(handle)
         return Pending(lambda call: self._begun(handle))

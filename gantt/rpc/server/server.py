@@ -27,6 +27,7 @@ from gantt.rpc.amqp import dead_letters, driver, refusals, self_ping
 from gantt.rpc.amqp.consumer import GATHER_SECONDS, Consumer
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.envelope import Incoming, as_bytes
+from gantt.rpc.amqp.lending import LentPoller
 from gantt.rpc.amqp.replies import Count, StockReplies, is_answer
 from gantt.rpc.call import CALLER_SECONDS, RpcCall
 
@@ -149,6 +150,7 @@ class Interface(NamedTuple):
         receiving thread; None where the message is for the checks and methods
     :ivar repeatable: inline methods that may run twice for one message: their calls are
         acknowledged together, after they were handled
+    :ivar is_placing: what comes is read by the thread that places, where it can
     """
 
     methods: Mapping[str, Method]
@@ -156,6 +158,7 @@ class Interface(NamedTuple):
     exact: bool = False
     undecoded: Callable[[bytes | str], Callable[[], object] | None] | None = None
     repeatable: frozenset[str] = frozenset()
+    is_placing: bool = False
 
 
 #: Every topic has it, whatever the version of the caller.
@@ -232,6 +235,11 @@ class Topic:
             return False
         # py-amqp's channels say whether they are open, those in memory whether they are closed.
         return bool(getattr(channel, 'is_open', not getattr(channel, 'closed', False)))
+
+    @property
+    def lent(self) -> LentPoller | None:
+        """Its connection, for the thread that places; None where that does not read it."""
+        return self.consumer.lent if self._interface.is_placing else None
 
     @property
     def is_paused(self) -> bool:
@@ -315,8 +323,9 @@ class Topic:
         :raises Busy: too much waits for a thread
         """
         if not isinstance(result, Pending):
+            # Not at once: the thread may be the one that places.
             if call.wants_answer and self._is_awaited(call):
-                self._replies.result(call, result)
+                self._replies.soon(call, result)
         elif result.run is not None:
             if not self._pool.submit(functools.partial(self._run, result.run, call)):
                 raise exceptions.Busy(
@@ -379,13 +388,12 @@ class Topic:
             raise exceptions.PayloadTooLarge(size=size, limit=self.bytes_max)
         if not call.has_usable_reply_queue:
             raise exceptions.invalid('_reply_q', 'expected the name of a queue, of 1 to 255 bytes')
-        body = call.raw.message
-        name = body.get('method')
+        name = call.raw.method
         if name == self_ping.METHOD:
             call.method = name
             return _PING
         method = self._interface.methods.get(name) if isinstance(name, str) else None
-        if method is None or body.get('namespace') is not None:
+        if method is None or call.raw.namespace is not None:
             known = ', '.join(sorted(self._interface.methods))
             raise exceptions.invalid(
                 'method', f'{quoting.short(name)} is not known here; known: {known}'
@@ -394,15 +402,14 @@ class Topic:
         if size > self._most(method):
             raise exceptions.PayloadTooLarge(size=size, limit=self._most(method))
         major, minor = self._interface.version
-        call.newer_minor = wire.newer_minor(
-            name, body.get('version', '1.0'), major=major, minor=minor, exact=self._interface.exact
+        call.minor = wire.minor_of(
+            name, call.raw.version, major=major, minor=minor, exact=self._interface.exact
         )
-        args = body.get('args', {})
-        if not isinstance(args, dict):
+        call.newer_minor = call.minor > minor
+        if not call.raw.has_args:
             raise exceptions.invalid('args', 'expected an object')
         if not call.raw.is_whole_text:
-            wire.whole_text(args, '')
-        call.args = args
+            wire.whole_text(call.raw.args, '')
         return method
 
     def _fail(self, call: RpcCall, error: Exception) -> None:

@@ -10,6 +10,7 @@ effect of one.  Losing one loses little: the next list of guests makes up for it
 """
 
 import contextlib
+import dataclasses
 import logging
 import queue
 
@@ -38,27 +39,22 @@ MOVES_MOST, MOVES_SHOWN = 1000, 5
 ADOPTED_SHOWN = 5
 
 
+@dataclasses.dataclass(eq=False)
 class NovaEvents:
     """The thread that folds broadcasts, and its queue."""
 
-    def __init__(
-        self,
-        store: Store,
-        cache: HostCache,
-        recorder: Recorder,
-        clock: Clock,
-        settings: SchedulerSettings,
-    ) -> None:
-        self._store = store
-        self._cache = cache
-        self._recorder = recorder
-        self._clock = clock
-        self._settings = settings
+    store: Store
+    cache: HostCache
+    recorder: Recorder
+    clock: Clock
+    settings: SchedulerSettings
+
+    def __post_init__(self) -> None:
         self.work_queue: WorkQueue[NovaCast] = WorkQueue(
-            'nova words', self._turn, QUEUE_LIMIT, recorder
+            'nova words', self._turn, QUEUE_LIMIT, self.recorder
         )
         self._aside: SetAside[NovaCast] = SetAside(
-            clock, lambda cast: getattr(cast.word, 'host', '')
+            self.clock, lambda cast: getattr(cast.word, 'host', '')
         )
         self._has_received = False
         self._look_at = 0.0
@@ -80,7 +76,7 @@ class NovaEvents:
         """Fold what one host says of its guests, at once: may wait for the database."""
         self._count(cast, 'heard')
         self._has_received = True
-        result = self._store.apply_guest_events([cast])
+        result = self.store.apply_guest_events([cast])
         host = getattr(cast.word, 'host', None)
         self._log_result(result, f'by a list of host {host}' if cast.by_source else 'by broadcasts')
         self._log_ignored_hosts([cast], result)
@@ -88,7 +84,7 @@ class NovaEvents:
 
     def resolve(self, location: GuestLocation) -> None:
         """Nova's API was asked about a guest."""
-        self._log_result(self._store.resolve_guest(location))
+        self._log_result(self.store.resolve_guest(location))
 
     def _turn(self, idle_seconds: float) -> int:
         done = self.step(idle_seconds)
@@ -96,7 +92,7 @@ class NovaEvents:
         return done
 
     def _look(self) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
@@ -151,7 +147,7 @@ class NovaEvents:
                 self._apply(batch)
                 return
             except exceptions.Unavailable as e:
-                self._recorder.count('gantt_jobs_failed_total', job='nova words')
+                self.recorder.count('gantt_jobs_failed_total', job='nova words')
                 LOG.warning('%d broadcasts of Nova wait for the database: %s', len(batch), e)
                 if self.work_queue.ending.wait(AWAY_SECONDS):
                     for cast in batch:
@@ -169,9 +165,9 @@ class NovaEvents:
     def _apply(self, batch: list[NovaCast]) -> None:
         self._has_received = True
         if isinstance(batch[0].word, AggregatesUpdated | AggregateDeleted):
-            self._store.apply_aggregates(batch[0])
+            self.store.apply_aggregates(batch[0])
         else:
-            result = self._store.apply_guest_events(batch)
+            result = self.store.apply_guest_events(batch)
             self._log_result(result)
             self._log_ignored_hosts(batch, result)
             if result.locked:
@@ -182,7 +178,7 @@ class NovaEvents:
         """Log now and then the hosts whose Nova events do not count: an agent reports for them."""
         if not result.not_novas:
             return
-        hosts, now = set(result.not_novas), self._clock.monotonic()
+        hosts, now = set(result.not_novas), self.clock.monotonic()
         for cast in batch:
             if getattr(cast.word, 'host', None) in hosts:
                 self._count(cast, 'not_novas')
@@ -196,14 +192,14 @@ class NovaEvents:
                 )
 
     def _log_result(self, result: NovaUpdateResult, how: str = 'by broadcasts') -> None:
-        self._cache.offer(result.hosts)
+        self.cache.offer(result.hosts)
         for what, ids in (
             ('confirmed', result.confirmed),
             ('released', result.released),
             ('adopted', result.adopted),
         ):
             if ids:
-                self._recorder.count('gantt_nova_claims_total', len(ids), what=what)
+                self.recorder.count('gantt_nova_claims_total', len(ids), what=what)
         if result.adopted:
             LOG.warning(
                 '%d guests of Nova run without a claim: adopted %s, as claims %s',
@@ -213,18 +209,16 @@ class NovaEvents:
             )
 
     def _count(self, cast: NovaCast, outcome: str) -> None:
-        self._recorder.count(
-            'gantt_nova_events_total', event=type(cast.word).__name__, fate=outcome
-        )
+        self.recorder.count('gantt_nova_events_total', event=type(cast.word).__name__, fate=outcome)
 
     # -- moves that nobody ended ---------------------------------------------------
     def look_for_moves(self) -> None:
         """Raise an alarm for moves that have been open for too long."""
         if not self._has_received:
             return
-        seconds = self._settings.nova_move_seconds
-        late = self._store.open_moves(seconds, MOVES_MOST)
-        self._recorder.gauge('gantt_nova_moves_overdue', len(late))
+        seconds = self.settings.nova_move_seconds
+        late = self.store.open_moves(seconds, MOVES_MOST)
+        self.recorder.gauge('gantt_nova_moves_overdue', len(late))
         for move in late[:MOVES_SHOWN]:
             LOG.warning(
                 'instance %s has been moving from %s to %s for %.0f s: both claims are kept '

@@ -7,6 +7,7 @@ which moves are open too long? → the source asks Nova → where the guests are
 cells, devices, metrics, told by an agent on the host itself → facts of the host
 """
 
+import dataclasses
 import logging
 
 import msgspec
@@ -39,24 +40,16 @@ LOG = logging.getLogger(__name__)
 CLOCK_SECONDS = 1.0
 
 
+@dataclasses.dataclass(eq=False)
 class NovaSource:
     """The verbs of a report source, and of the agents beside it.  All may wait for the database."""
 
-    def __init__(
-        self,
-        store: Store,
-        cache: HostCache,
-        events: NovaEvents,
-        recorder: Recorder,
-        settings: SchedulerSettings,
-        alarm: Alarm,
-    ) -> None:
-        self._store = store
-        self._cache = cache
-        self._events = events
-        self._recorder = recorder
-        self._settings = settings
-        self._alarm = alarm
+    store: Store
+    cache: HostCache
+    events: NovaEvents
+    recorder: Recorder
+    settings: SchedulerSettings
+    alarm: Alarm
 
     def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
         """What an agent on the host has read; what was told later stays.
@@ -67,15 +60,15 @@ class NovaSource:
         :raises NotProven: it is not the agent that is known of the host; the alarm was raised
         """
         host_facts.check(update)
-        if self._settings.refuse_undeclared_metrics:
-            metrics.check_report(update, self._cache.working.declared_metrics, 'told')
+        if self.settings.refuse_undeclared_metrics:
+            metrics.check_report(update, self.cache.working.declared_metrics, 'told')
         try:
-            result = self._store.tell_facts(update)
+            result = self.store.tell_facts(update)
         except exceptions.NotProven as e:
-            self._alarm.raise_('tell_facts', e)
+            self.alarm.raise_('tell_facts', e)
             raise
-        self._cache.offer(result.hosts)
-        self._recorder.count('gantt_nova_facts_total', fate=result.outcome)
+        self.cache.offer(result.hosts)
+        self.recorder.count('gantt_nova_facts_total', fate=result.outcome)
         if result.outcome == host_facts.UNKNOWN:
             raise exceptions.NotFound(kind='host', name=update.host)
         if result.outcome == host_facts.NOT_OURS:
@@ -87,7 +80,7 @@ class NovaSource:
         return UpdateHostFactsResult(
             outcome=result.outcome,
             sequence=result.sequence,
-            report_seconds=self._settings.report_seconds,
+            report_seconds=self.settings.report_seconds,
         )
 
     def list_guests(self, listed: GuestList) -> GuestListResult:
@@ -97,10 +90,10 @@ class NovaSource:
             consumers=list(dict.fromkeys(guest.consumer for guest in listed.guests)),
             told=listed.guests,
         )
-        result = self._events.receive(
+        result = self.events.receive(
             NovaCast(
                 asked_at=listed.asked_at,
-                skew=self._settings.nova_clock_skew_seconds,
+                skew=self.settings.nova_clock_skew_seconds,
                 begun=listed.begun,
                 word=event,
                 by_source=True,
@@ -115,11 +108,11 @@ class NovaSource:
     def tell_aggregates(self, update: AggregateUpdate) -> None:
         """Aggregates as Nova has them."""
         if update.aggregates:
-            self._store.apply_aggregates(
+            self.store.apply_aggregates(
                 NovaCast(word=AggregatesUpdated(aggregates=update.aggregates))
             )
         for aggregate in update.gone:
-            self._store.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
+            self.store.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
 
     def tell_groups(self, update: GroupUpdate) -> int:
         """Server groups that are not known yet; how many of them were taken over.
@@ -128,10 +121,10 @@ class NovaSource:
         """
         taken = 0
         for group_known in update.groups:
-            if self._store.load_group(group_known.uuid) is not None:
+            if self.store.load_group(group_known.uuid) is not None:
                 continue
             try:
-                self._store.save_group(Group(**msgspec.structs.asdict(group_known)))
+                self.store.save_group(Group(**msgspec.structs.asdict(group_known)))
                 taken += 1
             except exceptions.Refused as e:
                 LOG.warning('server group %s of Nova is not taken over: %s', group_known.uuid, e)
@@ -139,7 +132,7 @@ class NovaSource:
 
     def open_moves(self, query: ListMoves) -> Moves:
         """Moves that nobody has ended; what is claimed from now on is not asked about."""
-        before = self._cache.database_now - CLOCK_SECONDS
+        before = self.cache.database_now - CLOCK_SECONDS
         return Moves(
             moves=[
                 PendingMove(
@@ -148,7 +141,7 @@ class NovaSource:
                     target=move.target.host,
                     seconds=round(move.seconds, 3),
                 )
-                for move in self._store.open_moves(query.seconds, query.limit, query.reserved)
+                for move in self.store.open_moves(query.seconds, query.limit, query.reserved)
             ],
             before=before,
         )
@@ -156,4 +149,4 @@ class NovaSource:
     def settle_guests(self, update: GuestLocations) -> None:
         """Nova knows where these guests are, and no migration of them is open."""
         for group_known in update.guests:
-            self._events.resolve(group_known)
+            self.events.resolve(group_known)

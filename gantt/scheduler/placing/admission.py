@@ -24,7 +24,7 @@ from gantt.core.claims.request_state import Attempt, RequestState
 from gantt.core.fair_queue import FairQueue
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
-from gantt.scheduler.ports import Clock, Replies
+from gantt.scheduler.ports import Clock, Inbox, Replies
 
 #: Callers that may wait for one request.
 WAITERS_MAX = 64
@@ -88,9 +88,36 @@ class Held:
         self.count = self.bytes = 0
 
 
+class Bell:
+    """The inbox of a thread whom others bring all that comes."""
+
+    def __init__(self) -> None:
+        self._rung: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wait(self, seconds: float) -> bool:
+        try:
+            self._rung.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
+
+    def read(self) -> bool:
+        return False
+
+    def sockets(self) -> list[int]:
+        return []
+
+    def wake(self) -> None:
+        self._rung.put(None)
+
+    def close(self) -> None:
+        pass
+
+
 class Admission:
     """The queue.  ``submit`` may be called from any thread, ``drain`` from one.
 
+    :ivar inbox: rung when so many wait as ``drain`` waits for, and by ``wake``
     :ivar limit: how many requests may be inside
     :ivar retry_after_ms: the wait that "busy" asks for
     :param weights: project -> its weight; 1 where it has none
@@ -113,9 +140,8 @@ class Admission:
         self._bytes = 0  # of those inside
         self._held: dict[str, Held] = {}  # project -> what it has of them
         self._lock = threading.Lock()  # of all above
-        # Rung when so many wait as ``drain`` waits for, and by ``wake``; 0: it does not wait.
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._wanted = 0
+        self.inbox: Inbox = Bell()
+        self._wanted = 0  # so many ``drain`` waits for; 0: it does not wait
         self._last = 1
         self.closed = False
 
@@ -179,7 +205,7 @@ class Admission:
             self._queue.put(project, call)
             if 0 < self._wanted <= len(self._queue):
                 self._wanted = 0
-                self._bell.put(None)
+                self.inbox.wake()
         return answers_now
 
     def _join(
@@ -270,7 +296,7 @@ class Admission:
 
     def wake(self) -> None:
         """Let a waiting ``drain`` return, with nothing if need be."""
-        self._bell.put(None)
+        self.inbox.wake()
 
     def again(self, call: PendingRequest) -> None:
         """Plan a call again in one of the next batches, before newer ones of its project."""
@@ -335,6 +361,7 @@ class Admission:
         """
         if self._parked:
             self._return_due()
+        self.inbox.read()
         if idle_seconds > 0 and not self._queue:
             self._wait(1, min(idle_seconds, self._until_parked()))
             self._return_due()
@@ -376,7 +403,7 @@ class Admission:
                 return
 
     def _wait(self, want: int, seconds: float) -> bool:
-        """Until so many calls wait; whether the bell was rung within ``seconds``."""
+        """Until so many calls wait, or something came; whether that was within ``seconds``."""
         if seconds <= 0:
             return False
         with self._lock:
@@ -384,10 +411,7 @@ class Admission:
                 return True
             self._wanted = want
         try:
-            self._bell.get(timeout=seconds)
-            return True
-        except queue.Empty:
-            return False
+            return self.inbox.wait(seconds)
         finally:
             self._wanted = 0
 

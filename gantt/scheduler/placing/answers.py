@@ -1,25 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers on their way out: those of a batch together; a repeat gets the one of before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from gantt import exceptions
+from gantt.core.claims.claim import Claim
 from gantt.core.claims.quota import Excess
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.request import Purpose, SelectDestinations
-from gantt.core.records.decision import Answer, Outcome
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import Answer, Answered, Outcome, Selection
+from gantt.core.records.members import AnswerReference, answer_of, pack, plain, unpack
+from gantt.core.resources.host import HostRow
 from gantt.scheduler.placing.admission import Admission, PendingRequest, refusal
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
 
-#: Told of every answer, the seconds from its request's arrival, and the id that the request has
-#: elsewhere: for the log.
-OnAnswer = Callable[[Answer, float, str | None], None]
+#: Told of all answers that have left together, for the log.
+OnAnswers = Callable[[Sequence[Answered]], None]
 
-#: An answer as it was stored with its request.
-unpack = msgspec.msgpack.Decoder(Answer).decode
-pack = msgspec.msgpack.Encoder().encode
+
+class StoredAnswers:
+    """What requests were answered, as it is stored with them.
+
+    :param host_of: what is known of a host; None: nothing
+    """
+
+    def __init__(self, store: Store, host_of: Callable[[int], HostRow | None]) -> None:
+        self._store, self._host_of = store, host_of
+
+    def read(self, request_id: str, stored: bytes) -> Answer:
+        """An answer, made again where a reference is stored.
+
+        Where size limits took the decision before its time the claims tell; then there are no
+        alternates.
+
+        :raises DatabaseUnavailable: what it refers to cannot be read
+        """
+        found = unpack(stored)
+        if isinstance(found, Answer):
+            return found
+        record = self._store.load_decision(found.decision_id)
+        if record is not None:
+            decision = decision_codec.unpack(record[0]).decision
+            if decision.id == found.decision_id:
+                return plain(answer_of(decision, found.lease_seconds, claims=True))
+        return self._of_claims(request_id, found)
+
+    def _of_claims(self, request_id: str, reference: AnswerReference) -> Answer:
+        stored = self._store.load_request(request_id)
+        claims = [] if stored is None else stored.claims
+        last = max((claim.attempt for claim in claims), default=0)
+        return Answer(
+            request_id=request_id,
+            decision_id=reference.decision_id,
+            outcome=Outcome.PLACED,
+            selections=[
+                [self._selection(claim, reference.lease_seconds)]
+                for claim in sorted(claims, key=lambda claim: claim.member)
+                if claim.attempt == last
+            ],
+        )
+
+    def _selection(self, claim: Claim, lease_seconds: float) -> Selection:
+        host = self._host_of(claim.provider_id)
+        return Selection(
+            host=claim.host,
+            node=(host and host.node) or claim.host,
+            uuid=host.uuid if host else '',
+            provider_id=claim.provider_id,
+            consumer=claim.consumer,
+            claim_id=claim.id,
+            cell=host.cell if host else None,
+            zone=host.zone if host else None,
+            build_topic=topic_of(claim.host),
+            resources=claim.allocations.get(claim.provider_id, {}),
+            layout=claim.layout,
+            lease_seconds=lease_seconds,
+        )
 
 
 class Answers:
@@ -28,27 +86,24 @@ class Answers:
     def __init__(
         self,
         store: Store,
+        stored: StoredAnswers,
         admission: Admission,
         recorder: Recorder,
         clock: Clock,
-        on_answer: OnAnswer | None,
+        on_answers: OnAnswers | None,
     ) -> None:
-        self._store = store
+        self._store, self._stored = store, stored
         self._admission, self._recorder, self._clock = admission, recorder, clock
-        self._on_answer = on_answer
+        self._on_answers = on_answers
         self._waiting: list[tuple[Replies, Any, Answer]] = []
+        self._answered: list[Answered] = []
 
     def put(self, call: PendingRequest, answer: Answer) -> None:
         """A call is at its end: everybody who waits for it is to get this."""
         for handle, replies in self._admission.leave(call):
             self._waiting.append((replies, handle, answer))
-        # The answer is on its way, whatever becomes of what is noted of it.
         spent = call.request.budget_ms / 1000 - (call.deadline - self._clock.monotonic())
-        self._recorder.observe(
-            'gantt_decision_seconds', max(0.0, spent), outcome=answer.outcome.value
-        )
-        if self._on_answer is not None:
-            self._on_answer(answer, max(0.0, spent), call.request.origin)
+        self._answered.append(Answered(answer, max(0.0, spent), call.request.origin))
 
     def send(self) -> None:
         """Send what was put in since."""
@@ -58,6 +113,15 @@ class Answers:
             by_carrier.setdefault(id(replies), (replies, []))[1].append((handle, answer))
         for replies, answers in by_carrier.values():
             replies.send(answers)
+        # The answers have left, whatever becomes of what is noted of them.
+        answered, self._answered = self._answered, []
+        seconds: dict[str, list[float]] = {}
+        for one in answered:
+            seconds.setdefault(one.answer.outcome.value, []).append(one.seconds)
+        for outcome, values in seconds.items():
+            self._recorder.observe_all('gantt_decision_seconds', values, outcome=outcome)
+        if answered and self._on_answers is not None:
+            self._on_answers(answered)
 
     # -- of before ---------------------------------------------------------------
     def known(
@@ -83,26 +147,29 @@ class Answers:
         if stored is None:
             return None
         if stored.state == 'cancelled':
-            return _of_cancelled(request, stored)
+            return self._of_cancelled(request, stored)
         if stored.fingerprint != call.fingerprint:
             return refusal(request, Outcome.REUSED, 'used with another body')
-        return stored if stored.state == 'open' else self.placed(stored.answer)
+        return stored if stored.state == 'open' else self.placed(request, stored.answer)
 
-    def placed(self, answer: bytes) -> Answer:
+    def placed(self, request: SelectDestinations, stored: bytes) -> Answer:
         """What was stored with a request that was placed before."""
         self._recorder.count('gantt_repeats_total')
-        return unpack(answer)
+        try:
+            return self._stored.read(request.request_id, stored)
+        except exceptions.Unavailable as e:
+            return refusal(request, Outcome.FAILED, e.message)
 
     def cancelled(self, request: SelectDestinations) -> Answer:
         """The answer to a request that is not placed any more: its refusal, if it had one."""
         try:
-            return _of_cancelled(request, self._store.load_request(request.request_id))
+            stored = self._store.load_request(request.request_id)
         except exceptions.Unavailable:
-            return _of_cancelled(request, None)
+            stored = None
+        return self._of_cancelled(request, stored)
 
-
-def _of_cancelled(request: SelectDestinations, stored: StoredRequest | None) -> Answer:
-    was_refused = stored is not None and stored.attempt == 0 and stored.answer
-    if stored is not None and was_refused and stored.fingerprint == request.fingerprint:
-        return unpack(stored.answer)
-    return refusal(request, Outcome.CANCELLED, 'it was cancelled')
+    def _of_cancelled(self, request: SelectDestinations, stored: StoredRequest | None) -> Answer:
+        was_refused = stored is not None and stored.attempt == 0 and stored.answer
+        if stored is not None and was_refused and stored.fingerprint == request.fingerprint:
+            return self._stored.read(request.request_id, stored.answer)
+        return refusal(request, Outcome.CANCELLED, 'it was cancelled')

@@ -8,56 +8,70 @@ the working table until ``undo`` or ``apply_commit``; its draft is what the stor
 import contextlib
 import functools
 import hashlib
-import itertools
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, longest
+from gantt.core.claims.claim import longest
 from gantt.core.claims.commit import (
+    ClaimColumns,
     ClaimDraft,
     CommitResult,
     CommitStatus,
     DecisionRecord,
     GroupSwap,
+    RefusalKind,
     RequestDraft,
     RequestOutcome,
 )
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.layout import unsettled
 from gantt.core.messages.request import Lifecycle, Policy, Purpose, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause, place
+from gantt.core.placement.place import Pause, Seen, place
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import (
     Answer,
     Decision,
     FilterCount,
-    MemberDecision,
     Outcome,
     Selection,
 )
+from gantt.core.records.members import (
+    AnswerReference,
+    MemberColumns,
+    SelectionColumns,
+    answer_of,
+    pack,
+)
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
-from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing import answers
 from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Recorder, Store
 from gantt.scheduler.settings import SchedulerSettings
 
+LOG = logging.getLogger(__name__)
+STEP_WRONG = (
+    'says wrongly what a pick adds to its raw value (its step): from now on it is asked for each '
+    'member, which takes longer. See its conformance test, gantt.testing.conformance'
+)
 #: Who finds a request begun by another worker waits for so long since that one's last pass:
 #: passes of one that lives follow each other at once.
 BEGUN_SECONDS = 10.0
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
 OWN_SPREAD_MOST = 16
+
+
+#: The claims of a plan that makes none.
+NOTHING = ClaimColumns()
 
 
 class Done(NamedTuple):
@@ -117,7 +131,7 @@ class Plan:
         self.claims_nothing = request.dry_run or request.spec.purpose is Purpose.REBUILD
         self.whole = group is not None and len(members) > 1
         self.completes = len(members) == len(call.attempt.todo)
-        self.drafts: list[ClaimDraft] = []
+        self.drafts = NOTHING
         self.final_answer = Answer(
             request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
         )
@@ -155,42 +169,49 @@ class Plan:
 
     def answer(self) -> Answer:
         """The whole answer: members of earlier passes and of this one."""
-        done = {**self.call.attempt.done, **self._done()}
-        return Answer(
-            request_id=self.request.request_id,
-            decision_id=self.decision.id,
-            outcome=self.decision.outcome,
-            selections=[done[i].selections for i in sorted(done)],
-            reason=self.decision.reason,
-            age_seconds=self.age_seconds,
-            level=max((one.level for one in done.values()), default=0),
-            given_up=list(dict.fromkeys(rule for one in done.values() for rule in one.given_up)),
+        answer = answer_of(
+            self.decision,
+            self.lease,
+            claims=not self.claims_nothing,
             dry_run=self.request.dry_run,
         )
+        before = self.call.attempt.done
+        if not before:
+            return answer
+        done = {**before, **self._done()}
+        return msgspec.structs.replace(
+            answer,
+            selections=[done[i].selections for i in sorted(done)],
+            level=max((one.level for one in done.values()), default=0),
+            given_up=list(dict.fromkeys(rule for one in done.values() for rule in one.given_up)),
+        )
+
+    @property
+    def looks(self) -> int:
+        """How many of its members took a look at all hosts."""
+        return len(self.columns.looks) - self.columns.goes_on
+
+    @property
+    def columns(self) -> MemberColumns:
+        members = self.decision.members
+        assert isinstance(members, MemberColumns), 'it was just decided'
+        return members
 
     def _done(self) -> dict[int, Done]:
         """The members of this pass."""
-        claim_ids: Iterable[str | None] = (draft.claim.id for draft in self.drafts)
-        if self.claims_nothing:
-            claim_ids = itertools.repeat(None, len(self.decision.members))
-        pairs = zip(self.decision.members, claim_ids, strict=True)
+        members = self.columns
+        looks = {m: look for look in members.looks for m in look.members}
+        selections = SelectionColumns.of(members, self.lease, claims=not self.claims_nothing)
         return {
-            member.member: Done(self._selections(member, claim_id), member.level, member.given_up)
-            for member, claim_id in pairs
+            member: Done(of, looks[member].level, looks[member].given_up)
+            for member, of in zip(sorted(looks), selections, strict=True)
         }
 
-    def _selections(self, member: MemberDecision, claim_id: str | None) -> list[Selection]:
-        chosen = member.selection
-        if chosen is None:
-            return []
-        lease = 0.0 if claim_id is None else self.lease
-        chosen = msgspec.structs.replace(chosen, lease_seconds=lease, claim_id=claim_id)
-        return [chosen, *member.alternates]
-
-    def draft(self, owner: str, now: float) -> RequestDraft:
+    def draft(self, owner: str, now: float, *, may_refer: bool) -> RequestDraft:
         """What the store is asked for.
 
         :param now: monotonic time, for what is left of the budget
+        :param may_refer: its answer may be stored as a reference to its decision
         """
         request, attempt = self.request, self.call.attempt
         if self.completes:
@@ -209,16 +230,22 @@ class Plan:
             lease_seconds=self.lease,
             project_id=request.spec.project_id,
             only_project=request.only_project,
-            claims=self.drafts,
+            claims=self.drafts if len(self.drafts.ids) > 1 else list(self.drafts),
             group=self.group,
-            answer=answers.pack(self.final_answer) if self.completes else b'',
+            answer=self._stored_answer(may_refer) if self.completes else b'',
+            refers=may_refer,
             decision=self.record(),
         )
 
-    def providers(self, accepted: Collection[int] | None = None) -> set[int]:
+    def _stored_answer(self, may_refer: bool) -> bytes:
+        """The answer for a repeat; by reference where its decision has all members."""
+        if may_refer and not self.call.attempt.done:
+            return pack(AnswerReference(self.decision.id, self.lease))
+        return pack(self.final_answer)
+
+    def providers(self, accepted: Sequence[int] | None = None) -> set[int]:
         """The providers that its claims touch, or the accepted ones of them."""
-        drafts = self.drafts if accepted is None else [self.drafts[i] for i in accepted]
-        return {pid for made in drafts for pid in made.claim.allocations}
+        return self.drafts.touched(accepted)
 
     def evitable(self, outcome: RequestOutcome) -> int:
         """How many members lost a race for a host that had others to go to.
@@ -228,10 +255,8 @@ class Plan:
         if outcome.outcome not in (CommitStatus.PARTIAL, CommitStatus.DROPPED):
             return 0
         taken, spread = set(outcome.accepted), self.decision.spread
-        return sum(
-            i not in taken and member.survivors > spread
-            for i, member in enumerate(self.decision.members)
-        )
+        survivors = [look.survivors for look in self.columns.looks for _ in look.members]
+        return sum(i not in taken and left > spread for i, left in enumerate(survivors))
 
     def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, Done], list[str]]:
         """What a commit that did not complete the request has claimed, as ``Attempt.done``.
@@ -240,9 +265,8 @@ class Plan:
         """
         accepted = {self.members[i] for i in outcome.accepted}
         done = self._done() if accepted else {}
-        lost = [m.selection for m in self.decision.members if m.member not in accepted]
         made = {member: done[member] for member in accepted}
-        return made, [selection.host for selection in lost if selection is not None]
+        return made, [one.host.host for one in self.columns.placed() if one.member not in accepted]
 
 
 @functools.lru_cache(maxsize=8)
@@ -261,6 +285,8 @@ class Planner:
         self._worker = cache.log.worker if cache.log else settings.worker
         self._serial = 0
         self.contention = Contention(cache.clock)
+        self._seen = Seen()
+        self._distrusted: set[str] = set()  # weighers, as far as that was logged
 
     def plan(
         self,
@@ -296,6 +322,7 @@ class Planner:
             worker=self._worker,
             spread=spread,
             pause=pause,
+            seen=self._seen,
         )
         decision = msgspec.structs.replace(
             decision,
@@ -310,8 +337,8 @@ class Planner:
         members = list(attempt.todo[: decision.planned])
         plan = Plan(call, request, decision, members, group, self._lease(request))
         if plan.is_placed and not plan.claims_nothing:
-            plan.drafts = [_draft(table, plan, m) for m in decision.members]
-            self._cache.note(table_log.Picks(True, _picks(plan)))
+            plan.drafts = _drafts(table, plan)
+            self._cache.note_picks(plan.drafts)
         return plan
 
     def refused(self, call: PendingRequest, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
@@ -340,11 +367,16 @@ class Planner:
         self._serial += 1
         return derived_id('decision', request_id, self._worker, self._serial, tries)
 
+    def drafts(self, plans: Iterable[Plan], owner: str, now: float) -> list[RequestDraft]:
+        """What the store is asked for, see ``Plan.draft``."""
+        may_refer = self._store.may_refer
+        return [plan.draft(owner, now, may_refer=may_refer) for plan in plans]
+
     # -- the table -----------------------------------------------------------
     def undo(self, plan: Plan, keep: Collection[int] = ()) -> None:
         """Take the picks back from the table, those at ``keep`` excepted."""
-        if len(keep) < len(plan.drafts):
-            self._cache.do(table_log.Picks(False, _picks(plan, keep)))
+        if len(keep) < len(plan.drafts.ids):
+            self._cache.do(table_log.taken_back(plan.drafts, keep))
 
     def apply_commit(self, plans: list[Plan], result: CommitResult) -> None:
         """Bring the table in line with a commit: nothing else writes what one has changed.
@@ -358,23 +390,26 @@ class Planner:
         - the generation of a group comes to the table only with all hosts that its members are
           on, and were on as far as is known here; else its next commit fails and reads it.
         """
-        written: set[int] = set()
-        claims: set[str] = set()
+        self._seen.forget()
+        written, claims = set[int](), set[str]()
         for plan, outcome in zip(plans, result.outcomes, strict=True):
             self.undo(plan, outcome.accepted)
             written |= plan.providers(outcome.accepted)
-            claims.update(plan.drafts[i].claim.id for i in outcome.accepted)
-        self._cache.commit_applied(result.hosts, written - set(result.freed), claims)
+            claims.update(map(plan.drafts.ids.__getitem__, outcome.accepted))
+        self._cache.commit_applied(
+            result.hosts, written - set(result.freed), claims, result.stepped
+        )
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
-        # What a commit reads back of a host is its usage, not who has which of its cores.
-        if any(
-            draft.claim.layout is not None and i not in outcome.accepted
+        # What a commit reads back of a host is its usage, not who has which of its cores, and not
+        # its units.
+        if any(outcome.refused is RefusalKind.UNITS for outcome in result.outcomes) or any(
+            plan.drafts.kinds[kind].claim.layout is not None and i not in outcome.accepted
             for plan, outcome in zip(plans, result.outcomes, strict=True)
             if outcome.outcome in (CommitStatus.DROPPED, CommitStatus.PARTIAL)
-            for i, draft in enumerate(plan.drafts)
+            for i, kind in enumerate(plan.drafts.kind)
         ):
-            # Such a layout was planned beside claims that are not known here.
+            # It was planned beside claims, or on facts, that are not what is known here.
             with contextlib.suppress(exceptions.Unavailable):
                 self._cache.fetch_news()
 
@@ -418,6 +453,20 @@ class Planner:
         self._cache.fold()
         self._cache.set_rules(changed, rules)
         self._cache.set_groups({u: rules[u].generation if u in rules else 0 for u in changed})
+
+    def count_planned(self, plans: list[Plan], pipeline: Pipeline, recorder: Recorder) -> None:
+        """Count the two ways of planning and the search for layouts; report wrong steps."""
+        looked = sum(plan.looks for plan in plans)
+        members = sum(len(plan.members) for plan in plans)
+        recorder.count('gantt_members_planned_total', looked, way='looked')
+        recorder.count('gantt_members_planned_total', members - looked, way='alike')
+        while pipeline.layout_hosts:
+            result, hosts = pipeline.layout_hosts.popitem()
+            recorder.count('gantt_layout_hosts_total', hosts, result=result)
+        for name in pipeline.distrusted - self._distrusted:
+            recorder.count('gantt_steps_wrong_total', weigher=name)
+            LOG.error('Weigher %s %s', name, STEP_WRONG)
+            self._distrusted.add(name)
 
     # -- parts ---------------------------------------------------------------
     def _spread(self, call: PendingRequest) -> int:
@@ -523,30 +572,22 @@ def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestin
     return msgspec.structs.replace(request, spec=spec)
 
 
-def _picks(plan: Plan, keep: Collection[int] = ()) -> list[tuple[dict[str, int], Placed]]:
-    """The picks of a plan as they stand on the table, those at ``keep`` left out."""
-    amounts = plan.request.spec.resources
-    return [
-        (amounts, _placed(claim))
-        for i, claim in enumerate(draft.claim for draft in plan.drafts)
-        if i not in keep
-    ]
-
-
-def _placed(claim: Claim) -> Placed:
-    layout = None if claim.layout is None else unsettled(claim.layout)
-    host, group = claim.provider_id, claim.group
-    return Placed(claim.id, claim.consumer, host, group, layout, claim.image, claim.flavor)
-
-
-def _draft(table: HostTable, plan: Plan, member: MemberDecision) -> ClaimDraft:
-    """What the elected host's ``instance_claim`` or ``resize_claim`` says, to be committed."""
-    chosen = member.selection
-    assert chosen is not None, 'a placed decision has a selection for every member'
-    host = table.host_state(chosen.host)
-    claim = host.claim(plan.request, member.member, plan.call.attempt.number)
-    if chosen.layout is None:
-        return ClaimDraft(claim=claim)
-    return ClaimDraft(
-        claim=msgspec.structs.replace(claim, layout=chosen.layout), generation=host.generation
-    )
+def _drafts(table: HostTable, plan: Plan) -> ClaimColumns:
+    """What the elected hosts' ``instance_claim`` or ``resize_claim`` say, to be committed."""
+    request, attempt, members = plan.request, plan.call.attempt.number, plan.columns
+    drafts = ClaimColumns()
+    has_like = False  # whether the last kind has nothing of its host alone
+    for one in members.placed():
+        if one.layout is None and one.claim_id and has_like:
+            # As the first one's, but for whose and where it is.
+            place = one.host
+            drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
+            continue
+        host = table.host_state(one.row)
+        claim, generation = host.claim(request, one.member, attempt), None
+        if one.layout is not None:
+            claim = msgspec.structs.replace(claim, layout=one.layout)
+            generation = host.generation
+        has_like = one.layout is None and not request.spec.purpose.is_move
+        drafts.add(ClaimDraft(claim=claim, generation=generation))
+    return drafts

@@ -20,7 +20,8 @@ from gantt.scheduler.ports.hosts import (
     Reports,
 )
 from gantt.scheduler.ports.nova import Nova, NovaUpdateResult, OpenMove
-from gantt.scheduler.ports.process import Clock, Recorder, Replies
+from gantt.scheduler.ports.process import Clock, Inbox, Recorder, Replies
+from gantt.scheduler.ports.providers import Providers
 from gantt.scheduler.ports.quotas import Quotas
 from gantt.scheduler.ports.records import Decisions, Services, TableLogs
 from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
@@ -40,8 +41,10 @@ __all__ = [
     'Groups',
     'NovaUpdateResult',
     'Hosts',
+    'Inbox',
     'Nova',
     'OpenMove',
+    'Providers',
     'Quotas',
     'Recorder',
     'Replies',
@@ -65,6 +68,7 @@ class Store(
     Groups,
     Hosts,
     Nova,
+    Providers,
     Quotas,
     Reports,
     Requests,

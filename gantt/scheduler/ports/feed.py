@@ -30,7 +30,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar groups: generations, 0 of a group that is gone
     :ivar rules: of those of them that are there
-    :ivar whole: these are all groups that there are
+    :ivar providers: ids of those that are no hosts, and of those that became one
+    :ivar whole: these are all groups that there are, and all providers that are no hosts
     :ivar now: the database's clock at the read
     :ivar incarnation: another number than before: reload everything
     :ivar gaps: numbers up to the position that are missing, to be given to the next poll
@@ -44,6 +45,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[DeclaredMetric] | None = None  # the same
     groups: dict[str, int] = {}
     rules: dict[str, GroupRule] = {}
+    providers: list[int] = []
     whole: bool = False
     now: float = 0.0
     incarnation: int = 1

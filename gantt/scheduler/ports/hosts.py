@@ -8,7 +8,7 @@ import msgspec
 
 from gantt.core.claims.host_event import HostEvent
 from gantt.core.claims.host_facts import UpdateHostFacts
-from gantt.core.claims.reconcile import Registration, RegistrationOutcome
+from gantt.core.claims.reconcile import Registration, RegistrationOutcome, ReportEffect
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.resources.host_keys import HostKey
@@ -31,6 +31,20 @@ class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome'
     adopted: list[str] = []
     current_epoch: int = 0
     current_sequence: int = 0
+
+    @classmethod
+    def of(cls, effect: ReportEffect) -> 'ReportOutcome':
+        """What there is to say of a report that was applied, or was not."""
+        return cls(
+            name=effect.row.name,
+            outcome=effect.outcome,
+            changed=effect.changed,
+            confirmed=effect.confirmed,
+            released=effect.released,
+            adopted=effect.adopted,
+            current_epoch=effect.row.epoch,
+            current_sequence=effect.row.sequence,
+        )
 
 
 class ReportResult(msgspec.Struct, frozen=True, kw_only=True):

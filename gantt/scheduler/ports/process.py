@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is not the database: time, replies, and where decisions and counts go."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gantt.core.claims.commit import DecisionRecord
@@ -33,8 +33,30 @@ class Recorder(Protocol):
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add to a histogram."""
 
+    def observe_all(self, name: str, values: Iterable[float], **labels: str) -> None:
+        """Add values to a histogram, as ``observe`` one after another."""
+
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
+
+
+class Inbox(Protocol):
+    """Where the scheduling thread waits for requests, and reads them where it can."""
+
+    def wait(self, seconds: float) -> bool:
+        """Until something came, or ``wake`` was called; whether that was within ``seconds``."""
+
+    def read(self) -> bool:
+        """Take what has come already; whether there was anything."""
+
+    def sockets(self) -> list[int]:
+        """Numbers of the sockets on which something may come, for who waits for another one."""
+
+    def wake(self) -> None:
+        """Let the thread that waits go on; any thread."""
+
+    def close(self) -> None:
+        """Nobody waits here any more."""
 
 
 class Replies(Protocol):
@@ -42,3 +64,6 @@ class Replies(Protocol):
 
     def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
         """Send each answer to the caller that its handle stands for; never raises."""
+
+    def send_soon(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        """The same, where nothing may be waited for."""

@@ -28,6 +28,9 @@ class Quotas(Protocol):
         :param classes: resource classes whose amounts are wanted
         """
 
+    def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
+        """The project of each of these consumers of whom a claim is stored, live or ended."""
+
     def usages(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[ProjectUsage]:

@@ -53,11 +53,13 @@ class Decisions(Protocol):
         limit: int,
         again: bool = False,
         decision_bytes: int | None = None,
+        decision_seconds: float = 0.0,
     ) -> int:
         """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
         :param decisions: how many of these stay, the newest
         :param decision_bytes: of what is packed of them; None: no bound
+        :param decision_seconds: younger ones stay, whatever their number, within these bytes
         :param again: look only at kinds of which ``limit`` rows went the last time
         """
 

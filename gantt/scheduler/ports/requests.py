@@ -9,6 +9,7 @@ import msgspec
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.scheduler.ports.claims import ClaimResult
+from gantt.scheduler.ports.process import Inbox
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +39,18 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requests(Protocol):
-    """The group commit and the life of requests."""
+    """The group commit and the life of requests.
+
+    :ivar may_refer: an answer may be stored as a reference: all who read it know these
+    """
+
+    may_refer: bool
 
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
         """Commit a batch of requests; see ``core.claims.commit`` for the rule."""
+
+    def do_meanwhile(self, inbox: Inbox) -> None:
+        """While a commit is waited for, read what comes there, where the database allows it."""
 
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
         """Release everything this attempt of an open request has claimed; delete its row."""

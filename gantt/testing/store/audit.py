@@ -3,8 +3,9 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import Claim, State, endless
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.request import Lifecycle
@@ -41,6 +42,21 @@ def _over_commit(tables: Tables) -> Iterable[str]:
             if used != claimed[provider_id][name]:
                 total = claimed[provider_id][name]
                 yield f'{row.name}: {name} used is {used}, its live claims take {total}'
+        if row.over_committed and not is_over_committed(row):
+            yield f'{row.name}: flagged as over-full, and has room of every class'
+    yield from _pools(tables, claimed)
+
+
+def _pools(tables: Tables, claimed: Mapping[int, Counter[str]]) -> Iterable[str]:
+    for provider_id, pool in sorted(tables.pools.items()):
+        called = tables.places[provider_id].name
+        for name in sorted({*pool.used, *claimed[provider_id]}):
+            used, total = pool.used.get(name, 0), claimed[provider_id][name]
+            if pool.free(name) < 0 and not pool.over_committed:
+                cap = used + pool.free(name)
+                yield f'{called}: {name} used {used} and foreign 0 are more than its capacity {cap}'
+            if used != total:
+                yield f'{called}: {name} used is {used}, its live claims take {total}'
 
 
 def _inside(tables: Tables) -> Iterable[str]:
@@ -56,7 +72,7 @@ def _inside(tables: Tables) -> Iterable[str]:
 
 def _lost(tables: Tables) -> Iterable[str]:
     for claim in tables.all_live():
-        if claim.provider_id not in tables.hosts:
+        if tables.row(claim.provider_id) is None:
             yield f'claim {claim.id} of {claim.consumer}: its host {claim.host} is not there'
         if not claim.allocations and not claim.adopted:
             yield f'claim {claim.id} of {claim.consumer}: nothing is allocated to it'

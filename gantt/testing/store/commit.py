@@ -4,18 +4,21 @@
 Plain on purpose: what every other store must do, said in the simplest way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from gantt.core.claims.acceptance import Acceptance, ProviderState, accept, why_closed
 from gantt.core.claims.claim import EXPIRES, Claim, State
 from gantt.core.claims.commit import (
     CommitResult,
     CommitStatus,
     RequestDraft,
     RequestOutcome,
-    accept,
     behind_others,
+    consumers_to_own,
+    is_plain,
     judge_rivals,
 )
 from gantt.core.claims.request_state import judge_request, takes_over
@@ -23,7 +26,7 @@ from gantt.core.messages.layout import unsettled
 from gantt.core.resources.group_rule import GroupRule, first_generation
 from gantt.core.resources.host import Group
 from gantt.core.topology.free import room_of
-from gantt.testing.store.tables import RequestRow, Tables
+from gantt.testing.store.tables import PoolRow, RequestRow, Tables
 
 _replace = msgspec.structs.replace
 
@@ -45,12 +48,14 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
                 released |= _release(tables, claim, 'taken over', now)
     groups = _judge_groups(tables, batch, outcomes)
     going = [draft for draft in batch if draft.id not in outcomes]
-    rivals, ended = judge_rivals(_live_of(tables, going), going)
+    owners = tables.owners_of(consumers_to_own(going))
+    rivals, ended = judge_rivals(_live_of(tables, going), going, owners)
     outcomes.update(ended)
     going = [draft for draft in going if draft.id not in outcomes]
-    accepted = _accept(tables, going)
+    judged = _accept(tables, going, rivals)
+    accepted = {request_id: one.accepted for request_id, one in judged.items()}
     for draft in going:
-        outcomes[draft.id] = _write(tables, draft, accepted[draft.id], now)
+        outcomes[draft.id] = _write(tables, draft, judged[draft.id], now)
         made = (draft.claims[index].claim.id for index in accepted[draft.id])
         for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
             released |= _release(tables, rival, f'replaced by {draft.id}', now)
@@ -66,14 +71,24 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         ):
             del tables.requests[request_id]
     tables.write()
-    named = {p for d in batch for c in d.claims for p in c.claim.allocations}
+    named = {p for d in batch for c in d.claims for p in c.claim.allocations} | released
+    hosts = {p: tables.hosts[p] for p in sorted(named) if p in tables.hosts}
+    others = named & tables.pools.keys()
+    # As a database that has not looked at any host: it tells what it has written.
+    blind = not (released or others) and all(map(is_plain, batch)) and _is_whole(batch, accepted)
     return CommitResult(
         outcomes=[outcomes[draft.id] for draft in batch],
-        hosts=[tables.hosts[p] for p in sorted(named | released) if p in tables.hosts],
+        hosts=[] if blind else list(hosts.values()),
+        stepped={p: row.version for p, row in hosts.items()} if blind else {},
         freed=sorted(released),
         groups=groups,
         now=now,
     )
+
+
+def _is_whole(batch: Sequence[RequestDraft], accepted: Mapping[str, list[int]]) -> bool:
+    """Whether a batch became what it was planned to be."""
+    return all(len(accepted.get(draft.id, ())) == len(draft.claims) for draft in batch)
 
 
 def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
@@ -111,25 +126,41 @@ def _judge_groups(
     return {uuid: rule.generation for uuid, rule in rules.items()}
 
 
-def _accept(tables: Tables, going: Sequence[RequestDraft]) -> dict[str, list[int]]:
+def _accept(
+    tables: Tables, going: Sequence[RequestDraft], rivals: Mapping[str, list[Claim]]
+) -> dict[str, Acceptance]:
     named = {p for d in going for c in d.claims for p in c.claim.allocations}
-    rows = {p: tables.hosts[p] for p in named if p in tables.hosts}
+    rows = {p: row for p in named if (row := tables.row(p)) is not None}
     hosts = {c.claim.provider_id for d in going for c in d.claims if c.claim.layout is not None}
-    laid = [(p, rows[p]) for p in sorted(hosts) if p in rows]
+    insides = {
+        p: room_of(tables.hosts[p].facts, [unsettled(c.layout) for c in tables.live_on(p)])
+        for p in hosts
+        if p in tables.hosts
+    }
     classes = {n for d in going for c in d.claims for a in c.claim.allocations.values() for n in a}
-    return accept(
-        {p: {name: row.free(name) for name in classes} for p, row in rows.items()},
-        {p: row.generation for p, row in rows.items()},
-        [p for p, row in rows.items() if not row.is_open],
-        going,
-        {
-            p: room_of(row.facts, [unsettled(c.layout) for c in tables.live_on(p)])
-            for p, row in laid
-        },
+    states = {}
+    for p, row in rows.items():
+        if isinstance(row, PoolRow):
+            name, inventories, closed = tables.places[p].name, row.inventories, ''
+        else:
+            name, inventories = row.name, row.facts.inventories
+            closed = why_closed(row, over_full=row.over_committed)
+        states[p] = ProviderState(
+            name=name,
+            generation=row.generation,
+            inventories=inventories,
+            room={one: row.free(one) for one in classes},
+            closed=closed,
+            inside=insides.get(p),
+        )
+    return accept(states, going, rivals)
+
+
+def _write(tables: Tables, draft: RequestDraft, judged: Acceptance, now: float) -> RequestOutcome:
+    took, refusal = judged.accepted, judged.refusal
+    why: dict[str, Any] = (
+        {} if refusal is None else {'reason': refusal.reason, 'refused': refusal.kind}
     )
-
-
-def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> RequestOutcome:
     for index in took:
         claim = draft.claims[index].claim
         expires = claim.lifecycle in EXPIRES
@@ -144,7 +175,9 @@ def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> 
         )
     placed = draft.completes and len(took) == len(draft.claims)
     if not took and not placed:
-        return RequestOutcome(id=draft.id, outcome=CommitStatus.DROPPED, attempt=draft.attempt)
+        return RequestOutcome(
+            id=draft.id, outcome=CommitStatus.DROPPED, attempt=draft.attempt, **why
+        )
     before = tables.requests.get(draft.id)
     made = before.claims if before is not None and before.attempt == draft.attempt else 0
     tables.requests[draft.id] = RequestRow(
@@ -156,11 +189,11 @@ def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> 
         deadline=now + draft.budget_seconds,
         answer=draft.answer if placed else b'',
         claims=made + len(took),
-        written_at=now,
     )
     return RequestOutcome(
         id=draft.id,
         outcome=CommitStatus.PLACED if placed else CommitStatus.PARTIAL,
         accepted=took,
         attempt=draft.attempt,
+        **why,
     )

@@ -21,25 +21,27 @@ from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.nova import host as nova_host
-from gantt.core.resources.host import Aggregate
+from gantt.core.resources.host import Aggregate, HostFacts, HostRow
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports import (
     ClaimOutcome,
     ClaimResult,
     Clock,
+    Inbox,
     ReportOutcome,
     ReportResult,
     StoredRequest,
 )
 from gantt.testing.store import commit as memory_commit
-from gantt.testing.store.hosts import HostKeeping
+from gantt.testing.store.nova import NovaTables
 from gantt.testing.store.operators import atomic
+from gantt.testing.store.providers import ProviderTables
 from gantt.testing.store.tables import RequestRow
 
 _replace = msgspec.structs.replace
 
 
-class MemoryStore(HostKeeping):
+class MemoryStore(NovaTables, ProviderTables):
     """See ``scheduler.ports`` for what each method does; here is what callers, hosts and time do.
 
     :param clock: its ``wall`` is the database's clock
@@ -54,6 +56,12 @@ class MemoryStore(HostKeeping):
     @atomic
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
         return memory_commit.commit(self._tables, batch, self._now)
+
+    #: Decisions have their twin in SQLite.
+    may_refer = False
+
+    def do_meanwhile(self, inbox: Inbox) -> None:
+        pass  # nothing is waited for
 
     @atomic
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
@@ -92,7 +100,6 @@ class MemoryStore(HostKeeping):
                 attempt=0,
                 deadline=0.0,
                 answer=answer,
-                written_at=self._now,
             )
         return known
 
@@ -103,7 +110,6 @@ class MemoryStore(HostKeeping):
             RequestRow(id=request_id, fingerprint='', state='', owner='', attempt=0, deadline=0.0),
         )
         row.state = 'cancelled'
-        row.written_at = self._now
         live = self._tables.of_request(request_id, live=True)
         result = self._happen(live, Event.CANCEL, reason or 'cancelled')
         stored = self.load_request(request_id)
@@ -138,27 +144,32 @@ class MemoryStore(HostKeeping):
     def register_host(self, message: RegisterHost) -> Registration:
         tables = self._tables
         before = tables.named(message.name)
-        for row in tables.hosts.values():
-            if row.uuid == message.uuid and row is not before:
-                raise exceptions.InvalidMessage(
-                    field='register_host.uuid',
-                    problem=f'{row.uuid} is the uuid of host {row.name!r}; expected one of its own',
-                )
-        if before is None:
-            self._check_former(message)
+        made = self._made_before(before, message)
         row = registration.register(
             before,
             message,
-            provider_id=tables.next_id() if before is None else before.id,
+            provider_id=made or (tables.next_id() if before is None else before.id),
             last_epoch=tables.epochs.get(message.name, 0),
             now=self._now,
             report_seconds=self._report_seconds,
         )
+        if made is not None:
+            pool = tables.pools.pop(made)
+            row = _replace(
+                row,
+                generation=row.generation + pool.generation,
+                version=row.version + pool.version,
+                facts=HostFacts(inventories=pool.inventories),
+                used=pool.used,
+                over_committed=pool.over_committed,
+            )
+            tables.append_change('provider', made)
         if before is not None and registration.begins_lists_anew(before, row):
             for claim in tables.live_on(row.id):
                 tables.put_claim(msgspec.structs.replace(claim, absences=0))
         tables.hosts[row.id] = row
         tables.ids[row.name] = row.id
+        tables.place_host(row)
         if before is None:
             tables.refresh_membership([row.name])
         change = tables.write(written=[row.id])[0]
@@ -170,6 +181,29 @@ class MemoryStore(HostKeeping):
             report_seconds=self._report_seconds,
         )
         return registered, change
+
+    def _made_before(self, before: HostRow | None, message: RegisterHost) -> int | None:
+        """The id of the provider that is to become this host; None: there is none."""
+        tables = self._tables
+        made = None if message.uuid is None else tables.with_uuid(message.uuid)
+        if made is None or (before is not None and made == before.id):
+            return None
+        place, host = tables.places[made], tables.hosts.get(made)
+        if host is not None or before is not None:
+            whose = f'provider {place.name!r}, which is no host'
+            if host is not None:
+                whose = f'host {host.name!r}'
+            raise exceptions.invalid(
+                'register_host.uuid',
+                f'{place.uuid} is the uuid of {whose}; expected one of its own',
+            )
+        if place.parent is not None:
+            raise exceptions.invalid(
+                'register_host.uuid',
+                f'{place.uuid} is the uuid of provider {place.name!r}, which is below another one; '
+                'expected a root',
+            )
+        return made
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
         """Register several hosts; what was refused gives the reason."""
@@ -209,18 +243,10 @@ class MemoryStore(HostKeeping):
             written.add(row.id)
         for claim in effect.claims:
             tables.put_claim(claim, count=False)
+            tables.flag(claim.allocations)
         for group in effect.groups:
             tables.bump_group(group)
-        return ReportOutcome(
-            name=row.name,
-            outcome=effect.outcome,
-            changed=effect.changed,
-            confirmed=effect.confirmed,
-            released=effect.released,
-            adopted=effect.adopted,
-            current_epoch=effect.row.epoch,
-            current_sequence=effect.row.sequence,
-        )
+        return ReportOutcome.of(effect)
 
     def _join(self, host: str, host_aggregates: Sequence[str]) -> list[str]:
         """Make a host a member of exactly these aggregates; a name never heard makes one."""

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The in-memory store: what an unmodified Nova says of its guests and aggregates."""
+"""The in-memory store: what an unmodified Nova says of its guests."""
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gantt.core.claims import host_facts, reconcile
+from gantt.core.claims import reconcile
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages.base import derived_id
 from gantt.core.nova import guest_events
 from gantt.core.nova import host as nova_host
@@ -15,11 +14,10 @@ from gantt.core.nova.events import (
     AggregateDeleted,
     AggregatesUpdated,
     GuestLocation,
-    NovaAggregate,
     NovaCast,
 )
 from gantt.core.nova.guest_events import EventsSeen
-from gantt.scheduler.ports import FactsResult, NovaUpdateResult, OpenMove
+from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 from gantt.testing.store.operators import Operators, atomic
 
 _replace = msgspec.structs.replace
@@ -65,7 +63,6 @@ class NovaTables(Operators):
 
     def _put_claims(self, claims: Iterable[Claim]) -> None:
         tables = self._tables
-        touched: set[int] = set()
         for claim in claims:
             before = tables.claims.get(claim.id)
             if before is None and claim.group is not None:
@@ -75,11 +72,7 @@ class NovaTables(Operators):
                 for provider_id in {*before.allocations, *claim.allocations}:
                     self._recount(provider_id, before, claim)
             tables.put_claim(claim)
-            touched |= {claim.provider_id, *claim.allocations}
-        for provider_id in touched & set(tables.hosts):
-            row = tables.hosts[provider_id]
-            over = reconcile.is_over_committed(row)
-            tables.hosts[provider_id] = _replace(row, over_committed=over)
+            tables.flag(claim.allocations)
 
     def _recount(self, provider_id: int, before: Claim, now: Claim) -> None:
         row = self._tables.hosts.get(provider_id)
@@ -89,47 +82,7 @@ class NovaTables(Operators):
         for name, amount in before.allocations.get(provider_id, {}).items():
             used[name] = used.get(name, 0) - amount
         used = {name: amount for name, amount in used.items() if amount}
-        self._tables.hosts[provider_id] = _replace(row, used=used, generation=row.generation + 1)
-
-    @atomic
-    def apply_aggregates(self, cast: NovaCast) -> bool:
-        event, news = cast.word, False
-        named = [event.aggregate] if isinstance(event, AggregateDeleted) else []
-        if isinstance(event, AggregatesUpdated):
-            named = event.aggregates
-        for one in named:
-            key = derived_id('nova aggregate', one.uuid)
-            seen = self._tables.events_seen.get(key) or EventsSeen()
-            if seen.knows(cast):
-                continue
-            news = True
-            self._tables.events_seen[key] = guest_events.noted(seen, cast)
-            if isinstance(event, AggregateDeleted):
-                self._forget_aggregate(one)
-            else:
-                self._save_aggregate(one)
-        return news
-
-    def _save_aggregate(self, location: NovaAggregate) -> None:
-        tables = self._tables
-        before = next((a for a in tables.aggregates.values() if a.uuid == location.uuid), None)
-        if before is not None and before.name != location.name:
-            if tables.aggregate(location.name) is not None:
-                self.remove_aggregate(before.name)
-            else:
-                tables.aggregates[before.id] = _replace(before, name=location.name)
-        known = tables.aggregate(location.name)
-        metadata: dict[str, str | None] = dict.fromkeys(known.metadata if known else ())
-        self.save_aggregate(
-            location.name, metadata | location.metadata, list(location.hosts), location.uuid
-        )
-
-    def _forget_aggregate(self, location: NovaAggregate) -> None:
-        before = next(
-            (a for a in self._tables.aggregates.values() if a.uuid == location.uuid), None
-        )
-        if before is not None:
-            self.remove_aggregate(before.name)
+        self._tables.put_use(_replace(row, generation=row.generation + 1), used)
 
     @atomic
     def resolve_guest(self, location: GuestLocation) -> NovaUpdateResult:
@@ -145,23 +98,6 @@ class NovaTables(Operators):
             confirmed=effect.confirmed,
             released=effect.released,
             hosts=self._tables.write(),
-        )
-
-    @atomic
-    def tell_facts(self, update: UpdateHostFacts) -> FactsResult:
-        row = self._tables.named(update.host)
-        if row is None:
-            return FactsResult(outcome=host_facts.UNKNOWN)
-        effect = host_facts.apply(row, self._tables.live_on(row.id), update, self._now)
-        known = effect.row.facts.beside
-        sequence = 0 if known is None else known.sequence
-        if effect.outcome != host_facts.APPLIED:
-            return FactsResult(outcome=effect.outcome, sequence=sequence)
-        self._tables.hosts[row.id] = effect.row
-        for claim in effect.claims:
-            self._tables.put_claim(claim, count=False)
-        return FactsResult(
-            outcome=effect.outcome, sequence=sequence, hosts=self._tables.write([row.id])
         )
 
     @atomic

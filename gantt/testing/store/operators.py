@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store as operators and readers use it."""
 
+import functools
 import itertools
-from collections.abc import Collection, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,10 +13,12 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.claims.quota import Limit
+from gantt.core.messages import resource_classes
 from gantt.core.messages.base import derived_id
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
-from gantt.core.resources.host import Aggregate, Group, HostChange
+from gantt.core.resources.host import Aggregate, Group, HostChange, HostRow
+from gantt.core.resources.host_keys import HostKey
 from gantt.scheduler.ports import (
     ClaimOutcome,
     ClaimResult,
@@ -24,12 +28,24 @@ from gantt.scheduler.ports import (
     Gap,
 )
 from gantt.testing.store import audit as memory_audit
-from gantt.testing.store.declared import DeclarationTables, atomic
+from gantt.testing.store.tables import Tables
 
 _replace = msgspec.structs.replace
+F = TypeVar('F', bound=Callable[..., Any])
 
 
-class Operators(DeclarationTables):
+def atomic(method: F) -> F:
+    """One transaction: nobody else is inside meanwhile."""
+
+    @functools.wraps(method)
+    def run(self: 'Operators', *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+class Operators:
     """What operators and readers do; callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
@@ -38,7 +54,8 @@ class Operators(DeclarationTables):
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.incarnation = 1
-        super().__init__()
+        self._tables = Tables()
+        self._lock = threading.RLock()
 
     @property
     def _now(self) -> float:
@@ -137,7 +154,67 @@ class Operators(DeclarationTables):
         del tables.groups[uuid]
         tables.append_change('group', uuid)
 
+    @atomic
+    def declare_class(self, name: str) -> None:
+        """Declare a CUSTOM_ resource class.
+
+        :raises UnknownResourceClass: neither a standard class nor of that form
+        """
+        if not resource_classes.is_class_name(name):
+            raise exceptions.UnknownResourceClass(field='name', name=name)
+        self._tables.classes.add(name)
+
+    @atomic
+    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
+        return self._put(_replace(self._host(name), disabled=reason, disabled_by=by))
+
+    @atomic
+    def enable_host(self, name: str, by: str = '') -> HostChange:
+        return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
+
+    @atomic
+    def load_host_key(self, name: str) -> HostKey | None:
+        row = self._tables.named(name)
+        return None if row is None else row.key
+
+    @atomic
+    def remove_host(self, name: str) -> HostChange:
+        row, tables = self._host(name), self._tables
+        count = tables.claims_on(row.id)
+        if count:
+            raise exceptions.Refused(
+                f'host {name!r} has {count} live claims; move or release what runs there first',
+                name=name,
+                claims=count,
+            )
+        below = len(tables.children(row.id))
+        if below:
+            raise exceptions.Refused(
+                f'host {name!r} has {below} providers below it; delete or move them first',
+                name=name,
+                providers=below,
+            )
+        del tables.hosts[row.id], tables.ids[name], tables.places[row.id]
+        tables.epochs[name] = row.epoch
+        tables.append_change('host', row.id)
+        return HostChange(provider_id=row.id, row=None)
+
+    def _host(self, name: str) -> HostRow:
+        row = self._tables.named(name)
+        if row is None:
+            raise exceptions.NotFound(kind='host', name=name)
+        return row
+
+    def _put(self, row: HostRow) -> HostChange:
+        self._tables.hosts[row.id] = row
+        self._tables.touch(row.id)
+        return self._tables.write()[0]
+
     # -- reading ------------------------------------------------------------
+    @atomic
+    def declared_classes(self) -> frozenset[str]:
+        return frozenset(self._tables.classes)
+
     @atomic
     def load_everything(self) -> Everything:
         tables = self._tables
@@ -145,7 +222,6 @@ class Operators(DeclarationTables):
             position=tables.position,
             hosts=[tables.change_of(provider_id) for provider_id in sorted(tables.hosts)],
             aggregates=self._aggregates(),
-            metrics=self.declared_metrics(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             rules={uuid: group.rule for uuid, group in tables.groups.items()},
             resource_classes=frozenset(tables.classes),
@@ -163,12 +239,7 @@ class Operators(DeclarationTables):
         """
         tables = self._tables
         news = itertools.takewhile(lambda item: item[1] > position, reversed(tables.news.items()))
-        refs: dict[str, list[Any]] = {
-            'host': [],
-            'aggregate': [],
-            'group': [],
-            'metric': [],
-        }
+        refs: dict[str, list[Any]] = {'host': [], 'aggregate': [], 'group': [], 'provider': []}
         for (kind, ref), _ in news:
             refs[kind].append(ref)
         ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
@@ -176,12 +247,12 @@ class Operators(DeclarationTables):
             position=tables.position,
             hosts=[tables.change_of(p) for p in sorted(ids) if self._is_news(p, known)],
             aggregates=self._aggregates() if refs['aggregate'] else None,
-            metrics=self.declared_metrics() if refs['metric'] else None,
             groups={
                 uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
                 for uuid in refs['group']
             },
             rules={u: tables.groups[u].rule for u in refs['group'] if u in tables.groups},
+            providers=sorted(refs['provider']),
             now=self._now,
             incarnation=self.incarnation,
             went_back=tables.position < position or self._is_behind(ids, known),
@@ -196,9 +267,9 @@ class Operators(DeclarationTables):
             position=tables.position,
             hosts=[tables.change_of(p) for p in ids if self._is_news(p, known)],
             aggregates=self._aggregates(),
-            metrics=self.declared_metrics(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             rules={uuid: group.rule for uuid, group in tables.groups.items()},
+            providers=sorted(tables.pools),
             whole=True,
             now=self._now,
             incarnation=self.incarnation,
@@ -235,23 +306,19 @@ class Operators(DeclarationTables):
     def claims(
         self,
         *,
-        state: str | None = None,
-        host: str | None = None,
-        consumer: str | None = None,
-        request_id: str | None = None,
         limit: int = 100,
         marker: str | None = None,
         project: str | None = None,
+        **equal: str | None,
     ) -> list[Claim]:
+        wanted = {name: value for name, value in equal.items() if value is not None}
+        if project is not None:
+            wanted['project_id'] = project
         found = [
             claim
             for claim in self._tables.claims.values()
-            if (state is None or claim.state == state)
-            and (host is None or claim.host == host)
-            and (consumer is None or claim.consumer == consumer)
-            and (request_id is None or claim.request_id == request_id)
+            if all(getattr(claim, name) == value for name, value in wanted.items())
             and (marker is None or claim.id > marker)
-            and (project is None or claim.project_id == project)
         ]
         return sorted(found, key=lambda claim: claim.id)[:limit]
 
@@ -260,6 +327,10 @@ class Operators(DeclarationTables):
         wanted = set(consumers)
         found = [c for c in self._tables.claims.values() if c.is_live and c.consumer in wanted]
         return sorted(found, key=lambda claim: claim.id)
+
+    @atomic
+    def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
+        return self._tables.owners_of(consumers)
 
     @atomic
     def load_claim(self, claim_id: str) -> Claim | None:

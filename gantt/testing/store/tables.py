@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gantt.core.claims import reconcile
+from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
 from gantt.core.messages.layout import unsettled
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.resources.host import Aggregate, Group, HostChange, HostRow, Placed
-from gantt.core.table.metrics import DeclaredMetric
 from gantt.scheduler.ports import ClaimOutcome
 
 _replace = msgspec.structs.replace
@@ -35,7 +36,38 @@ class RequestRow(msgspec.Struct, kw_only=True):
     deadline: float
     answer: bytes = b''
     claims: int = 0
-    written_at: float = 0.0
+
+
+class PoolRow(msgspec.Struct, kw_only=True):
+    """A provider that is no host."""
+
+    id: int
+    generation: int = 0
+    version: int = 0
+    inventories: dict[str, Inventory] = {}
+    used: dict[str, int] = {}
+    over_committed: bool = False
+
+    def free(self, resource_class: str) -> int:
+        """Capacity less use; negative where more is used than there is."""
+        inventory = self.inventories.get(resource_class)
+        return (inventory.cap if inventory else 0) - self.used.get(resource_class, 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more of a class is used than there is."""
+        return any(self.free(name) < 0 for name in self.used)
+
+
+class ProviderPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where any provider stands, and what it is called there.
+
+    :ivar parent: its id; None: it is a root
+    """
+
+    uuid: str
+    name: str
+    parent: int | None = None
 
 
 class Tables:
@@ -43,6 +75,8 @@ class Tables:
 
     def __init__(self) -> None:
         self.hosts: dict[int, HostRow] = {}
+        self.pools: dict[int, PoolRow] = {}  # providers that are no hosts
+        self.places: dict[int, ProviderPlace] = {}  # of both
         self.ids: dict[str, int] = {}
         self.epochs: dict[str, int] = {}  # of hosts that were removed: never handed out again
         self.refusals: dict[int, int] = {}
@@ -51,7 +85,6 @@ class Tables:
         self.groups: dict[str, Group] = {}  # members as told; claims count beside
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
-        self.metrics: dict[str, DeclaredMetric] = {}
         self.events_seen: dict[str, EventsSeen] = {}  # of hosts and aggregates of Nova
         self.serial = 0
         self.position = 0
@@ -78,6 +111,14 @@ class Tables:
         found = self._of_consumer.get(consumer, {})
         return [found[claim_id] for claim_id in sorted(found)]
 
+    def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
+        """The project of the first claim of each of these consumers, live or ended."""
+        first: dict[str, str | None] = {}
+        for claim in self.claims.values():
+            if claim.consumer in consumers:
+                first.setdefault(claim.consumer, claim.project_id)
+        return first
+
     def put_claim(self, claim: Claim, *, count: bool = True) -> None:
         """Write a claim; usage follows on every provider that it is on.
 
@@ -88,11 +129,11 @@ class Tables:
         if was_live != claim.is_live:
             old = [before] if before is not None else []
             for provider_id in claim.allocations:
-                row = self.hosts.get(provider_id)
+                row = self.row(provider_id)
                 if row is None or (provider_id == claim.provider_id and not count):
                     continue
                 used = reconcile.usage(row.used, provider_id, old, [claim])
-                self.hosts[provider_id] = _replace(row, used=used)
+                self.put_use(row, used)
                 self._changed.add(provider_id)
         self.claims[claim.id] = claim
         if claim.request_id is not None:
@@ -108,6 +149,18 @@ class Tables:
             del self._of_consumer[claim.consumer]
         if count:
             self.touch(claim.provider_id)
+
+    def put_use(self, row: HostRow | PoolRow, used: dict[str, int]) -> None:
+        """Write what is used of a provider; where all of it fits it is not flagged any more."""
+        now = _replace(row, used=used)
+        self._put(_replace(now, over_committed=row.over_committed and _is_over(now)))
+
+    def flag(self, provider_ids: Iterable[int]) -> None:
+        """Flag providers as over-full, or no more, after what the world did."""
+        for provider_id in set(provider_ids):
+            row = self.row(provider_id)
+            if row is not None:
+                self._put(_replace(row, over_committed=_is_over(row)))
 
     def happen(
         self, claims: Iterable[Claim], event: Event, reason: str, now: float
@@ -140,24 +193,60 @@ class Tables:
         for claims in self._live.values():
             yield from claims.values()
 
+    # -- providers ---------------------------------------------------------------
+    def row(self, provider_id: int) -> HostRow | PoolRow | None:
+        """A host, or another provider."""
+        return self.hosts.get(provider_id) or self.pools.get(provider_id)
+
+    def _put(self, row: HostRow | PoolRow) -> None:
+        if isinstance(row, PoolRow):
+            self.pools[row.id] = row
+        else:
+            self.hosts[row.id] = row
+
+    def with_uuid(self, uuid: str) -> int | None:
+        """The id of a provider."""
+        return next((pid for pid, place in self.places.items() if place.uuid == uuid), None)
+
+    def root(self, provider_id: int) -> int:
+        """The id of the root of its tree."""
+        parent = self.places[provider_id].parent
+        return provider_id if parent is None else self.root(parent)
+
+    def children(self, provider_id: int) -> list[int]:
+        """Ids of those right below it."""
+        return [pid for pid, place in self.places.items() if place.parent == provider_id]
+
+    def subtree(self, provider_id: int) -> set[int]:
+        """Its own id, and those of all below it."""
+        below = (self.subtree(child) for child in self.children(provider_id))
+        return {provider_id}.union(*below)
+
+    def claims_on(self, provider_id: int) -> int:
+        """How many live claims are on it or take from it."""
+        return sum(
+            provider_id == claim.provider_id or provider_id in claim.allocations
+            for claim in self.all_live()
+        )
+
+    def place_host(self, row: HostRow) -> None:
+        """Let a host have a place as a root, and a name of its own: by its node if that is free."""
+        known = self.places.get(row.id)
+        if known is None:
+            taken = {place.name for place in self.places.values()}
+            name = next((one for one in (row.node, row.name) if one not in taken), row.uuid)
+            known = ProviderPlace(uuid=row.uuid, name=name)
+        self.places[row.id] = _replace(known, uuid=row.uuid)
+
     # -- hosts -------------------------------------------------------------------
     def named(self, name: str) -> HostRow | None:
         """A host by its name."""
         provider_id = self.ids.get(name)
         return None if provider_id is None else self.hosts[provider_id]
 
-    def call_host(self, provider_id: int, name: str) -> None:
-        """The claims of a host, tombstones too, are of a host with another name."""
-        for claim in [one for one in self.claims.values() if one.provider_id == provider_id]:
-            now = _replace(claim, host=name)
-            self.claims[claim.id] = now
-            if claim.is_live:
-                self._live[provider_id][claim.id] = now
-                self._of_consumer[claim.consumer][claim.id] = now
-
     def touch(self, provider_id: int) -> None:
         """The row is written by this verb, whatever else changes."""
-        if provider_id in self.hosts:
+        if self.row(provider_id) is not None:
             self._touched.add(provider_id)
 
     def write(self, written: Collection[int] = ()) -> list[HostChange]:
@@ -166,16 +255,19 @@ class Tables:
         :param written: rows that were stored whole, their version counted up already
         """
         for provider_id in self._touched | self._changed:
-            row = self.hosts[provider_id]
+            row = self.row(provider_id)
+            assert row is not None
             grown = int(provider_id in self._changed)
-            self.hosts[provider_id] = _replace(
-                row, version=row.version + 1, generation=row.generation + grown
-            )
+            row = _replace(row, version=row.version + 1, generation=row.generation + grown)
+            if isinstance(row, PoolRow) and grown:
+                row.over_committed = row.is_over
+            self._put(row)
         ids = sorted(self._touched | self._changed | set(written))
         self._touched, self._changed = set(), set()
         for provider_id in ids:
-            self.append_change('host', provider_id)
-        return [self.change_of(provider_id) for provider_id in ids]
+            kind = 'host' if provider_id in self.hosts else 'provider'
+            self.append_change(kind, provider_id)
+        return [self.change_of(provider_id) for provider_id in ids if provider_id in self.hosts]
 
     def change_of(self, provider_id: int) -> HostChange:
         """A host with all that is placed on it; without a row where it is gone."""
@@ -249,3 +341,7 @@ class Tables:
             if uuids != row.aggregates:
                 self.hosts[row.id] = _replace(row, aggregates=uuids)
                 self._changed.add(row.id)
+
+
+def _is_over(row: HostRow | PoolRow) -> bool:
+    return row.is_over if isinstance(row, PoolRow) else is_over_committed(row)

@@ -9,6 +9,7 @@ import random
 from oslo_config import cfg
 
 from gantt.plugin_api.report_sources import (
+    GuestInventory,
     HostAgent,
     HostAgentSettings,
     HostReadings,
@@ -18,7 +19,6 @@ from gantt.plugin_api.report_sources import (
     RegisterHost,
     ReportSource,
     Runner,
-    RunningGuests,
     Session,
     get_transport,
     wait_for_broker,
@@ -72,7 +72,7 @@ class LabSource(ReportSource):
             foreign={'VCPU': machine['taken']},
         )
         # No opinion on guests: nothing is confirmed and nothing freed by a report.
-        return RunningGuests(None, None), facts
+        return GuestInventory(None, None), facts
 
     def _read(self):
         try:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``bench decide --pool``: what a pool that hosts share costs requests that do not ask for it.
+
+Two tables of the same hosts, one of them with pools of a class that half of the hosts share,
+get the same news and the same requests in turn: one member, or sixteen that are alike.  None
+asks for the class of the pools but those that are timed apart.
+"""
+
+import argparse
+import statistics
+
+import msgspec
+import numpy as np
+
+from bench import Result, conditions, decide, rare
+from gantt.core.messages import base
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.shared_pool import SharedPool
+
+MEMBERS = 16
+#: After so many requests one has several members, and one asks for what the hosts share.
+EACH = 4
+SHARED = 'CUSTOM_SHARED'
+POOLS = 8
+
+
+def pools(hosts: int) -> list[SharedPool]:
+    """Pools of one class, of which each of half of the hosts is served by two."""
+    has = {SHARED: Inventory(total=1_000_000)}
+    return [
+        SharedPool(
+            id=hosts + 1 + number,
+            version=1,
+            inventories=has,
+            hosts=frozenset(
+                1 + i for i in range(0, hosts, 2) if number in (i // 2 % POOLS, i // 3 % POOLS)
+            ),
+        )
+        for number in range(POOLS)
+    ]
+
+
+def alike(number: int, more: dict[str, int], members: int) -> SelectDestinations:
+    """A request for amounts alone."""
+    sizes = {'VCPU': 1 + number % 4, 'MEMORY_MB': 2048, 'DISK_GB': 20}
+    return SelectDestinations(
+        request_id=base.derived_id('bench pool', number, members),
+        spec=RequestSpec(resources=sizes | more),
+        consumers=[decide.an_id(10, number * MEMBERS + i) for i in range(members)],
+    )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Rounds of both tables in turn; medians of all decisions."""
+    rng = np.random.default_rng(args.seed)
+    world, aggregates = decide.changes(args.hosts, rng), decide.aggregates(args.hosts, rng)
+    plain, pooled = rare.Side(world, aggregates), rare.Side(world, aggregates)
+    for pool in pools(args.hosts):
+        pooled.table.set_pool(pool)
+    requests = decide.shapes(args.hosts, rng)
+    rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)
+    names = ('plain', 'pooled', 'plain members', 'pooled members', 'asked')
+    times: dict[str, list[float]] = {name: [] for name in names}
+    elsewhere = asked_and_placed = 0
+    for number in range((1 + rounds) * decide.SHAPES):
+        request = msgspec.structs.replace(
+            requests[number % decide.SHAPES],
+            request_id=base.derived_id('bench', number),
+            consumers=[decide.an_id(9, number)],
+        )
+        host = int(rng.integers(args.hosts))
+        used = {name: int(cap * rng.uniform(0, 1)) for name, cap in decide.CAPS.items()}
+        spent, places = {}, {}
+        sides = (('plain', plain), ('pooled', pooled))
+        # Who begins changes from decision to decision, and with each kind of them.
+        for name, side in sides if (number + number // EACH) % 2 else sides[::-1]:
+            side.change(host, used)
+            spent[name], places[name] = side.decide(request, number)
+            if number % EACH == 0:
+                members = alike(number, {}, MEMBERS)
+                spent[f'{name} members'], more = side.decide(members, number, stands=False)
+                places[name] += more
+        elsewhere += places['plain'] != places['pooled']
+        if number % EACH == 0:
+            asking = alike(number, {SHARED: 1}, 1)
+            spent['asked'], where = pooled.decide(asking, number, stands=False)
+            asked_and_placed += len(where)
+        if number >= decide.SHAPES:
+            for name, one in spent.items():
+                times[name].append(one)
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    value, stick = medians['pooled'], medians['plain']
+    left = sum(pooled.table.pools.free(pool.id, SHARED) for pool in pools(args.hosts))
+    return Result(
+        bench='decide --pool',
+        value=round(value, 1),
+        unit='us',
+        yardstick={'name': 'the same table without pools', 'value': round(stick, 1)},
+        ratio=round(value / stick, 3),
+        conditions={
+            'hosts': args.hosts,
+            'pools': POOLS,
+            'repeats': len(times['pooled']),
+            'plain_ratio': round(value / stick, 3),
+            'members': MEMBERS,
+            'members_us': round(medians['pooled members'], 1),
+            'members_ratio': round(medians['pooled members'] / medians['plain members'], 3),
+            'asked_us': round(medians['asked'], 1),
+            'asked_and_placed': asked_and_placed,
+            **conditions.here(),
+        },
+        # What was taken back is there again.
+        audit=elsewhere + plain.wrong() + pooled.wrong() + (left != POOLS * 1_000_000),
+    )

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a claim may be written, judged under the locks of its providers: the one rule.
+
+It depends on who claims:
+
+- a scheduler writes only where its providers are open: not disabled, and over-full in no class;
+- a writer of allocations by the API is judged class by class.  Whatever grows needs room, what
+  is over-full already it may keep or shrink, and whether a host is open to schedulers is no
+  concern of its;
+- a host that reports what runs there is not judged: what runs, runs.  It is counted, and the host
+  is flagged as over-full where that is more than may be promised, see :func:`is_over_committed`.
+
+The units of the inventories (``min_unit``, ``max_unit``, ``step_size``) hold for both that are
+judged, on every provider that a claim takes from.  Plans keep to them; but what a provider has
+may have changed since a plan was made.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import ClaimDraft, RefusalKind, RequestDraft
+from gantt.core.messages.layout import readable
+from gantt.core.messages.request import Lifecycle
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostRow
+from gantt.core.topology.fit import Problem
+from gantt.core.topology.free import FreeTopology
+
+
+class Claimant(enum.StrEnum):
+    """Who claims."""
+
+    SCHEDULER = 'scheduler'
+    API = 'api'
+
+    @classmethod
+    def of(cls, claim: Claim) -> 'Claimant':
+        """By the lifecycle: who writes allocations by the API also ends them."""
+        return cls.API if claim.lifecycle is Lifecycle.API else cls.SCHEDULER
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a claim is not written; ``reason`` names the provider."""
+
+    kind: RefusalKind
+    reason: str
+
+
+class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider as it is under its lock.
+
+    :ivar inventories: by class
+    :ivar room: class -> cap - used - foreign; below 0: over-full
+    :ivar closed: why it takes nothing new from schedulers, see :func:`why_closed`; '': it does
+    :ivar inside: what its live claims leave inside of it, where a layout of the batch is on it;
+        changed in place
+    """
+
+    name: str
+    generation: int
+    inventories: Mapping[str, Inventory]
+    room: Mapping[str, int]
+    closed: str = ''
+    inside: FreeTopology | None = None
+
+
+class Acceptance(msgspec.Struct, frozen=True):
+    """What of a request may be written.
+
+    :ivar accepted: indices of its claims
+    :ivar refusal: of the first claim that may not be; None: all of them may
+    """
+
+    accepted: list[int]
+    refusal: Refusal | None = None
+
+
+NO_RIVALS: Mapping[str, Sequence[Claim]] = MappingProxyType({})
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+def accept(
+    providers: Mapping[int, ProviderState],
+    requests: Iterable[RequestDraft],
+    rivals: Mapping[str, Sequence[Claim]] = NO_RIVALS,
+) -> dict[str, Acceptance]:
+    """Which claims of each request may be written, in arrival order.
+
+    The plain rule behind every group commit: a claim is accepted where :func:`why_refused` has
+    nothing against any of its allocations, with what was accepted before it, and where its layout
+    takes nothing that is taken: what was free at one generation of a host need not be at another,
+    so that is looked at again under the lock.  A refusal concerns only the request that brings
+    it; a request that is ``whole`` is accepted whole or not at all.
+
+    :param providers: by id, under the locks; those that are gone are not there
+    :param rivals: id of a claim -> live claims that give way to it.  What they take counts as
+        there for the API, whose claim takes their place; a scheduler finds room next to them
+    :returns: by the id of the request
+    """
+    stock = _Stock(providers)
+    found: dict[str, Acceptance] = {}
+    for request in requests:
+        took: list[int] = []
+        first: Refusal | None = None
+        for index, draft in enumerate(request.claims):
+            leaving = _leaving(draft.claim, rivals)
+            refusal = stock.why_refused(draft, leaving)
+            if refusal is None:
+                stock.take(draft.claim, leaving, 1)
+                took.append(index)
+            elif first is None:
+                first = refusal
+        if request.whole and first is not None:
+            for index in took:
+                claim = request.claims[index].claim
+                stock.take(claim, _leaving(claim, rivals), -1)
+            took = []
+        found[request.id] = Acceptance(took, first)
+    return found
+
+
+def why_refused(
+    claimant: Claimant,
+    provider: ProviderState,
+    room: Mapping[str, int],
+    amounts: Mapping[str, int],
+    before: Mapping[str, int] = _NOTHING,
+) -> Refusal | None:
+    """What is in the way of a claim on one provider; None: nothing is.
+
+    :param room: what is left by now, by class
+    :param amounts: what it takes there, by class
+    :param before: what claims take there that give way to it, by class
+    """
+    if claimant is Claimant.SCHEDULER and provider.closed:
+        return Refusal(RefusalKind.CLOSED, f'{provider.name} {provider.closed}')
+    for name, amount in amounts.items():
+        if amount <= 0:
+            continue  # of what is not taken there are no units
+        inventory = provider.inventories.get(name)
+        if inventory is None:
+            return _refusal(RefusalKind.ROOM, provider, Problem(name, 'missing', amount, 0))
+        grows = amount - before.get(name, 0)
+        if grows > 0 and grows > room.get(name, 0):
+            have = room.get(name, 0)
+            return _refusal(RefusalKind.ROOM, provider, Problem(name, 'capacity', grows, have))
+        found = inventory.unit_problem(amount)
+        if found is not None:
+            problem = Problem(name, found[0], amount, found[1])
+            return _refusal(RefusalKind.UNITS, provider, problem)
+    return None
+
+
+def why_closed(row: HostRow, *, over_full: bool) -> str:
+    """Why schedulers may not claim on a host; '' where they may."""
+    if row.disabled is not None:
+        return 'is disabled'
+    if row.service_disabled is not None:
+        return 'has its service disabled'
+    return 'is over-full' if over_full else ''
+
+
+def is_over_committed(row: HostRow) -> bool:
+    """Whether claims and foreign use exceed the capacity of any class."""
+    foreign, inventories = row.foreign, row.facts.inventories
+    for name in (*row.used, *foreign):
+        taken = row.used.get(name, 0) + foreign.get(name, 0)
+        inventory = inventories.get(name)
+        if taken > (inventory.cap if inventory is not None else 0):
+            return True
+    return False
+
+
+class _Stock:
+    """What providers have left while a batch is gone through."""
+
+    def __init__(self, providers: Mapping[int, ProviderState]) -> None:
+        self._providers = providers
+        self._left = {pid: dict(provider.room) for pid, provider in providers.items()}
+
+    def why_refused(self, draft: ClaimDraft, leaving: Sequence[Claim]) -> Refusal | None:
+        """What is in the way of a claim; None: it may be written."""
+        claim, claimant = draft.claim, Claimant.of(draft.claim)
+        for pid, amounts in claim.allocations.items():
+            provider = self._providers.get(pid)
+            if provider is None:
+                return Refusal(RefusalKind.GONE, f'provider {pid} is not there any more')
+            before = _sums(leaving, pid) if leaving else _NOTHING
+            refusal = why_refused(claimant, provider, self._left[pid], amounts, before)
+            if refusal is not None:
+                return refusal
+        host = self._providers.get(claim.provider_id)
+        layout = None if claim.layout is None else readable(claim.layout)
+        if layout is not None:
+            if host is None or host.inside is None or not host.inside.holds(layout):
+                return Refusal(RefusalKind.LAYOUT, f'{claim.host}: its layout is taken')
+        # Members of one batch are planned on one working table and know of the members
+        # before them; only what others changed since voids what was planned.
+        elif draft.generation is not None and (host is None or host.generation != draft.generation):
+            return Refusal(RefusalKind.LAYOUT, f'{claim.host} has changed since its layout')
+        return None
+
+    def take(self, claim: Claim, leaving: Iterable[Claim], sign: int) -> None:
+        """Use what a claim takes, or with -1 give it back; and the reverse with what leaves."""
+        self._add(claim, sign)
+        for one in leaving:
+            self._add(one, -sign)
+        layout = None if claim.layout is None else readable(claim.layout)
+        inside = self._providers[claim.provider_id].inside if layout is not None else None
+        if layout is not None and inside is not None:
+            inside.take(layout, sign)
+
+    def _add(self, claim: Claim, sign: int) -> None:
+        for pid, amounts in claim.allocations.items():
+            room = self._left.get(pid, {})
+            for name, amount in amounts.items():
+                room[name] = room.get(name, 0) - sign * amount
+
+
+def _leaving(claim: Claim, rivals: Mapping[str, Sequence[Claim]]) -> Sequence[Claim]:
+    """The claims whose place a claim takes: those of a scheduler stay while it is judged."""
+    found = rivals.get(claim.id, ()) if rivals else ()
+    return found if found and Claimant.of(claim) is Claimant.API else ()
+
+
+def _sums(claims: Iterable[Claim], pid: int) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for claim in claims:
+        for name, amount in claim.allocations.get(pid, {}).items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _refusal(kind: RefusalKind, provider: ProviderState, problem: Problem) -> Refusal:
+    return Refusal(kind, f'{provider.name}: {problem}')

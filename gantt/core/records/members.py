@@ -1,0 +1,598 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The members of a decision as columns: who was picked by one look at the hosts, and by what.
+
+Members that are alike are looked at once: their picks, their finalists and the lines of the
+score table are columns from the ranking to the stored record.  What the decision says of a
+member is made from them when somebody reads it, and is the same as if each had been looked at
+by itself.
+"""
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, overload
+
+import msgspec
+import numpy as np
+
+from gantt.core.claims.claim import claim_ids
+from gantt.core.records.decision import (
+    CHOSEN,
+    PASSED,
+    Answer,
+    Decision,
+    FilterCount,
+    MemberDecision,
+    Score,
+    Selection,
+)
+
+#: Verdict bytes shown of a decision; members beyond it have none.
+VERDICT_BYTES_MAX = 1 << 22
+
+_replace = msgspec.structs.replace
+_ROW, _FLOAT = np.dtype('<i4'), np.dtype('<f8')
+
+
+class LookResult:
+    """One look at the hosts, and the members that were placed by it.
+
+    :ivar filters: what each filter removed
+    :ivar survivors: how many hosts no filter removed
+    :ivar verdicts: a byte for each host, ``PASSED`` for each survivor
+    :ivar used: which weighers have a preference, by their place among all
+    :ivar line_rows: of the lines of the score table the rows of the hosts
+    :ivar lines: the total, then raw value, share and weight by each weigher with a preference
+    :ivar members: numbers of the members; ``rows``: of the hosts that they were placed on
+    :ivar claim_ids: ids of their claims, of members that were just placed
+    :ivar finalists: numbers of lines, as many for each member, best first
+    :ivar layout: of the one member that was placed by it, where it has one
+    :ivar level: of what the host of that member does not meet; ``given_up``: the rules
+    """
+
+    __slots__ = (
+        *('claim_ids', 'filters', 'finalists', 'given_up', 'layout', 'level', 'line_rows', 'lines'),
+        *('members', 'rows', 'survivors', 'used', 'verdicts'),
+    )
+
+    def __init__(
+        self, filters: list[FilterCount], survivors: int, verdicts: np.ndarray, used: list[int]
+    ) -> None:
+        self.filters, self.survivors = filters, survivors
+        self.verdicts, self.used = verdicts, used
+        self.line_rows: list[int] = []
+        self.lines: list[float] = []
+        self.members: list[int] = []
+        self.rows: list[int] = []
+        self.claim_ids: list[str] = []
+        self.finalists: list[int] = []
+        self.layout: dict[str, Any] | None = None
+        self.level = 0
+        self.given_up: list[str] = []
+
+
+class Place(NamedTuple):
+    """A member and the host that it was placed on.
+
+    :ivar host: without what is the member's own
+    :ivar claim_id: None: nothing is claimed for it
+    :ivar row: of the host in the table; -1: not known any more
+    """
+
+    member: int
+    consumer: str
+    host: Selection
+    claim_id: str | None
+    layout: dict[str, Any] | None
+    row: int
+
+
+class MemberColumns(Sequence[MemberDecision]):
+    """See the module docstring: a sequence whose items are made when they are read.
+
+    :ivar looks: in order; each has one member at least
+    :ivar failed: the member that no host was found for
+    :ivar places: row -> host, of all picks and alternates
+    :ivar hosts: row -> (name, id), of all lines of the score table
+    :ivar alternates: row of a pick -> rows
+    :ivar weighers: how many there are
+    :ivar claims: whether claims are made for them
+    :ivar goes_on: whether the first is alike to the last one of another request
+    :ivar is_withdrawn: the request was not placed: what a member had is not shown
+    """
+
+    def __init__(
+        self, request_id: str, attempt: int, consumers: Sequence[str], weighers: int, claims: bool
+    ) -> None:
+        self.request_id, self.attempt, self.consumers = request_id, attempt, consumers
+        self.weighers, self.claims = weighers, claims
+        self.looks: list[LookResult] = []
+        self.failed: MemberDecision | None = None
+        self.places: dict[int, Selection] = {}
+        self.hosts: dict[int, tuple[str, int]] = {}
+        self.alternates: dict[int, list[int]] = {}
+        self.goes_on = self.is_withdrawn = False
+
+    # -- as a sequence ---------------------------------------------------------------
+    def __len__(self) -> int:
+        return sum(len(look.members) for look in self.looks) + (self.failed is not None)
+
+    @overload
+    def __getitem__(self, index: int) -> MemberDecision: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[MemberDecision]: ...
+    def __getitem__(self, index: int | slice) -> MemberDecision | list[MemberDecision]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        at = position
+        for look in self.looks:
+            if at < len(look.members):
+                return self._made(look, at, position)
+            at -= len(look.members)
+        assert self.failed is not None, 'the last one'
+        return self.failed
+
+    def __iter__(self) -> Iterator[MemberDecision]:
+        position = 0
+        for look in self.looks:
+            for at in range(len(look.members)):
+                yield self._made(look, at, position)
+                position += 1
+        if self.failed is not None:
+            yield self.failed
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    # -- without making items ------------------------------------------------------------
+    def placed(self) -> Iterator[Place]:
+        """The members that have a place."""
+        if self.is_withdrawn:
+            return
+        for look in self.looks:
+            ids: Sequence[str | None] = [None] * len(look.members)
+            if self.claims:
+                ids = look.claim_ids or claim_ids(self.request_id, self.attempt, look.members)
+            for member, row, claim_id in zip(look.members, look.rows, ids, strict=True):
+                host = self.places[row]
+                yield Place(member, self.consumers[member], host, claim_id, look.layout, row)
+
+    def alternates_of(self, row: int, consumer: str) -> list[Selection]:
+        """The alternates of a member that was placed on a row."""
+        if self.is_withdrawn:
+            return []
+        rows = self.alternates.get(row, ())
+        return [_replace(self.places[other], consumer=consumer) for other in rows]
+
+    # -- inside ------------------------------------------------------------------------
+    def _made(self, look: LookResult, at: int, position: int) -> MemberDecision:
+        member, row = look.members[at], look.rows[at]
+        consumer, size = self.consumers[member], len(look.verdicts)
+        width = len(look.finalists) // len(look.members)
+        selection = None
+        if not self.is_withdrawn:
+            claim_id = None
+            if self.claims:
+                (claim_id,) = claim_ids(self.request_id, self.attempt, [member])
+            selection = _replace(
+                self.places[row], consumer=consumer, claim_id=claim_id, layout=look.layout
+            )
+        verdicts = b''
+        # Of a request of many members the first few say it all.
+        if not position or (position + 1) * size <= VERDICT_BYTES_MAX:
+            bytes_ = look.verdicts.copy()
+            bytes_[row] = PASSED if self.is_withdrawn else CHOSEN
+            verdicts = bytes_.tobytes()
+        return MemberDecision(
+            member=member,
+            consumer=consumer,
+            selection=selection,
+            alternates=self.alternates_of(row, consumer),
+            filters=look.filters,
+            survivors=look.survivors,
+            scores=[
+                self._score(look, line) for line in look.finalists[at * width : (at + 1) * width]
+            ],
+            verdicts=verdicts,
+            level=0 if self.is_withdrawn else look.level,
+            given_up=[] if self.is_withdrawn else look.given_up,
+        )
+
+    def _score(self, look: LookResult, line: int) -> Score:
+        width = 1 + 3 * len(look.used)
+        total, *values = look.lines[line * width : (line + 1) * width]
+        columns = [[0.0] * self.weighers for _ in range(3)]
+        for i, place in enumerate(look.used):
+            for column, value in zip(columns, values[3 * i : 3 * i + 3], strict=True):
+                column[place] = value
+        return Score(*self.hosts[look.line_rows[line]], total, *columns)
+
+
+def placed_of(decision: Decision) -> Iterator[Place]:
+    """The members of a decision that have a place, whatever form it has."""
+    members = decision.members
+    if isinstance(members, MemberColumns):
+        yield from members.placed()
+        return
+    for one in members:
+        if one.selection is not None:
+            host = one.selection
+            yield Place(one.member, one.consumer, host, host.claim_id, host.layout, -1)
+
+
+# -- stored ------------------------------------------------------------------------------
+class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """See ``LookResult``: rows, members and numbers of lines as int32, lines as float64."""
+
+    filters: list[FilterCount]
+    survivors: int
+    verdicts: bytes
+    used: list[int]
+    line_rows: bytes
+    lines: bytes
+    members: bytes
+    rows: bytes
+    finalists: bytes
+    layout: dict[str, Any] | None = None
+    level: int = 0
+    given_up: list[str] = []
+
+
+class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """See ``MemberColumns``; the consumers are those of the request."""
+
+    attempt: int
+    weighers: int
+    claims: bool
+    is_withdrawn: bool
+    looks: list[StoredLook]
+    place_rows: list[int]
+    places: list[Selection]
+    host_rows: list[int]
+    hosts: list[tuple[str, int]]
+    alternates: list[tuple[list[int], list[int]]]  # rows of picks, and theirs
+    failed: MemberDecision | None = None
+
+
+def stored(members: MemberColumns) -> StoredMembers:
+    """Members as they are stored."""
+    of: dict[int, tuple[list[int], list[int]]] = {}
+    for row, rows in members.alternates.items():
+        of.setdefault(id(rows), ([], rows))[0].append(row)
+    return StoredMembers(
+        attempt=members.attempt,
+        weighers=members.weighers,
+        claims=members.claims,
+        is_withdrawn=members.is_withdrawn,
+        looks=[
+            StoredLook(
+                filters=look.filters,
+                survivors=look.survivors,
+                verdicts=look.verdicts.tobytes(),
+                used=look.used,
+                line_rows=_packed(look.line_rows),
+                lines=np.array(look.lines, _FLOAT).tobytes(),
+                members=_packed(look.members),
+                rows=_packed(look.rows),
+                finalists=_packed(look.finalists),
+                layout=look.layout,
+                level=look.level,
+                given_up=look.given_up,
+            )
+            for look in members.looks
+        ],
+        place_rows=list(members.places),
+        places=list(members.places.values()),
+        host_rows=list(members.hosts),
+        hosts=list(members.hosts.values()),
+        alternates=list(of.values()),
+        failed=members.failed,
+    )
+
+
+def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) -> MemberColumns:
+    """Members as they were stored."""
+    members = MemberColumns(request_id, found.attempt, consumers, found.weighers, found.claims)
+    members.is_withdrawn, members.failed = found.is_withdrawn, found.failed
+    members.places = dict(zip(found.place_rows, found.places, strict=True))
+    members.hosts = dict(zip(found.host_rows, found.hosts, strict=True))
+    members.alternates = {row: rows for picks, rows in found.alternates for row in picks}
+    for one in found.looks:
+        look = LookResult(
+            one.filters, one.survivors, np.frombuffer(one.verdicts, np.uint8), one.used
+        )
+        look.line_rows, look.lines = _unpacked(one.line_rows), _unpacked(one.lines, _FLOAT)
+        look.members, look.rows = _unpacked(one.members), _unpacked(one.rows)
+        look.finalists, look.layout = _unpacked(one.finalists), one.layout
+        look.level, look.given_up = one.level, one.given_up
+        members.looks.append(look)
+    return members
+
+
+def _packed(numbers: list[int]) -> bytes:
+    return np.array(numbers, _ROW).tobytes()
+
+
+def _unpacked(packed: bytes, kind: np.dtype[Any] = _ROW) -> list[Any]:
+    found: list[Any] = np.frombuffer(packed, kind).tolist()
+    return found
+
+
+# -- answered -----------------------------------------------------------------------------
+class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A host of an answer: what its Selections have in common."""
+
+    host: str
+    node: str
+    uuid: str
+    provider_id: int
+    cell: str | None = None
+    zone: str | None = None
+    build_topic: str = ''
+    resources: dict[str, int] = {}
+
+
+class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
+    """Of one consumer; on the wire a list in this order.
+
+    :ivar hosts: places in the list of hosts: the chosen one, then alternates
+    :ivar claim_id: and what follows: of the chosen one
+    """
+
+    consumer: str
+    hosts: list[Annotated[int, msgspec.Meta(ge=0)]]
+    claim_id: str | None = None
+    lease_seconds: float = 0.0
+    layout: dict[str, Any] | None = None
+
+
+class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer whose hosts stand once; it has no ``selections``.
+
+    :ivar members: by consumer, as ``selections`` are
+    """
+
+    hosts: list[AnswerHost] = []
+    members: list[AnswerMember] = []
+
+
+class SelectionColumns(Sequence[list[Selection]]):
+    """The selections of an answer: each host stands once, and members say where.
+
+    The lists are made from the columns when somebody reads them; the newer form on the wire is the
+    columns as they are.
+
+    :ivar hosts: of all members, chosen and alternates
+    :ivar members: by consumer
+    """
+
+    __slots__ = ('_made', 'hosts', 'members')
+
+    def __init__(self, hosts: list[AnswerHost], members: list[AnswerMember]) -> None:
+        self.hosts, self.members = hosts, members
+        self._made: list[list[Selection]] | None = None
+
+    @classmethod
+    def of(cls, members: MemberColumns, lease: float, *, claims: bool) -> 'SelectionColumns':
+        """Of the members that were placed, by their numbers.
+
+        :param lease: seconds, of claims
+        """
+        place = {row: i for i, row in enumerate(members.places)}
+        of_row = {
+            row: [place[row], *map(place.__getitem__, members.alternates.get(row, ()))]
+            for row in {row for look in members.looks for row in look.rows}
+        }
+        made = [
+            AnswerMember(
+                one.consumer,
+                of_row[one.row],
+                one.claim_id if claims else None,
+                lease if claims and one.claim_id is not None else 0.0,
+                one.layout,
+            )
+            for one in sorted(members.placed(), key=operator.attrgetter('member'))
+        ]
+        return cls([_host(host) for host in members.places.values()], made)
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[list[Selection]]) -> 'SelectionColumns | None':
+        """Of lists of selections; None where they say what the columns do not."""
+        hosts: list[AnswerHost] = []
+        places: dict[int, int] = {}
+        members = []
+        for selections in lists:
+            if not selections:
+                return None
+            found, first = [], selections[0]
+            for selection in selections:
+                at = places.get(selection.provider_id)
+                if at is None:
+                    at = places[selection.provider_id] = len(hosts)
+                    hosts.append(_host(selection))
+                elif not _is_of(selection, hosts[at]):
+                    return None
+                if selection is not first and not _is_alternate(selection, first.consumer):
+                    return None
+                found.append(at)
+            chosen = (first.claim_id, first.lease_seconds, first.layout)
+            members.append(AnswerMember(first.consumer, found, *chosen))
+        return cls(hosts, members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @overload
+    def __getitem__(self, index: int) -> list[Selection]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[list[Selection]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[list[Selection]]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # of lists
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> list[list[Selection]]:
+        """:raises IndexError: a member names a host that there is not"""
+        if self._made is None:
+            self._made = [_selections(member, self.hosts) for member in self.members]
+        return self._made
+
+
+def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool = False) -> Answer:
+    """The answer to a request whose members were placed by one decision.
+
+    :param lease: seconds, of its claims
+    """
+    members = decision.members
+    assert isinstance(members, MemberColumns), 'decisions are made as columns'
+    gave_way = sorted((min(look.members), look) for look in members.looks if look.level)
+    return Answer(
+        request_id=decision.request_id,
+        decision_id=decision.id,
+        outcome=decision.outcome,
+        selections=SelectionColumns.of(members, lease, claims=claims),
+        reason=decision.reason,
+        age_seconds=round(decision.age_seconds, 3),
+        level=max((look.level for _, look in gave_way), default=0),
+        given_up=list(dict.fromkeys(rule for _, look in gave_way for rule in look.given_up)),
+        dry_run=dry_run,
+    )
+
+
+class AnswerReference(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored in place of an answer of which a decision says all the rest.
+
+    :ivar lease_seconds: of its claims
+    """
+
+    decision_id: str
+    lease_seconds: float
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_answer = msgspec.msgpack.Decoder(Answer).decode
+_reference = msgspec.msgpack.Decoder(AnswerReference).decode
+#: How msgpack says that a list of two follows; answers are maps.
+_OF_TWO = b'\x92'
+
+
+def pack(answer: Answer | AnswerReference) -> bytes:
+    """An answer, or a reference to it, as it is stored with its request."""
+    return _encode(answer if isinstance(answer, AnswerReference) else plain(answer))
+
+
+def unpack(stored: bytes) -> Answer | AnswerReference:
+    """The same as it was stored."""
+    return _reference(stored) if stored.startswith(_OF_TWO) else _answer(stored)
+
+
+def plain(answer: Answer) -> Answer:
+    """An answer that can be encoded: its selections in lists."""
+    found = answer.selections
+    if not isinstance(found, SelectionColumns):
+        return answer
+    return _replace(answer, selections=list(found))
+
+
+def by_hosts(answer: Answer) -> Answer:
+    """An answer whose hosts stand once.
+
+    As it is where that says nothing shorter, of one member, or cannot say all of it.
+    """
+    if len(answer.selections) < 2:
+        return plain(answer)
+    found = answer.selections
+    columns = found if isinstance(found, SelectionColumns) else SelectionColumns.of_lists(found)
+    if columns is None:
+        return plain(answer)
+    return AnswerByHosts(**_rest(answer), hosts=columns.hosts, members=columns.members)
+
+
+def in_lists(answer: AnswerByHosts) -> Answer:
+    """The same with a list of selections for each member.
+
+    :raises IndexError: a member names a host that there is not
+    """
+    return Answer(**_rest(answer), selections=list(SelectionColumns(answer.hosts, answer.members)))
+
+
+_REST = tuple(name for name in Answer.__struct_fields__ if name != 'selections')
+
+
+def _rest(answer: Answer) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in _REST}
+
+
+def _host(selection: Selection) -> AnswerHost:
+    return AnswerHost(
+        host=selection.host,
+        node=selection.node,
+        uuid=selection.uuid,
+        provider_id=selection.provider_id,
+        cell=selection.cell,
+        zone=selection.zone,
+        build_topic=selection.build_topic,
+        resources=selection.resources,
+    )
+
+
+def _is_of(selection: Selection, host: AnswerHost) -> bool:
+    """Whether it says of its host what another one said."""
+    return (
+        selection.uuid == host.uuid
+        and (selection.resources is host.resources or selection.resources == host.resources)
+        and selection.build_topic == host.build_topic
+        and selection.host == host.host
+        and selection.node == host.node
+        and selection.cell == host.cell
+        and selection.zone == host.zone
+    )
+
+
+def _is_alternate(selection: Selection, consumer: str) -> bool:
+    """Whether it says of its consumer nothing but a host."""
+    return (
+        selection.claim_id is None
+        and selection.layout is None
+        and not selection.lease_seconds
+        and selection.consumer == consumer
+    )
+
+
+def _selections(member: AnswerMember, hosts: list[AnswerHost]) -> list[Selection]:
+    found = []
+    claim_id, lease_seconds, layout = member.claim_id, member.lease_seconds, member.layout
+    for place in member.hosts:
+        host = hosts[place]
+        found.append(
+            Selection(
+                host=host.host,
+                node=host.node,
+                uuid=host.uuid,
+                provider_id=host.provider_id,
+                consumer=member.consumer,
+                claim_id=claim_id,
+                cell=host.cell,
+                zone=host.zone,
+                build_topic=host.build_topic,
+                resources=host.resources,
+                layout=layout,
+                lease_seconds=lease_seconds,
+            )
+        )
+        claim_id, lease_seconds, layout = None, 0.0, None
+    return found

@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group commit on PostgreSQL where nothing is in the way of a batch: one round trip.
+
+Most batches become what they were planned to be.  Everything from BEGIN to COMMIT is sent at
+once, in the order of locks that every writer keeps, and what the careful way reads under
+these locks and judges is a guard in the last statement instead:
+
+- every request row was inserted by this transaction;
+- no consumer has another live claim, or an ended one of another project;
+- every host is there, is open, and has room for all that the batch puts on it;
+- each claim's amounts keep to the units of its host's inventories.  Nothing else here would
+  notice that these have changed since the plan: a host is not compared by its version, which any
+  claim or report steps;
+- the lists of hosts that decisions refer to are stored;
+- no claim has one of these ids, or what no other may have beside it, by keys of the table;
+- claims are written in the form that this process believes, see ``claim_form``.
+
+Where one does not hold the statement fails, the transaction is gone, and the careful way takes
+the batch.  A statement sees what was committed before it began: the last one begins after all
+locks are held.
+"""
+
+import operator
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from gantt.core.claims.claim import EXPIRES, Claim
+from gantt.core.claims.commit import (
+    ClaimColumns,
+    CommitPath,
+    CommitResult,
+    CommitStatus,
+    RequestDraft,
+    RequestOutcome,
+    is_plain,
+)
+from gantt.db.claims import commit as ledger
+from gantt.db.claims import commit_postgresql as careful
+from gantt.db.engine import session
+from gantt.db.engine.arrays import numbers, texts
+from gantt.db.engine.unnest import Typed, array, arrays, names, sql, unnest
+from gantt.db.hosts import providers, rows
+from gantt.db.records import decisions
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
+
+_classes = list(CORE_CLASS_COLUMNS.values())
+
+#: What claims of one kind have in common, and ``claims`` has a column for.
+_KIND = (
+    *(('request_id', 'text'), ('attempt', 'int'), ('lifecycle', 'text'), ('purpose', 'text')),
+    *(('move_id', 'text'), ('parent_key', 'text'), ('image', 'text'), ('flavor', 'text')),
+)
+#: Whose they are.
+_OWNER = (('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text'))
+#: Beside that, what only the careful way can judge.
+_kind_of = operator.attrgetter(*(name for name, _ in (*_KIND, *_OWNER)), 'group', 'layout')
+_AMOUNTS = tuple((c, 'bigint') for c in _classes)
+_KINDS = (
+    *(('number', 'int'), ('lease', 'float8'), ('sole_end', 'text')),
+    *(*_KIND, *_OWNER, *_AMOUNTS),
+)
+_CLAIM = (
+    *(('id', 'text'), ('member', 'int'), ('consumer', 'text'), ('provider_id', 'bigint')),
+    ('kind', 'int'),
+)
+_DECISION = [column for column in careful.DECISION if column[0] != 'created_at']
+_USED = (('id', 'bigint'), *((c, 'bigint') for c in _classes))
+#: What one claim takes, and the hosts on which some take that.
+_EACH = (*_AMOUNTS, ('hosts', 'text'))
+#: The ids of the classes, as they are now in this database.
+_IDS = ', '.join(
+    f"max(id) FILTER (WHERE name = '{n}') AS {c}" for n, c in CORE_CLASS_COLUMNS.items()
+)
+_AMOUNT = ' '.join(f'WHEN r.{c} THEN k.{c}' for c in _classes)
+#: That no claim takes of a host what its units do not admit, as ``core.claims.acceptance`` has it.
+_UNITS = f"""NOT EXISTS (
+    SELECT 1 FROM (SELECT {_IDS} FROM resource_classes
+                    WHERE name = ANY('{{{','.join(CORE_CLASS_COLUMNS)}}}')) r
+           CROSS JOIN {unnest(_EACH, 'k')}
+           JOIN inventories i ON i.provider_id = ANY(k.hosts::bigint[]),
+           LATERAL (SELECT CASE i.class_id {_AMOUNT} END AS amount) a
+     WHERE a.amount > 0 AND (a.amount < i.min_unit OR a.amount > LEAST(i.total, i.max_unit)
+                             OR mod(a.amount, i.step_size) <> 0))"""  # noqa: S608 - names only
+
+#: No row comes back: what the hosts have become follows from what was planned.
+PROVIDERS = sql("""
+    SELECT count(*) FROM (
+        SELECT 1 FROM providers WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE) p
+""")
+#: By whether claims are narrow: what of a kind stands in their rows, and what apart.
+_OF_KIND = {False: _KIND, True: (*_KIND, *_OWNER, *_AMOUNTS)}
+_SOLE = {False: ('', ''), True: ('sole, ', 'consumer || sole_end, ')}
+_APART = {
+    False: f"""
+    ), a AS (
+        INSERT INTO allocations (claim_id, provider_id, {', '.join(_classes)})
+        SELECT id, provider_id, {', '.join(_classes)} FROM m""",  # noqa: S608 - names only
+    True: '',
+}
+#: Before the hosts are locked: who inserts for the same consumers waits here, and the last
+#: statement sees what has become of the others.
+CLAIMS = {
+    narrow: sql(f"""
+    WITH n AS (SELECT {careful.NOW} AS now
+    ), m AS (
+        SELECT t.id, t.member, t.consumer, t.provider_id, k.*
+          FROM {unnest(_CLAIM, 't')} JOIN {unnest(_KINDS, 'k')} ON k.number = t.kind
+    ), c AS (
+        INSERT INTO claims (id, member, consumer, provider_id, {names(of_kind)}, {_SOLE[narrow][0]}
+                            lease_until, expires_at, state, live, reason, created_at, updated_at)
+        SELECT id, member, consumer, provider_id, {names(of_kind)}, {_SOLE[narrow][1]}
+               n.now + lease, n.now + lease, 'reserved', 1, '', n.now, n.now FROM m, n
+         ORDER BY consumer COLLATE "C"
+    {_APART[narrow]}
+    ) SELECT now FROM n
+""")  # noqa: S608 - names of columns only
+    for narrow, of_kind in _OF_KIND.items()
+}
+#: Claims of these consumers that the careful way has to see: of others that live, and of those
+#: that have ended where they say that the consumer is somebody else's.  A wide one says nothing.
+_SEEN = {
+    False: 'live <> 0',
+    True: f"""(live <> 0 OR NOT EXISTS (
+        SELECT 1 FROM claims o WHERE o.consumer = s.consumer AND o.xmin = {careful.MINE}
+           AND (o.project_id, o.user_id, o.consumer_type)
+               IS NOT DISTINCT FROM (s.project_id, s.user_id, s.consumer_type)))""",  # noqa: S608
+}
+WRITE = {
+    narrow: sql(f"""
+    WITH n AS (SELECT {careful.NOW} AS now
+    ), u AS (
+        UPDATE providers p
+           SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b,
+               {careful.ADDS}
+          FROM {unnest(_USED, 'd')}
+         WHERE p.id = d.id AND {careful.FITS} AND p.over_committed = 0
+        RETURNING p.id, p.version
+    ), e AS (
+        INSERT INTO decisions ({names(_DECISION)}, created_at)
+        SELECT {names(_DECISION)}, n.now FROM {unnest(_DECISION, 't')}, n
+            ON CONFLICT (id) DO NOTHING
+    ), x AS (
+        INSERT INTO changes (kind, ref)
+        SELECT 'host', t.id::text FROM unnest(%s::bigint[]) AS t (id)
+    )
+    SELECT (SELECT array_agg(version ORDER BY id) FROM u),
+           1 / (CASE WHEN (SELECT count(*) FROM u) = %b
+                 AND (SELECT count(*) FROM provider_facts WHERE provider_id = ANY(%s::bigint[])
+                         AND disabled IS NULL AND service_disabled IS NULL) = %b
+                 AND {_UNITS}
+                 AND (SELECT count(*) FROM requests WHERE id = ANY(%s::text[]) AND token = %s) = %b
+                 AND NOT EXISTS (SELECT 1 FROM claims s
+                                  WHERE consumer = ANY(%s::text[]) AND s.xmin <> {careful.MINE}
+                                    AND {_SEEN[narrow]})
+                 AND {careful.FORM[narrow]}
+                 AND (SELECT count(*) FROM host_sets WHERE digest = ANY(%s::text[])) = %b
+                THEN 1 ELSE 0 END)
+      FROM n
+""")  # noqa: S608 - names of columns only
+    for narrow in _OF_KIND
+}
+
+#: The most batches that go the careful way before one is tried in one trip again.
+CAREFUL_MOST = 64
+
+
+class Caution:
+    """Which batches are not tried in one trip because those before them failed.
+
+    One that fails costs its trip, one that is not tried a trip or two more than it had to.  So
+    the number that is let by doubles with each failure and is halved by each success: where less
+    than half of those tried fail nearly all are tried, where more do one in :data:`CAREFUL_MOST`.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0.5
+        self._left = 0
+
+    def is_due(self) -> bool:
+        """Whether the next batch is to go the careful way; asked once for each."""
+        if self._left:
+            self._left -= 1
+            return True
+        return False
+
+    def failed(self) -> None:
+        """One that was tried was not as planned."""
+        self._next = min(2 * self._next, float(CAREFUL_MOST))
+        self._left = int(self._next)
+
+    def went_well(self) -> None:
+        """One that was tried is committed."""
+        self._next = max(0.5, self._next / 2)
+
+
+def _is_plain(claim: Claim, amounts: Mapping[str, int]) -> bool:
+    """Whether a claim is one that room alone decides about."""
+    return (
+        len(claim.allocations) == 1
+        and claim.layout is None
+        and claim.group is None
+        and claim.lifecycle in EXPIRES
+        and not claim.purpose.is_move  # what it leaves is a live claim
+        and all(name in CORE_CLASS_COLUMNS and amount > 0 for name, amount in amounts.items())
+    )
+
+
+def _columns(found: Sequence[tuple[Any, ...]], columns: Typed) -> list[Any]:
+    kinds = [kind for _, kind in columns]
+    return [array(kind, of) for kind, of in zip(kinds, zip(*found, strict=True), strict=True)]
+
+
+class _NotAsPlanned(session.GivenUp):
+    """A guard refused the batch: nothing of it is written."""
+
+
+class PlainBatch:
+    """Drafts that ask for nothing but room on hosts, as columns.
+
+    :ivar hosts: providers that claims are on, ascending
+    """
+
+    def __init__(self, batch: Sequence[RequestDraft]) -> None:
+        self.batch = batch
+        self.fresh = sorted(batch, key=lambda draft: draft.id)
+        self.ids = texts([draft.id for draft in self.fresh])
+        self.records = [draft.decision for draft in batch if draft.decision is not None]
+        self.digests = sorted({record.host_set for record in self.records if record.host_set})
+        self.hosts: list[int] = []
+        self.consumers = ''
+        #: The parameters of statements, by column.
+        self._claims = self._kinds = self._people = self._used = self._each = list[Any]()
+
+    @classmethod
+    def of(cls, batch: Sequence[RequestDraft]) -> 'PlainBatch | None':
+        """The columns; None where a draft asks for more, or two for one consumer."""
+        made = cls(batch)
+        return made if all(map(is_plain, batch)) and made._fill() else None
+
+    def _fill(self) -> bool:
+        made: list[tuple[str, str, int, int, int]] = []
+        kinds: list[tuple[Any, ...]] = []
+        owners: list[tuple[Any, ...]] = []
+        for draft in self.batch:
+            columns = ClaimColumns.of(draft.claims)
+            first = len(kinds)
+            for number, of in enumerate(columns.kinds, first):
+                claim = of.claim
+                amounts = claim.allocations.get(claim.provider_id)
+                if amounts is None or of.generation is not None or not _is_plain(claim, amounts):
+                    return False
+                shared = _kind_of(claim)
+                sums = [amounts.get(name, 0) for name in CORE_CLASS_COLUMNS]
+                end = rows.sole_end(claim.purpose)
+                kinds.append((number, draft.lease_seconds, end, *shared[:-2], *sums))
+                owners.append(shared[len(_KIND) : -2])
+            of_kind = [first + number for number in columns.kind] if first else columns.kind
+            made += zip(
+                columns.consumers,
+                columns.ids,
+                columns.members,
+                columns.providers,
+                of_kind,
+                strict=True,
+            )
+        made.sort()  # who waits for others' consumers waits in this order
+        who, ids, members, hosts, numbers_of = zip(*made, strict=True)
+        self.consumers = texts(who)
+        self._claims = [
+            *(texts(ids), numbers(members), self.consumers, numbers(hosts), numbers(numbers_of)),
+        ]
+        self._kinds = _columns(kinds, _KINDS)
+        self._add_up(Counter(zip(hosts, numbers_of, strict=True)), kinds)
+        owned = zip(*(owners[number] for number in numbers_of), strict=True)
+        self._people = [self.consumers, *map(texts, owned)]
+        return len(set(who)) == len(who)
+
+    def _add_up(
+        self, count: Mapping[tuple[int, int], int], kinds: Sequence[tuple[Any, ...]]
+    ) -> None:
+        width = len(_classes)
+        used: dict[int, list[int]] = {}
+        each: dict[tuple[int, ...], list[int]] = {}
+        for (host, number), times in count.items():
+            amounts = kinds[number][-width:]
+            each.setdefault(amounts, []).append(host)
+            sums = used.setdefault(host, [0] * width)
+            for i, amount in enumerate(amounts):
+                sums[i] += times * amount
+        self.hosts = sorted(used)
+        self._used = _columns([(host, *used[host]) for host in self.hosts], _USED)
+        self._each = _columns([(*of, numbers(on)) for of, on in each.items()], _EACH)
+
+    # -- what is sent --------------------------------------------------------------
+    def requests(self, token: str) -> list[Any]:
+        """For ``REQUESTS``."""
+        return careful.request_arrays(token, self.fresh)
+
+    def people(self) -> list[Any]:
+        """For ``CONSUMERS``."""
+        return self._people
+
+    def claims(self) -> list[Any]:
+        """For ``CLAIMS``."""
+        return [*self._claims, *self._kinds]
+
+    def providers(self) -> list[Any]:
+        """For ``PROVIDERS``."""
+        return self._used[:1]
+
+    def writes(self, token: str, stamp: int) -> list[Any]:
+        """For ``WRITE``."""
+        records = [decisions.values(record, 0.0) for record in self.records]
+        return [
+            stamp,
+            *self._used,
+            *arrays(records, _DECISION),
+            self._used[0],
+            len(self.hosts),
+            self._used[0],
+            len(self.hosts),
+            *self._each,
+            self.ids,
+            token,
+            len(self.fresh),
+            self.consumers,
+            texts(self.digests),
+            len(self.digests),
+        ]
+
+    # -- what is answered ------------------------------------------------------------
+    def result(self, now: float, **hosts: Any) -> CommitResult:
+        """What to answer of a batch that is committed: it is as it was planned."""
+        return CommitResult(
+            outcomes=[
+                RequestOutcome(
+                    id=draft.id,
+                    outcome=CommitStatus.PLACED if draft.completes else CommitStatus.PARTIAL,
+                    accepted=list(range(len(draft.claims))),
+                    attempt=draft.attempt,
+                )
+                for draft in self.batch
+            ],
+            now=now,
+            path=CommitPath.ONE_TRIP,
+            **hosts,
+        )
+
+
+class OneTripLedger(careful.CarefulLedger):
+    """Writes batches in one round trip; the careful way where that does not serve."""
+
+    def __init__(self, memory: rows.Memory) -> None:
+        super().__init__(memory)
+        self.caution = Caution()
+
+    def commit(
+        self,
+        database: session.Database,
+        batch: Sequence[RequestDraft],
+        locked: Mapping[str, str] = ledger.NONE_LOCKED,
+    ) -> CommitResult:
+        """See ``commit.Ledger.commit``."""
+        made = PlainBatch.of(batch) if batch and not locked else None
+        if made is None or not self.host_sets.fresh().issuperset(made.digests):
+            return super().commit(database, batch, locked)
+        if self.caution.is_due():
+            return super().commit(database, batch, locked)
+        tokens: list[str] = []
+        narrow = self.writes_narrow(database, batch)
+        try:
+            result = database.write(
+                lambda tx: self._write_at_once(tx, made, narrow, tokens),
+                lambda tx: self._find_whole(tx, made, tokens),
+                once_locked=True,
+            )
+        except _NotAsPlanned:
+            self.caution.failed()
+            return super().commit(database, batch, locked)
+        self.caution.went_well()
+        return result
+
+    def _write_at_once(
+        self, tx: session.Tx, made: PlainBatch, narrow: bool, tokens: list[str]
+    ) -> CommitResult:
+        raw = careful.driver_of(tx)
+        token = uuid.uuid4().hex
+        tokens.append(token)
+        try:
+            with raw.pipeline():
+                self.execute(raw, careful.REQUESTS, made.requests(token))
+                if not narrow:
+                    self.execute(raw, careful.CONSUMERS, made.people())
+                claims = self.execute(raw, CLAIMS[narrow], made.claims())
+                self.execute(raw, PROVIDERS, made.providers())
+                written = self.execute(raw, WRITE[narrow], made.writes(token, tx.stamp))
+                self.send_commit(raw)
+        except careful.REFUSED as e:
+            raise _NotAsPlanned from e
+        except psycopg.Error as e:
+            raise careful.lost_in_commit(e) from e
+        (now,), (versions, _) = claims.fetchone(), written.fetchone()
+        return made.result(now, stepped=dict(zip(made.hosts, versions, strict=True)))
+
+    def _find_whole(
+        self, tx: session.Tx, made: PlainBatch, tokens: Sequence[str]
+    ) -> CommitResult | None:
+        """The result where one of the transactions turns out to have been committed."""
+        ids = [draft.id for draft in made.fresh]
+        if not any(tx.all(ledger.TOKENS, ids=ids, token=token) for token in tokens):
+            return None
+        found = providers.read(tx, self.memory, made.hosts)
+        return made.result(tx.now, hosts=list(map(found.row, found.hosts())))

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers that are no hosts, and the trees that providers form.
+
+Whoever changes a tree locks its root, and every other row that is written, ascending by id; then
+looks again.  Of all rows locked the version grows: where locks are local to a node, two that change
+one tree have written the same row.
+"""
+
+import uuid as uuids
+from collections.abc import Collection, Mapping
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
+from gantt.core.resources import provider as rules
+from gantt.core.resources.host import HostFacts, HostKind
+from gantt.core.resources.provider import ResourceProvider
+from gantt.db.claims.contract import OLDER_SECONDS
+from gantt.db.engine import engine, session
+from gantt.db.engine.retry import Again
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts import providers, rows
+from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.hosts import CHILDREN, LIVE_CLAIMS, HostRecords
+from gantt.db.schema import claim_form, models
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
+
+#: The step of the schema from which on processes take account of providers that are no hosts.
+STEP = '0017_expand_providers'
+#: Before the uuid, in the place of the name of a host: no host can be called so.
+NO_HOST = '\x7f'
+
+_p = models.providers
+_s = models.services
+_uuid: Any = sa.bindparam('uuid')
+
+#: Of a root it is null: a root is its own root.
+ROOT_ID = sa.func.coalesce(_p.c.root_id, _p.c.id)
+#: Of a host that has not registered since it could have one it is the name of its service.
+OWN_NAME = sa.func.coalesce(_p.c.own_name, _p.c.name)
+_PLACE = sa.select(
+    _p.c.id, _p.c.uuid, _p.c.name, _p.c.kind, _p.c.parent_id, ROOT_ID.label('root_id')
+)
+PLACE = _PLACE.where(_p.c.uuid == _uuid)
+_root: Any = sa.bindparam('root')
+TREE = sa.select(_p.c.id, _p.c.parent_id).where(sa.or_(_p.c.id == _root, _p.c.root_id == _root))
+_name: Any = sa.bindparam('name')
+is_called = sa.or_(_p.c.own_name == _name, sa.and_(_p.c.name == _name, _p.c.own_name.is_(None)))
+WITH_NAME = sa.select(_p.c.uuid).where(is_called)
+WITH_UUID = sa.select(OWN_NAME.label('own_name')).where(_p.c.uuid == _uuid)
+#: What a transaction of ours has made, while nobody has changed it into a host.
+MADE_BY = sa.select(_p.c.id).where(
+    _p.c.uuid == _uuid, _p.c.facts_stamp.in_(sa.bindparam('stamps', expanding=True))
+)
+_parent, _top = _p.alias('parent'), _p.alias('top')
+READ = sa.select(
+    *(_p.c[name] for name in ('id', 'uuid', 'name', 'kind', 'generation', 'cold')),
+    *(_p.c[f'used_{column}'] for column in CORE_CLASS_COLUMNS.values()),
+    OWN_NAME.label('own_name'),
+    _parent.c.uuid.label('parent'),
+    _top.c.uuid.label('top'),
+).select_from(
+    _p.outerjoin(_parent, _parent.c.id == _p.c.parent_id).outerjoin(_top, _top.c.id == ROOT_ID)
+)
+ONE = READ.where(_p.c.uuid == _uuid)
+OLDER = (
+    sa.select(_s.c.name)
+    .where(
+        sa.or_(_s.c.revision.is_(None), _s.c.revision < STEP), _s.c.seen_at > sa.bindparam('since')
+    )
+    .order_by(_s.c.name)
+)
+
+
+class _Tree:
+    """Where a provider stands, and what a change of its tree is about.
+
+    :ivar row: of the provider
+    :ivar below: its own id, and those of all below it
+    """
+
+    def __init__(self, tx: session.Tx, uuid: str) -> None:
+        self.row = _place(tx, uuid)
+        if self.row is None:
+            raise exceptions.NotFound(kind='provider', name=uuid)
+        if self.row.kind == HostKind.HOST:
+            raise rules.is_a_host(uuid, self.row.name)
+        parents = {row.id: row.parent_id for row in tx.all(TREE, root=self.row.root_id)}
+        self.below = rules.subtree(self.row.id, parents)
+
+    @property
+    def around(self) -> set[int]:
+        """What is written of the tree, other than what is below: its root, the parent, itself."""
+        return {self.row.id, self.row.root_id, self.row.parent_id} - {None}
+
+
+class SqlProviders(HostTables):
+    """See ``scheduler.ports.providers``."""
+
+    def create_provider(
+        self,
+        name: str,
+        *,
+        uuid: str | None = None,
+        parent: str | None = None,
+        inventories: Mapping[str, Inventory] = {},
+    ) -> ResourceProvider:
+        rules.check(name, uuid, inventories)
+        made = uuid or str(uuids.uuid4())
+        stamps: list[int] = []
+
+        def work(tx: session.Tx) -> ResourceProvider:
+            stamps.append(tx.stamp)
+            return self._create(tx, engine.storable(name), made, parent, inventories)
+
+        def already_committed(tx: session.Tx) -> ResourceProvider | None:
+            ours = tx.first(MADE_BY, uuid=made, stamps=stamps)
+            return None if ours is None else _read(tx, ONE, uuid=made)[0]
+
+        return self.database.write(work, already_committed)
+
+    def _create(
+        self,
+        tx: session.Tx,
+        name: str,
+        made: str,
+        parent: str | None,
+        inventories: Mapping[str, Inventory],
+    ) -> ResourceProvider:
+        _must_be_known(tx)
+        above = None if parent is None else _parent_of(tx, parent)
+        locked = providers.lock(tx, self.memory, _around(above))
+        if parent is not None and above != _parent_of(tx, parent):
+            raise Again('the parent was moved meanwhile')
+        _must_be_free(tx, name, made)
+        with providers.unless_taken():
+            tx.run(_p.insert().values(_values(tx, name, made, above, inventories)))
+        pid = _place(tx, made).id
+        hosts = HostRecords(tx, self.memory)
+        hosts.write_inventories(pid, HostFacts(inventories=dict(inventories)), {})
+        providers.save(tx, locked, locked.counters)
+        providers.announce(tx, 'provider', [pid])
+        return _read(tx, ONE, uuid=made)[0]
+
+    @reading
+    def load_provider(self, tx: session.Tx, uuid: str) -> ResourceProvider | None:
+        found = _read(tx, ONE, uuid=uuid) if is_id(uuid) else []
+        return found[0] if found else None
+
+    @reading
+    def providers(
+        self,
+        tx: session.Tx,
+        *,
+        name: str | None = None,
+        tree: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[ResourceProvider]:
+        query, parameters = READ.order_by(_p.c.uuid).limit(limit), {}
+        if name is not None:
+            query, parameters = query.where(is_called), {'name': engine.storable(name)}
+        if tree is not None:
+            place = _place(tx, tree)
+            if place is None:
+                return []
+            query = query.where(sa.or_(_p.c.id == place.root_id, _p.c.root_id == place.root_id))
+        if marker is not None:
+            query = query.where(_p.c.uuid > engine.storable(marker))
+        return _read(tx, query, **parameters)
+
+    @writing
+    def move_provider(self, tx: session.Tx, uuid: str, parent: str | None) -> ResourceProvider:
+        tree = _Tree(tx, uuid)
+        above = _target(tx, tree, parent)
+        locked = providers.lock(tx, self.memory, tree.below | tree.around | _around(above))
+        tree = _Tree(tx, uuid)
+        above = _target(tx, tree, parent)
+        wanted = tree.below | tree.around | _around(above)
+        if not wanted <= locked.counters.keys():
+            raise Again('the tree was changed meanwhile')
+        if tree.row.parent_id != (None if above is None else above.id):
+            top = tree.row.id if above is None else above.root_id
+            tx.run(_p.update().where(_p.c.id.in_(sorted(tree.below))).values(root_id=top))
+            place: dict[str, Any] = {'kind': rules.kind_of(parent).value}
+            place |= (
+                {'parent_id': None, 'root_id': None} if above is None else {'parent_id': above.id}
+            )
+            tx.run(_p.update().where(_p.c.id == tree.row.id).values(place))
+            providers.save(tx, locked, wanted)
+        return _read(tx, ONE, uuid=uuid)[0]
+
+    @writing
+    def save_inventories(
+        self, tx: session.Tx, uuid: str, inventories: Mapping[str, Inventory]
+    ) -> ResourceProvider:
+        rules.check_inventories(inventories)
+        locked = providers.lock(tx, self.memory, [_Tree(tx, uuid).row.id])
+        pid = _locked_one(tx, locked, uuid)
+        counters = locked.counters[pid]
+        others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
+        used = dict(zip(CORE_CLASSES, counters.used, strict=True))
+        used |= {name: of[1] for name, of in others.items()}
+        rules.check_used(uuid, used, inventories)
+        caps = {name: inventory.cap for name, inventory in inventories.items()}
+        hosts = HostRecords(tx, self.memory)
+        facts = HostFacts(inventories=dict(inventories))
+        counters.cold = hosts.write_inventories(pid, facts, others)
+        counters.cap = [caps.get(name, 0) for name in CORE_CLASSES]
+        counters.others = {
+            name: [cap, *(others[name][1:] if name in others else (0, 0))]
+            for name, cap in caps.items()
+            if name not in CORE_CLASSES
+        }
+        locked.forget_others(pid)
+        rows.flag(counters)
+        counters.generation += 1
+        providers.save(tx, locked, [pid])
+        return _read(tx, ONE, uuid=uuid)[0]
+
+    def delete_provider(self, uuid: str) -> None:
+        def already_committed(tx: session.Tx) -> bool | None:
+            return True if _place(tx, uuid) is None else None
+
+        self.database.write(lambda tx: self._delete(tx, uuid), already_committed)
+
+    def _delete(self, tx: session.Tx, uuid: str) -> bool:
+        locked = providers.lock(tx, self.memory, _Tree(tx, uuid).around)
+        tree = _Tree(tx, uuid)
+        if not tree.around <= locked.counters.keys():
+            raise Again('the tree was changed meanwhile')
+        pid = tree.row.id
+        children = tx.connection.execute(CHILDREN, {'id': pid}).scalar_one()
+        claims = tx.connection.execute(LIVE_CLAIMS, {'id': pid}).scalar_one()
+        rules.check_unused(uuid, children, claims)
+        for table in (models.inventories, models.provider_traits):
+            tx.run(table.delete().where(table.c.provider_id == pid))
+        tx.run(_p.delete().where(_p.c.id == pid))
+        providers.announce(tx, 'provider', [pid])
+        providers.save(tx, locked, tree.around - {pid})
+        return True
+
+
+# -- where a provider stands ----------------------------------------------------------
+def _place(tx: session.Tx, uuid: str) -> Any:
+    return tx.first(PLACE, uuid=uuid) if is_id(uuid) else None
+
+
+def _parent_of(tx: session.Tx, parent: str) -> Any:
+    place = _place(tx, parent)
+    if place is None:
+        raise rules.unknown_parent(parent)
+    return place
+
+
+def _target(tx: session.Tx, tree: _Tree, parent: str | None) -> Any:
+    """The row of the provider that it is to be below; None: it is to be a root.
+
+    :raises InvalidMessage: it is not there, or in the subtree
+    """
+    if parent is None:
+        return None
+    above = _parent_of(tx, parent)
+    rules.check_below(parent, tree.below, above.id)
+    return above
+
+
+def _around(above: Any) -> set[int]:
+    """What is written of the tree where something comes to be below this one."""
+    return set() if above is None else {above.id, above.root_id}
+
+
+def _locked_one(tx: session.Tx, locked: providers.LockedProviders, uuid: str) -> int:
+    pid: int = _Tree(tx, uuid).row.id
+    if pid not in locked.counters:
+        raise Again('the provider was deleted and made anew meanwhile')
+    return pid
+
+
+# -- making one -----------------------------------------------------------------------
+def _must_be_known(tx: session.Tx) -> None:
+    """
+    :raises Refused: processes that take no account of providers which are no hosts may run
+    """
+    if tx.first(claim_form.FORM).claims_form == claim_form.WIDE:
+        _refuse('the contract step is not taken: run "gantt-manage db contract --yes" first')
+    older = [row.name for row in tx.all(OLDER, since=tx.now - OLDER_SECONDS)]
+    if older:
+        _refuse(
+            f'{", ".join(older[:10])} of an earlier release was seen within {OLDER_SECONDS:g} s; '
+            'stop what runs of it, and come again when that is past'
+        )
+
+
+def _refuse(why: str) -> NoReturn:
+    raise exceptions.Refused(
+        'a provider that is no host can be made when no process of a release runs that takes no '
+        f'account of such: {why}'
+    )
+
+
+def _must_be_free(tx: session.Tx, name: str, uuid: str) -> None:
+    same = tx.first(WITH_UUID, uuid=uuid)
+    if same is not None:
+        raise rules.uuid_taken(uuid, same.own_name)
+    called = tx.first(WITH_NAME, name=name)
+    if called is not None:
+        raise rules.name_taken(name, called.uuid)
+
+
+def _values(
+    tx: session.Tx, name: str, uuid: str, above: Any, inventories: Mapping[str, Inventory]
+) -> dict[str, Any]:
+    """The row of a new provider."""
+    caps = {name: inventory.cap for name, inventory in inventories.items()}
+    return {
+        'uuid': uuid,
+        'name': f'{NO_HOST}{uuid}',
+        'own_name': name,
+        'kind': rules.kind_of(above).value,
+        'parent_id': None if above is None else above.id,
+        'root_id': None if above is None else above.root_id,
+        'facts_stamp': tx.stamp,
+        'cold': len(caps.keys() - set(CORE_CLASSES)),
+        **{f'cap_{column}': caps.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()},
+    }
+
+
+# -- reading --------------------------------------------------------------------------
+def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
+    found = tx.all(query, **parameters)
+    ids = [row.id for row in found]
+    inventories = providers.inventories_of(tx, ids)
+    others = _used_of_others(tx, [row.id for row in found if row.cold])
+    return [
+        ResourceProvider(
+            id=row.id,
+            uuid=row.uuid,
+            name=row.own_name,
+            kind=HostKind(row.kind),
+            root=row.top,
+            parent=row.parent,
+            host=row.name if row.kind == HostKind.HOST else None,
+            generation=row.generation,
+            inventories=inventories[row.id],
+            used={**_used(row), **others.get(row.id, {})},
+        )
+        for row in found
+    ]
+
+
+def _used(row: Any) -> dict[str, int]:
+    return {
+        name: amount
+        for name, column in CORE_CLASS_COLUMNS.items()
+        if (amount := getattr(row, f'used_{column}'))
+    }
+
+
+def _used_of_others(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for pid, name, _, used, _ in tx.all(providers.OTHERS_OF, ids=list(ids)) if ids else ():
+        if used:
+            found.setdefault(pid, {})[name] = used
+    return found

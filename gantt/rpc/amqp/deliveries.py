@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliveries in groups: what a connection has read ahead, parsed in one pass.
+
+py-amqp asks a socket for each frame in three pieces and hands each to a chain of its own.  Here
+it is asked for as much as is there, and of that py-amqp reads the first frame: it waits, notices
+that a connection broke, and does all that is no delivery.  The deliveries that lie whole behind
+that frame are taken at once.  Whatever is not as expected is left where it is, for py-amqp to
+read and to judge: other frames, a delivery that is cut or mixed with frames of another channel,
+one that is corrupt.  So nothing is remembered here between two reads, and no more is held than
+py-amqp's own buffer: a frame, and what was read ahead.
+"""
+
+import contextlib
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from amqp.serialization import PROPERTY_CLASSES
+
+#: Bytes asked for at once: some twenty calls of Nova, or a hundred of our own.
+READ_AHEAD = 1 << 17
+#: Deliveries in a group at most.
+GROUP_MAX = 64
+
+#: Frames of AMQP 0-9-1 (sections 2.3.5 and 4.2): type, channel and size come before a payload.
+_METHOD, _HEADER, _BODY, _HEARTBEAT, _END = 1, 2, 3, 8, 0xCE
+_BEFORE, _AROUND = 7, 8
+_frame = struct.Struct('>BHI').unpack_from
+_content = struct.Struct('>HHQ').unpack_from
+_CONTENT_BYTES = 12
+_tag_and_bits = struct.Struct('>QB').unpack_from
+#: basic.deliver: class 60, method 60.
+_BASIC = 60
+_DELIVER = b'\0\x3c\0\x3c'
+
+_ENCODING = 'utf-8'
+#: Longer ones differ from message to message, or are somebody's idea.
+_REMEMBERED_BYTES = 128
+
+
+class Delivery:
+    """A message as it was delivered; what is read of py-amqp's own, under the same names.
+
+    :ivar body: of text in UTF-8, as nearly all is, the bytes; py-amqp decodes it
+    :ivar end: where the next frame begins in what was read
+    """
+
+    __slots__ = (
+        '_header',
+        '_method',
+        'body',
+        'channel',
+        'channel_id',
+        'delivery_info',
+        'delivery_tag',
+        'end',
+        'properties',
+    )
+
+    channel: Any
+
+    def __init__(
+        self,
+        channel_id: int,
+        method: bytes,
+        header: bytes,
+        body: bytes,
+        end: int,
+        info: dict[str, Any],
+        properties: dict[str, Any],
+    ) -> None:
+        self.channel_id = channel_id
+        self.delivery_info = info
+        self.delivery_tag = info['delivery_tag']
+        self.properties = properties
+        self.body: bytes | str = body
+        self.end = end
+        self._method = method
+        self._header = header
+
+    @property
+    def headers(self) -> dict[str, Any] | None:
+        """Those of its sender; not to be edited."""
+        return self.properties.get('application_headers')
+
+    def frames(self) -> list[tuple[int, int, bytes]]:
+        """As py-amqp reads it off a socket."""
+        found = [(_METHOD, self.channel_id, self._method), (_HEADER, self.channel_id, self._header)]
+        if isinstance(self.body, bytes) and self.body:
+            found.append((_BODY, self.channel_id, self.body))
+        return found
+
+    def decode(self) -> None:
+        """Make text of a body that says how it is encoded, in another way than all others."""
+        encoding = self.properties.get('content_encoding')
+        if encoding is not None and encoding != _ENCODING and isinstance(self.body, bytes):
+            with contextlib.suppress(UnicodeError, LookupError):
+                self.body = self.body.decode(encoding)
+
+
+def parsed(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery | None:
+    """A delivery whose method was read, and whose content begins at ``start``.
+
+    None where that is not there as a whole, in one piece, or is not as it should be.
+    """
+    info = _info(method)
+    if info is None:
+        return None
+    end = len(buffer)
+    stop = _payload_end(buffer, start, end, _HEADER, channel)
+    if stop < start + _BEFORE + _CONTENT_BYTES:
+        return None
+    header = buffer[start + _BEFORE : stop]
+    kind, _, size = _content(header)
+    properties = _properties(header[_CONTENT_BYTES:]) if kind == _BASIC else None
+    if properties is None:
+        return None
+    at, left, pieces = stop + 1, size, []
+    while left > 0:
+        stop = _payload_end(buffer, at, end, _BODY, channel)
+        if stop < 0:
+            return None
+        pieces.append(buffer[at + _BEFORE : stop])
+        left -= stop - at - _BEFORE
+        at = stop + 1
+    if left < 0:
+        return None
+    body = pieces[0] if len(pieces) == 1 else b''.join(pieces)
+    return Delivery(channel, method, header, body, at, info, properties)
+
+
+def has_frame(buffer: bytes) -> bool:
+    """Whether it begins with a whole frame."""
+    return len(buffer) >= _AROUND and len(buffer) >= _AROUND + _frame(buffer)[2]
+
+
+def holds_back(transport: Any) -> bool:
+    """Whether TLS has decrypted what was not taken: no look at the socket tells of that.
+
+    :param transport: py-amqp's
+    """
+    pending = getattr(transport.sock, 'pending', None)
+    return pending is not None and pending() > 0
+
+
+def _payload_end(buffer: bytes, at: int, end: int, kind: int, channel: int) -> int:
+    """Where the payload of a whole frame of that kind ends; -1: there is none."""
+    if end - at < _AROUND:
+        return -1
+    found, on, size = _frame(buffer, at)
+    stop: int = at + _BEFORE + size
+    if found != kind or on != channel or stop >= end or buffer[stop] != _END:
+        return -1
+    return stop
+
+
+def _info(method: bytes) -> dict[str, Any] | None:
+    """What basic.deliver says; None where it is something else, or longer or shorter."""
+    if method[:4] != _DELIVER:
+        return None
+    try:
+        at = 5 + method[4]
+        consumer = method[5:at]
+        tag, bits = _tag_and_bits(method, at)
+        first = at + 10
+        second = first + method[at + 9]
+        if second + 1 + method[second] != len(method):
+            return None
+        return {
+            'consumer_tag': consumer.decode('utf-8', 'surrogatepass'),
+            'delivery_tag': tag,
+            'redelivered': bits & 1 == 1,
+            'exchange': method[first:second].decode('utf-8', 'surrogatepass'),
+            'routing_key': method[second + 1 :].decode('utf-8', 'surrogatepass'),
+        }
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return None
+
+
+def _properties(packed: bytes) -> dict[str, Any] | None:
+    return _remembered(packed) if len(packed) <= _REMEMBERED_BYTES else _read(packed)
+
+
+def _read(packed: bytes) -> dict[str, Any] | None:
+    """Properties as py-amqp reads them; None where it raises."""
+    try:
+        properties, _ = PROPERTY_CLASSES[_BASIC](packed, 0)
+    except Exception:  # whatever it makes of what a stranger wrote
+        return None
+    return dict(properties)
+
+
+#: Of a site nearly all messages have one of a few.
+_remembered = functools.lru_cache(maxsize=256)(_read)
+
+
+class GroupedFrames:
+    """In place of a connection's own handler of frames, which gets what is none of ours.
+
+    :param connection: py-amqp's
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._theirs: Callable[[tuple[int, int, bytes]], bool] = connection.on_inbound_frame
+        #: Channels on which py-amqp waits for the rest of a message.
+        self._unfinished: set[int] = set()
+
+    def __call__(self, frame: tuple[int, int, bytes]) -> bool:
+        """Handle a frame off the socket, and with it what was read ahead.
+
+        :returns: whether anything was done
+        :raises Exception: what py-amqp raises, and the callbacks of consumers
+        """
+        kind, channel, payload = frame
+        if kind == _METHOD and channel not in self._unfinished:
+            transport = self._connection.transport
+            buffer = transport._read_buffer
+            group = self._group(channel, payload, buffer)
+            if group:
+                transport._read_buffer = buffer[group[-1].end :]
+                self._deliver(group, buffer)
+                return True
+        return self._left_to_them(frame)
+
+    def _left_to_them(self, frame: tuple[int, int, bytes]) -> bool:
+        kind, channel, _ = frame
+        is_done = self._theirs(frame)
+        if is_done:
+            self._unfinished.discard(channel)
+        elif kind != _HEARTBEAT:
+            self._unfinished.add(channel)
+        return is_done
+
+    def _group(self, channel: int, method: bytes, buffer: bytes) -> list[Delivery]:
+        """Deliveries that lie one behind the other, the method of the first being read."""
+        found: list[Delivery] = []
+        end, start = len(buffer), 0
+        while (one := parsed(channel, method, buffer, start)) is not None:
+            found.append(one)
+            at = one.end
+            if len(found) == GROUP_MAX or end - at < _AROUND:
+                break
+            _, channel, _ = _frame(buffer, at)
+            stop = _payload_end(buffer, at, end, _METHOD, channel)
+            if stop < 0 or channel in self._unfinished:
+                break
+            method, start = buffer[at + _BEFORE : stop], stop + 1
+        return found
+
+    def _deliver(self, group: list[Delivery], buffer: bytes) -> None:
+        connection = self._connection
+        for delivery in group:
+            connection.bytes_recv += 1  # heartbeats go by it
+            try:
+                channel = (connection.channels or {}).get(delivery.channel_id)
+                callback = None
+                if channel is not None and not channel.is_closing:
+                    callback = channel.callbacks.get(delivery.delivery_info['consumer_tag'])
+                if callback is None:  # nobody wants it any more
+                    for frame in delivery.frames():
+                        self._left_to_them(frame)
+                else:
+                    delivery.channel = channel
+                    delivery.decode()
+                    callback(delivery)
+            except BaseException:
+                # The others were not begun: they are to be read again.
+                transport = connection._transport
+                if transport is not None:
+                    rest = buffer[delivery.end : group[-1].end]
+                    transport._read_buffer = rest + transport._read_buffer
+                raise
+
+
+def group(connection: Any) -> None:
+    """Let a connection read as much as is there, and take deliveries in groups from now on.
+
+    :param connection: py-amqp's; all its consumers take what :class:`Delivery` has
+    """
+    if isinstance(connection.on_inbound_frame, GroupedFrames):
+        return
+    transport = connection.transport
+    transport._quick_recv = functools.partial(_receive_ahead, transport._quick_recv)
+    connection.on_inbound_frame = GroupedFrames(connection)
+
+
+def _receive_ahead(receive: Callable[[int], bytes], size: int) -> bytes:
+    return receive(max(size, READ_AHEAD))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the log says of answers: a line for each refusal, and one for a whole batch.
+
+Who was placed is in the decision records, by request, consumer and the id that a request has
+elsewhere; a line for each of them would cost more than to place them.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from gantt.core.records.decision import Answered, Outcome
+from gantt.telemetry import log
+
+#: Refusals of a batch that get a line each, and requests that the line of a batch names.
+REFUSALS_MOST, NAMED_MOST = 10, 20
+
+
+def log_answers(logger: Any, each: bool, answers: Sequence[Answered]) -> None:
+    """Lines at INFO about answers that have left together.
+
+    An answer by itself gets its own line, whatever it says.
+
+    :param each: a line for every answer
+    """
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    if each or len(answers) == 1:
+        alone, summed = answers, []
+    else:
+        refused = [one for one in answers if one.answer.outcome is not Outcome.PLACED]
+        alone, others = refused[:REFUSALS_MOST], refused[REFUSALS_MOST:]
+        # Refusals first: that they are named matters more.
+        summed = others + [one for one in answers if one.answer.outcome is Outcome.PLACED]
+    for one in alone:
+        _log_one(logger, one)
+    if summed:
+        _log_batch(logger, answers, summed)
+
+
+def _log_one(logger: Any, one: Answered) -> None:
+    answer = one.answer
+    chosen = [selections[0].host for selections in answer.selections if selections]
+    facts = log.facts(
+        id=answer.decision_id or None,
+        origin=one.origin,
+        outcome=answer.outcome.value,
+        dry_run=answer.dry_run or None,
+        members=len(chosen) or None,
+        hosts=chosen[:10] or None,
+        oldest_report_age_seconds=answer.age_seconds,
+        ms=round(one.seconds * 1000, 3),
+        reason=answer.reason or None,
+    )
+    # As the request's context would say it, which takes longer than the line.
+    logger.info('decision %s', facts, extra={'request_id': answer.request_id})
+
+
+def _log_batch(logger: Any, answers: Sequence[Answered], summed: Sequence[Answered]) -> None:
+    """The line of a batch.
+
+    :param summed: those without a line of their own
+    """
+    slowest = max(answers, key=lambda one: one.seconds)
+    named = summed[:NAMED_MOST]
+    facts = log.facts(
+        answers=len(answers),
+        **Counter(one.answer.outcome.value for one in answers),
+        dry_runs=sum(one.answer.dry_run for one in answers) or None,
+        members=sum(len(one.answer.selections) for one in answers) or None,
+        oldest_report_age_seconds=max(one.answer.age_seconds for one in answers),
+        slowest_ms=round(slowest.seconds * 1000, 3),
+        slowest=slowest.answer.request_id,
+        requests=[one.answer.request_id for one in named],
+        origins=[one.origin for one in named if one.origin] or None,
+        not_named=len(summed) - len(named) or None,
+    )
+    # Of no request: as a line without a context is written.
+    logger.info('decisions %s', facts, extra={'request_id': '-'})

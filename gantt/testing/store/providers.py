@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers of the in-memory store: each says its parent, and all else is looked up."""
+
+import uuid as uuids
+from collections.abc import Mapping
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources import provider as rules
+from gantt.core.resources.host import HostKind
+from gantt.core.resources.provider import ResourceProvider
+from gantt.testing.store.operators import Operators, atomic
+from gantt.testing.store.tables import PoolRow, ProviderPlace, Tables
+
+_replace = msgspec.structs.replace
+
+
+class ProviderTables(Operators):
+    """See ``scheduler.ports.providers``."""
+
+    @atomic
+    def create_provider(
+        self,
+        name: str,
+        *,
+        uuid: str | None = None,
+        parent: str | None = None,
+        inventories: Mapping[str, Inventory] = {},
+    ) -> ResourceProvider:
+        rules.check(name, uuid, inventories)
+        tables = self._tables
+        above = None if parent is None else _parent(tables, parent)
+        made = uuid or str(uuids.uuid4())
+        for place in tables.places.values():
+            if place.uuid == made:
+                raise rules.uuid_taken(made, place.name)
+        for place in tables.places.values():
+            if place.name == name:
+                raise rules.name_taken(name, place.uuid)
+        pid = tables.next_id()
+        tables.places[pid] = ProviderPlace(uuid=made, name=name, parent=above)
+        tables.pools[pid] = PoolRow(id=pid, inventories=dict(inventories))
+        tables.append_change('provider', pid)
+        self._touch_tree(pid)
+        return self._provider(pid)
+
+    @atomic
+    def load_provider(self, uuid: str) -> ResourceProvider | None:
+        pid = self._tables.with_uuid(uuid)
+        return None if pid is None else self._provider(pid)
+
+    @atomic
+    def providers(
+        self,
+        *,
+        name: str | None = None,
+        tree: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[ResourceProvider]:
+        found = [self._provider(pid) for pid in self._tables.places]
+        if name is not None:
+            found = [one for one in found if one.name == name]
+        if tree is not None:
+            inside = self.load_provider(tree)
+            found = [one for one in found if inside is not None and one.root == inside.root]
+        if marker is not None:
+            found = [one for one in found if one.uuid > marker]
+        return sorted(found, key=lambda one: one.uuid)[:limit]
+
+    @atomic
+    def move_provider(self, uuid: str, parent: str | None) -> ResourceProvider:
+        tables, pid = self._tables, self._no_host(uuid)
+        above = None
+        if parent is not None:
+            above = _parent(tables, parent)
+            rules.check_below(parent, tables.subtree(pid), above)
+        before = tables.places[pid]
+        if before.parent != above:
+            self._touch_tree(pid)
+            tables.places[pid] = _replace(before, parent=above)
+            for one in sorted(tables.subtree(pid)):
+                tables.append_change('provider', one)
+            self._touch_tree(pid)
+        return self._provider(pid)
+
+    @atomic
+    def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
+        rules.check_inventories(inventories)
+        tables, pid = self._tables, self._no_host(uuid)
+        row = tables.pools[pid]
+        rules.check_used(uuid, row.used, inventories)
+        row = _replace(row, inventories=dict(inventories), generation=row.generation + 1)
+        tables.pools[pid] = _replace(row, over_committed=row.is_over)
+        tables.append_change('provider', pid)
+        return self._provider(pid)
+
+    @atomic
+    def delete_provider(self, uuid: str) -> None:
+        tables, pid = self._tables, self._no_host(uuid)
+        rules.check_unused(uuid, len(tables.children(pid)), tables.claims_on(pid))
+        self._touch_tree(pid)
+        del tables.places[pid], tables.pools[pid]
+        tables.append_change('provider', pid)
+
+    # -- looked up -------------------------------------------------------------------
+    def _no_host(self, uuid: str) -> int:
+        pid = self._tables.with_uuid(uuid)
+        if pid is None:
+            raise exceptions.NotFound(kind='provider', name=uuid)
+        if pid in self._tables.hosts:
+            raise rules.is_a_host(uuid, self._tables.hosts[pid].name)
+        return pid
+
+    def _touch_tree(self, pid: int) -> None:
+        """News of its root and its parent, too."""
+        tables = self._tables
+        for one in (tables.root(pid), tables.places[pid].parent):
+            if one is not None and one != pid:
+                tables.touch(one)
+        tables.write()
+
+    def _provider(self, pid: int) -> ResourceProvider:
+        tables = self._tables
+        place, root = tables.places[pid], tables.root(pid)
+        host = tables.hosts.get(pid)
+        if host is not None:
+            row = PoolRow(
+                id=pid,
+                generation=host.generation,
+                inventories=host.facts.inventories,
+                used=host.used,
+            )
+        else:
+            row = tables.pools[pid]
+        return ResourceProvider(
+            id=pid,
+            uuid=place.uuid,
+            name=place.name,
+            kind=HostKind.HOST if host is not None else rules.kind_of(place.parent),
+            root=tables.places[root].uuid,
+            parent=None if place.parent is None else tables.places[place.parent].uuid,
+            host=None if host is None else host.name,
+            generation=row.generation,
+            inventories={name: one for name, one in row.inventories.items() if one.total},
+            used={name: amount for name, amount in row.used.items() if amount},
+        )
+
+
+def _parent(tables: Tables, uuid: str) -> int:
+    pid = tables.with_uuid(uuid)
+    if pid is None:
+        raise rules.unknown_parent(uuid)
+    return pid

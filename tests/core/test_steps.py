@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members that are alike go by what a pick changes; who says that wrongly is asked instead."""
+
+import msgspec
+import pytest
+
+from gantt import plugin_loader
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import Seen, place, undo
+from gantt.core.placement.run import CHECKED_EACH
+from gantt.core.weighers.base import ColumnWeigher
+from tests.core.builders import a_host, a_request, a_table, an_id
+
+
+class Honest(ColumnWeigher):
+    """Few guests first."""
+
+    columns = ('instances',)
+    multiplier_option = 'few_guests_multiplier'
+    multiplier_default = -1.0
+    multiplier_help = 'of this test'
+
+    def step(self, hosts, spec):
+        return 1
+
+
+class Liar(Honest):
+    def step(self, hosts, spec):
+        return 2
+
+
+class Silent(Honest):
+    def step(self, hosts, spec):
+        return None
+
+
+def pipeline_of(weigher):
+    return Pipeline(plugin_loader.load(['ResourcesFilter']), [weigher()])
+
+
+def three_hosts():
+    return a_table(*(a_host(n, vcpu=99, ram=10**6, disk=10**5) for n in range(1, 4)))
+
+
+def decided(pipeline, members=9, seed=CHECKED_EACH, table=None, seen=None):
+    table = table or three_hosts()
+    request = msgspec.structs.replace(a_request(members), request_id=an_id(table.seq, 4))
+    return place(table, request, pipeline, seed=seed, decision_id='x', seen=seen), request
+
+
+def looks_of(decision):
+    return [len(look.members) for look in decision.members.looks]
+
+
+def hosts_of(decision):
+    return [member.selection.host for member in decision.members]
+
+
+@pytest.mark.parametrize('weigher', [Honest, Silent, Liar])
+def test_what_is_known_of_a_pick_needs_no_look(weigher):
+    pipeline = pipeline_of(weigher)
+    decision, _ = decided(pipeline)
+    assert looks_of(decision) == ([9] if weigher is not Silent else [1] * 9)
+    assert pipeline.distrusted == ({'Liar'} if weigher is Liar else set())
+
+
+def test_who_lies_is_asked_from_then_on():
+    truth, _ = decided(pipeline_of(Honest))
+    pipeline = pipeline_of(Liar)
+    unchecked, _ = decided(pipeline, seed=CHECKED_EACH + 1)
+    assert pipeline.distrusted == set()
+    decided(pipeline)
+    again, _ = decided(pipeline)
+    assert looks_of(unchecked) == [9]
+    assert looks_of(again) == [1] * 9
+    assert hosts_of(again) == hosts_of(truth)
+
+
+def test_another_table_state_is_looked_at_anew():
+    pipeline, seen = pipeline_of(Honest), Seen()
+    table = three_hosts()
+    first, request = decided(pipeline, 2, table=table, seen=seen)
+    assert not first.members.goes_on
+    second, _ = decided(pipeline, 2, table=table, seen=seen)
+    assert second.members.goes_on
+    undo(table, first, request)
+    third, _ = decided(pipeline, 2, table=table, seen=seen)
+    assert not third.members.goes_on
+    table.now += 1
+    assert not decided(pipeline, 2, table=table, seen=seen)[0].members.goes_on
+    assert not decided(pipeline_of(Honest), 2, table=table, seen=seen)[0].members.goes_on

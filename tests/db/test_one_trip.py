@@ -1,0 +1,513 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch that goes in one trip ends as the careful way would have ended it.
+
+Two databases see the same words in the same order, one of them through a scheduler that never
+tries the one trip.  Afterwards all rows, what was answered and the schedulers' own tables are the
+same.  Whatever is in the way of a batch sends it the careful way, to the outcome that it has there.
+"""
+
+import random
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Placed
+from gantt.db.claims.commit_postgresql import CarefulLedger
+from gantt.db.claims.one_trip import CAREFUL_MOST, Caution
+from gantt.db.schema import models
+from gantt.scheduler import table_log
+from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.host_cache import HostCache
+from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, commit, live, uuid_of
+
+HOSTS = 5
+#: Drawn, or of a clock; what follows from a clock is compared as a span of time.
+DRAWN = {'token', 'claims_stamp', 'facts_stamp', 'boot_nonce'}
+TIMES = {'created_at', 'updated_at', 'reported_at', 'lease_until', 'expires_at', 'deadline'}
+#: Numbers that a transaction uses up which is rolled back.
+SERIAL = {('consumers', 'id'), ('decisions', 'number'), ('changes', 'id')}
+UNLIKE = {'meta', 'table_log', 'services', 'schema_steps', 'host_events'}
+
+
+# -- the same as the careful way -----------------------------------------------------------
+class Scheduler:
+    """A store, and the table of a scheduler on it."""
+
+    def __init__(self, store, other, careful=False):
+        self.store, self.other = store, other
+        if careful:
+            store.ledger = CarefulLedger(store.memory)
+        self.hosts = [
+            a_host(f'cmp-{n}').with_room(vcpu=24, ram=8192, VGPU=2).on(store) for n in range(HOSTS)
+        ]
+        self.cache = HostCache(store, ManualClock())
+        self.paths = []
+        self.read()
+
+    def read(self):
+        self.cache.fetch()
+        self.cache.fold()
+
+    def batch(self, plans):
+        """Plan, commit, and bring the table in line, as the scheduler does."""
+        drafts = [self.draft(*plan).build() for plan in plans]
+        for draft in drafts:
+            self.cache.do(table_log.Picks(True, [self.pick(one.claim) for one in draft.claims]))
+        result = self.store.commit(drafts)
+        self.paths.append(result.path)
+        claims, written = set(), set()
+        for draft, outcome in zip(drafts, result.outcomes, strict=True):
+            lost = [one for i, one in enumerate(draft.claims) if i not in outcome.accepted]
+            self.cache.do(table_log.Picks(False, [self.pick(one.claim) for one in lost]))
+            for made in (draft.claims[i].claim for i in outcome.accepted):
+                claims.add(made.id)
+                written.add(made.provider_id)
+        self.cache.commit_applied(result.hosts, written - set(result.freed), claims, result.stepped)
+        freed = [self.hosts[0].id - host for host in result.freed]
+        return [lasting(one) for one in result.outcomes], freed, result.groups
+
+    def pick(self, claim):
+        placed = Placed(claim.id, claim.consumer, claim.provider_id, image=claim.image)
+        return claim.allocations[claim.provider_id], placed
+
+    def draft(self, name, takes, options):
+        draft = a_draft(uuid_of(name), project_id=options.get('project'))
+        if options.get('decided'):
+            draft = draft.having(
+                decision=a_decision(id=uuid_of('decision', name), request_id=draft.id)
+            )
+        if options.get('whole'):
+            draft = draft.whole()
+        if options.get('unfinished'):
+            draft = draft.unfinished()
+        for number, consumer, purpose, lifecycle, amounts in takes:
+            who = consumer and uuid_of(consumer)
+            host = self.hosts[number]
+            draft = draft.taking(host, who, purpose=purpose, lifecycle=lifecycle, **amounts)
+        return draft
+
+    def elsewhere(self, plans):
+        """Another scheduler is faster."""
+        store, self.store = self.store, self.other
+        drafts = [self.draft(*plan) for plan in plans]
+        self.store = store
+        return [lasting(one) for one in commit(self.other, *drafts).outcomes]
+
+    def word(self, number, verb, picks):
+        here = [c for c in live(self.store, host=self.hosts[number].name)]
+        here.sort(key=lambda claim: claim.id)
+        chosen = {c.id: c for c in (here[i % len(here)] for i in picks)} if here else {}
+        return chosen and getattr(self.hosts[number], verb)(*chosen.values())
+
+    def disable(self, number, on):
+        name = self.hosts[number].name
+        return (self.store.disable_host(name, 'x', 'y') if on else self.store.enable_host(name)).row
+
+    def report(self, number, outside):
+        host = self.hosts[number]
+        here = [c for c in live(self.store, host=host.name)]
+        running = [c for c in here if c.state == 'confirmed']
+        rest = [c for c in here if c.state == 'reserved']
+        return host.send(host.says().listing(running, rest).outside(vcpu=outside))[0].outcome
+
+    def seen(self):
+        """What the scheduler believes of its hosts."""
+        table = self.cache.working
+        return [
+            (
+                *(row.name, row.version, row.generation, row.used, row.foreign, row.over_committed),
+                *(table.used[:, i].tolist(), table.free[:, i].tolist()),
+                *(int(table.instances[i]), int(table.io_ops[i])),
+                sorted(p.claim_id for p in table.placed.on(row.id).values()),
+            )
+            for i, row in enumerate(table.hosts)
+        ]
+
+
+def lasting(outcome):
+    """A fate, without how long another worker still has."""
+    return {**msgspec.structs.asdict(outcome), 'wait_seconds': outcome.wait_seconds > 0}
+
+
+class Chance:
+    """Random words, made before any store is asked."""
+
+    WEIGHTS = {'batch': 12, 'elsewhere': 2, 'word': 3, 'disable': 1, 'report': 3, 'read': 4}
+
+    def __init__(self, seed):
+        self.rnd = random.Random(seed)
+        self.serial = 0
+
+    def words(self, length):
+        names, weights = list(self.WEIGHTS), list(self.WEIGHTS.values())
+        for _ in range(length):
+            name = self.rnd.choices(names, weights)[0]
+            yield name, getattr(self, name)()
+
+    def batch(self):
+        return ([self.plan() for _ in range(self.rnd.choice([1, 1, 2, 5]))],)
+
+    elsewhere = batch
+
+    def plan(self):
+        rnd = self.rnd
+        self.serial += 1
+        again = rnd.random() < 0.04
+        options = {
+            'whole': rnd.random() < 0.2,
+            'unfinished': rnd.random() < 0.1,
+            'decided': rnd.random() < 0.7,
+            'project': rnd.choice([None, 'blue', 'red']),
+        }
+        purpose = rnd.choice(['create'] * 15 + ['unshelve', 'unshelve', 'resize'])
+        lifecycle = rnd.choice(['host'] * 15 + ['plan', 'hold', 'api'])
+        alike = self.amounts()
+        takes = [
+            (
+                rnd.randrange(HOSTS),
+                f'guest {rnd.randrange(self.serial + 3)}' if rnd.random() < 0.05 else None,
+                purpose,
+                lifecycle,
+                alike if rnd.random() < 0.9 else self.amounts(),
+            )
+            for _ in range(rnd.choice([1, 1, 2, 6]))
+        ]
+        return f'request {rnd.randrange(self.serial) if again else self.serial}', takes, options
+
+    def amounts(self):
+        found = {'vcpu': self.rnd.choice([1, 1, 2, 4]), 'ram': self.rnd.choice([64, 512])}
+        return {**found, 'VGPU': 1} if self.rnd.random() < 0.02 else found
+
+    def word(self):
+        verb = self.rnd.choice(['confirm', 'confirm', 'refuse', 'release', 'release'])
+        return self.rnd.randrange(HOSTS), verb, [self.rnd.randrange(50) for _ in range(4)]
+
+    def disable(self):
+        return self.rnd.randrange(HOSTS), self.rnd.random() < 0.3
+
+    def report(self):
+        return self.rnd.randrange(HOSTS), self.rnd.choice([0, 0, 0, 2])
+
+    def read(self):
+        return ()
+
+
+def stored(scheduler):
+    """Every row of every table, but for what is drawn; times as spans since the row was made."""
+    first, found = scheduler.hosts[0].id, {}
+    with scheduler.store.engine.connect() as connection:
+        for table in models.metadata.sorted_tables:
+            if table.name not in UNLIKE:
+                rows = [row._mapping for row in connection.execute(sa.select(table))]
+                kept = (_comparable(table.name, row, first) for row in rows)
+                found[table.name] = sorted(map(str, kept))
+    return found
+
+
+def _comparable(name, row, first):
+    since = row.get('created_at') or 0.0
+    kept = {}
+    for column, value in row.items():
+        if column in DRAWN or (name, column) in SERIAL or column in ('updated_at', 'used_at'):
+            continue
+        if column in TIMES:
+            is_span = column != 'created_at' and value and since
+            value = round(value - since) if is_span else bool(value)
+        if (name, column) == ('providers', 'id') or column == 'provider_id':
+            value -= first
+        if (name, column) == ('changes', 'ref') and row['kind'] == 'host':
+            value = int(value) - first
+        kept[column] = value
+    return kept
+
+
+def history(seed, length, store, other, careful):
+    """What every word of a scheduler leads to, and the paths that its batches took."""
+    scheduler, steps = Scheduler(store, other, careful), []
+    for word, said in Chance(seed).words(length):
+        found = getattr(scheduler, word)(*said)
+        told = found if word in ('batch', 'elsewhere', 'word') else None
+        kept = stored(scheduler)
+        scheduler.read()
+        steps.append((word, said, told, kept, scheduler.seen()))
+    assert store.audit() == CLEAN
+    return steps, scheduler.paths
+
+
+def check(seed, length, open_store):
+    ways = []
+    for careful in (True, False):
+        store = open_store('postgresql')
+        ways.append(history(seed, length, store, open_store(like=store), careful))
+    (expected, never), (found, paths) = ways
+    for step, (one, other) in enumerate(zip(found, expected, strict=True)):
+        word, said, told, kept, seen = one
+        where = f'seed {seed}, step {step}: {word} {said}'
+        assert told == other[2], where
+        for table in kept:
+            assert kept[table] == other[3][table], f'{where}: {table}'
+        assert seen == other[4], where
+    assert 'one_trip' not in never
+    return paths
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize('seed', range(2))
+def test_one_trip_ends_as_the_careful_way_does(seed, open_store):
+    paths = check(seed, 40, open_store)
+    assert paths.count('one_trip') >= 5 and len(set(paths)) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.postgresql
+@pytest.mark.parametrize('seed', range(100, 120))
+def test_one_trip_ends_as_the_careful_way_does_for_long(seed, open_store):
+    check(seed, 200, open_store)
+
+
+@pytest.mark.postgresql
+def test_a_table_needs_no_news_after_one_trip(open_store):
+    """Where nobody else wrote a host, it is known whole by its version."""
+    store = open_store('postgresql')
+    one = Scheduler(store, store)
+    one.batch([('a', [(0, None, 'create', 'host', {'vcpu': 2, 'ram': 64})] * 3, {})])
+    one.batch(
+        [
+            ('b', [(0, None, 'create', 'host', {'vcpu': 1})], {}),
+            ('c', [(1, None, 'create', 'host', {'vcpu': 1})], {}),
+        ]
+    )
+    assert one.paths == ['one_trip'] * 2
+    before = one.seen()
+    news = store.poll(0, one.cache.versions, [])
+    assert {change.row.name for change in news.hosts} == set()
+    one.cache.forget()
+    one.read()
+    whole = one.seen()
+    # A guest that is being built is counted by who has placed it until the host reports.
+    assert [row[:8] for row in before] == [row[:8] for row in whole]
+    assert [row[-1] for row in before] == [row[-1] for row in whole]
+
+
+@pytest.mark.postgresql
+def test_a_host_that_others_wrote_is_left_to_the_feed(open_store):
+    store = open_store('postgresql')
+    one = Scheduler(store, open_store(like=store))
+    takes = [(0, None, 'create', 'host', {'vcpu': 2})]
+    one.elsewhere([('theirs', takes, {})])
+    one.batch([('ours', takes, {})])
+    assert one.paths == ['one_trip']
+    # Theirs is not known yet: what is free is believed to be more than it is, never for long.
+    assert one.cache.working.hosts[0].version == one.hosts[0].row.version - 2
+    assert one.cache.working.used[0, 0] == 2
+    one.read()
+    assert one.cache.working.hosts[0].version == one.hosts[0].row.version
+    assert one.cache.working.used[0, 0] == 4
+
+
+# -- what is in the way ------------------------------------------------------------------
+@pytest.fixture
+def store(open_store):
+    return open_store('postgresql')
+
+
+@pytest.fixture
+def host(store):
+    return a_host().on(store)
+
+
+def first(result):
+    """The path of a batch, and the fate of its first request."""
+    return result.path, result.outcomes[0].outcome
+
+
+def test_a_plain_batch_goes_in_one_trip(store, host):
+    other = a_host('cmp-2').on(store)
+    before = {one.id: one.row.version for one in (host, other)}
+    result = commit(
+        store, a_draft().taking(host, vcpu=2).taking(host, vcpu=1), a_draft().taking(other)
+    )
+    assert first(result) == ('one_trip', 'placed')
+    assert result.hosts == []
+    assert result.stepped == {id: version + 1 for id, version in before.items()}
+    assert (host.row.used, other.row.used) == ({'VCPU': 3}, {'VCPU': 1})
+    assert store.audit() == CLEAN
+
+
+def test_its_times_are_of_the_database(store, host):
+    result = commit(store, a_draft().leased(60).taking(host))
+    claim = live(store)[0]
+    assert claim.created_at == claim.updated_at == result.now
+    assert claim.lease_until == result.now + 60
+
+
+def a_repeat(store, host):
+    draft = a_draft().taking(host)
+    commit(store, draft)
+    return draft, 'repeat'
+
+
+def a_cancelled_request(store, host):
+    draft = a_draft().taking(host)
+    store.cancel_request(draft.id, 'no')
+    return draft, 'cancelled'
+
+
+def a_rival(store, host):
+    commit(store, a_draft().taking(host, uuid_of('guest'), vcpu=2))
+    return a_draft().taking(host, uuid_of('guest')), 'placed'
+
+
+def a_running_rival(store, host):
+    commit(store, a_draft().taking(host, uuid_of('guest')))
+    host.confirm(*live(store))
+    return a_draft().taking(host, uuid_of('guest')), 'barred'
+
+
+def a_full_host(store, host):
+    commit(store, a_draft().taking(host, vcpu=8))
+    return a_draft().taking(host), 'dropped'
+
+
+def too_much_together(store, host):
+    return a_draft().taking(host, vcpu=5).taking(host, vcpu=4), 'partial'
+
+
+def what_runs_outside(store, host):
+    host.send(host.says().outside(vcpu=8))
+    return a_draft().taking(host), 'dropped'
+
+
+def a_disabled_host(store, host):
+    store.disable_host(host.name, 'repair', 'me')
+    return a_draft().taking(host), 'dropped'
+
+
+def a_host_that_takes_nothing(store, host):
+    host.send(host.says().having(disabled='its service is down'))
+    return a_draft().taking(host), 'dropped'
+
+
+def an_over_committed_host(store, host):
+    host.send(host.says().with_room(vcpu=8, ram=100).outside(ram=101))
+    assert host.row.over_committed
+    return a_draft().taking(host), 'dropped'
+
+
+def units_that_have_changed(store, host):
+    steps = {'VCPU': Inventory(total=8, step_size=2)}
+    host.send(host.says().having(inventories=steps))
+    return a_draft().taking(host, vcpu=2).taking(host, vcpu=3), 'partial'
+
+
+def a_host_that_is_gone(store, host):
+    store.remove_host(host.name)
+    return a_draft().taking(host), 'dropped'
+
+
+def a_list_of_hosts_that_is_gone(store, host):
+    commit(store, a_draft(decision=a_decision()).taking(host))
+    with store.engine.begin() as connection:
+        connection.execute(models.host_sets.delete())
+    return a_draft(decision=a_decision()).taking(host), 'placed'
+
+
+def a_tombstone(store, host):
+    draft = a_draft().taking(host)
+    commit(store, draft.unfinished())
+    store.give_up(draft.id, 'worker-1', 1)
+    return draft, 'placed'
+
+
+def another_project(store, host):
+    (ended,) = claimed(store, a_draft(project_id='red').taking(host))
+    store.force_release(ended.id, 'ended')
+    return a_draft(project_id='blue').taking(host, ended.consumer), 'placed'
+
+
+IN_THE_WAY = [
+    another_project,
+    *(a_repeat, a_cancelled_request, a_rival, a_running_rival, a_full_host, too_much_together),
+    *(
+        what_runs_outside,
+        a_disabled_host,
+        a_host_that_takes_nothing,
+        an_over_committed_host,
+        units_that_have_changed,
+        a_host_that_is_gone,
+    ),
+    *(a_list_of_hosts_that_is_gone, a_tombstone),
+]
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize('scenario', IN_THE_WAY)
+def test_what_is_in_the_way_sends_it_the_careful_way(scenario, store, host):
+    draft, fate = scenario(store, host)
+    beside = a_host('cmp-2').on(store)
+    result = commit(store, draft, a_draft().taking(beside))
+    assert result.path in ('careful', 'portable')
+    assert [outcome.outcome for outcome in result.outcomes] == [fate, 'placed']
+    assert beside.row.used == {'VCPU': 1}
+    assert store.audit() == CLEAN
+    assert store.ledger.caution.is_due()
+
+
+def twice_for_one(host):
+    draft = a_draft().taking(host, uuid_of('guest'))
+    return draft, a_draft().taking(host, uuid_of('guest'), purpose='resize')
+
+
+NOT_TRIED = {
+    'two claims for one consumer': twice_for_one,
+    'a move': lambda host: [a_draft().taking(host, purpose='migrate')],
+    'a group': lambda host: [a_draft().planned_at(0, uuid_of('group')).taking(host)],
+    'one project': lambda host: [a_draft(only_project='blue', project_id='blue').taking(host)],
+    'a class of its own': lambda host: [a_draft().taking(host, VGPU=1)],
+    'a take-over': lambda host: [a_draft().taking_over(1).taking(host)],
+    'no lease': lambda host: [a_draft().taking(host, lifecycle='api')],
+    'a list of hosts that is not stored': lambda host: [
+        a_draft(decision=a_decision()).taking(host)
+    ],
+    'nothing': lambda host: [a_draft()],
+}
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize('what', list(NOT_TRIED))
+def test_what_asks_for_more_than_room_is_not_tried(what, store):
+    host = a_host().with_room(vcpu=8, VGPU=2).on(store)
+    result = commit(store, *NOT_TRIED[what](host))
+    assert result.path in ('careful', 'portable')
+    assert {outcome.outcome for outcome in result.outcomes} <= {'placed', 'lost'}
+    assert not store.ledger.caution.is_due()
+    assert store.audit() == CLEAN
+
+
+# -- chosen ahead ---------------------------------------------------------------------------
+def tried(caution, fails, batches):
+    """How many of so many batches are tried where so many of ten fail."""
+    count = 0
+    for _ in range(batches):
+        if caution.is_due():
+            continue
+        caution.failed() if count % 10 < fails else caution.went_well()
+        count += 1
+    return count
+
+
+def test_where_hardly_any_fails_nearly_all_are_tried():
+    assert tried(Caution(), 0, 1000) == 1000
+    assert tried(Caution(), 1, 1000) > 850
+
+
+def test_where_all_fail_hardly_any_is_tried():
+    assert tried(Caution(), 10, 1000) < 1000 / CAREFUL_MOST + 10
+
+
+def test_who_has_failed_a_lot_is_soon_trusted_again():
+    caution = Caution()
+    tried(caution, 10, 1000)
+    assert tried(caution, 0, 1000) > 800

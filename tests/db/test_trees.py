@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of providers on databases: changed by several at once, and beside releases of before."""
+
+import random
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages.report import RegisterHost
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.process import ServiceNote
+from gantt.db.engine import session
+from gantt.db.schema import claim_form, migration, models
+from gantt.db.stores.store import SqlStore
+from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
+from tests.conftest import WIDE
+from tests.db.conftest import KINDS, SERVERS
+from tests.db.test_concurrency import deadlocks, together
+from tests.forms import move_all
+from tests.services import PATIENT, UNHURRIED
+
+_p = models.providers
+
+
+@pytest.fixture(params=SERVERS)
+def stores(request, open_store):
+    """Four stores on one database of a server."""
+    kind = request.param
+    first = open_store(kind, waits=PATIENT)
+    more = (open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3))
+    return [first, *more]
+
+
+def the_trees(store):
+    """Uuid -> parent, of providers of which each leads to its root and says the right one."""
+    found = {one.uuid: one for one in store.providers(limit=1000)}
+    for one in found.values():
+        top, steps = one, 0
+        while top.parent is not None:
+            top, steps = found[top.parent], steps + 1
+            assert steps <= len(found), 'a circle'
+        assert one.root == top.uuid
+        kinds = ['pool', 'host'] if one.parent is None else ['nested']
+        assert str(one.kind) in kinds
+    return {one.uuid: one.parent for one in found.values()}
+
+
+def moved(store, uuid, parent):
+    try:
+        store.move_provider(uuid, parent)
+    except exceptions.InvalidMessage as e:
+        assert e.kwargs['field'] == 'provider.parent'
+        return False
+    return True
+
+
+def test_of_two_that_go_below_each_other_at_once_one_does(stores):
+    one = stores[0].create_provider('one').uuid
+    other = stores[0].create_provider('other').uuid
+    below = stores[0].create_provider('below', parent=other).uuid
+    before = deadlocks(stores[0])
+    for _ in range(15):
+        done = together(lambda: moved(stores[1], one, below), lambda: moved(stores[2], other, one))
+        assert sorted(done) == [False, True]
+        parents = the_trees(stores[0])
+        assert parents[below] == other
+        for uuid in (one, other):
+            stores[0].move_provider(uuid, None)
+    assert deadlocks(stores[0]) == before
+
+
+def test_no_circle_and_no_deadlock_whatever_is_moved_made_and_deleted(stores):
+    """Two trees below hosts among them, whose rows claims lock at the same time."""
+    first = stores[0]
+    hosts = [a_host(f'cmp-{n}').with_room(vcpu=10_000).on(first) for n in range(2)]
+    roots = [host.row.uuid for host in hosts]
+    uuids = [uuid_of('provider', n) for n in range(10)]
+    for uuid in uuids:
+        first.create_provider(uuid, uuid=uuid)
+    before = deadlocks(first)
+
+    def work(store, seed):
+        rnd = random.Random(seed)
+        made = []
+        for n in range(25):
+            uuid = rnd.choice(uuids)
+            moved(store, uuid, rnd.choice([*uuids, *roots, None]))
+            if n % 5 == 0:
+                name = f'{seed} {n}'
+                made.append(store.create_provider(name, parent=rnd.choice(uuids)).uuid)
+            if n % 7 == 0:
+                store.delete_provider(made.pop(rnd.randrange(len(made))))
+            claimed(store, a_draft().taking(rnd.choice(hosts)))
+        return made
+
+    made = together(*(lambda s=s, n=n: work(s, n) for n, s in enumerate(stores)))
+    parents = the_trees(first)
+    assert parents.keys() == {*uuids, *roots, *(uuid for some in made for uuid in some)}
+    assert deadlocks(first) == before
+    assert first.audit() == CLEAN
+
+
+def test_nobody_is_left_below_what_another_deletes(stores):
+    for n in range(15):
+        parent = stores[0].create_provider(f'parent {n}').uuid
+
+        def make(parent=parent, n=n):
+            try:
+                return stores[1].create_provider(f'child {n}', parent=parent).uuid
+            except exceptions.InvalidMessage as e:
+                assert e.kwargs['field'] == 'provider.parent'
+                return None
+
+        def delete(parent=parent):
+            try:
+                stores[2].delete_provider(parent)
+            except exceptions.InUse:
+                return False
+            return True
+
+        child, deleted = together(make, delete)
+        assert (child is None) == deleted
+        the_trees(stores[0])
+
+
+def test_a_name_is_given_once(stores):
+    def make(store):
+        try:
+            return store.create_provider('the one').uuid
+        except exceptions.InvalidMessage as e:
+            assert e.kwargs['field'] == 'provider.name'
+            return None
+
+    made = together(*(lambda s=s: make(s) for s in stores))
+    assert sum(uuid is not None for uuid in made) == 1
+    assert len(stores[0].providers()) == 1
+
+
+def test_copies_of_a_registration_attach_once(stores):
+    """Two schedulers read the same message, and another host says the same uuid."""
+    made = stores[0].create_provider('node-1').uuid
+
+    def register(store, name):
+        try:
+            said = RegisterHost(name=name, boot_nonce='nonce', uuid=made)
+            return store.register_host(said)[0]
+        except exceptions.InvalidMessage as e:
+            assert e.kwargs['field'] == 'register_host.uuid'
+            return None
+
+    names = ['cmp-1', 'cmp-1', 'cmp-2', 'cmp-2']
+    found = together(*(lambda s=s, n=n: register(s, n) for s, n in zip(stores, names, strict=True)))
+    (winner,) = {one.name for one in found if one is not None}
+    assert [one is not None for one in found] == [name == winner for name in names]
+    assert {one.epoch for one in found if one is not None} == {1}
+    (host,) = stores[0].providers()
+    assert (host.uuid, host.host) == (made, winner)
+
+
+# -- beside releases of before ------------------------------------------------------------
+@pytest.mark.parametrize('store', WIDE, indirect=True)
+def test_none_is_made_before_the_contract_step(store):
+    with pytest.raises(exceptions.Refused, match='gantt-manage db contract'):
+        store.create_provider('pool')
+    assert store.providers() == []
+    move_all(store)
+    assert store.create_provider('pool').name == 'pool'
+
+
+@pytest.fixture(params=KINDS)
+def store(request, open_store):
+    return open_store(request.param)
+
+
+@pytest.mark.parametrize('revision', [None, '0016_expand_narrow_claims'])
+def test_none_is_made_while_an_older_process_runs(store, revision):
+    note = ServiceNote(
+        name='ctl-1:7:ab', kind='scheduler', host='ctl-1', version='1.0', configuration='0123'
+    )
+    store.note_service(note)
+    store.create_provider('first')
+    with store.engine.begin() as connection:
+        connection.execute(models.services.update().values(revision=revision))
+    with pytest.raises(exceptions.Refused, match='ctl-1:7:ab of an earlier release'):
+        store.create_provider('second')
+    with store.engine.begin() as connection:
+        seen_at = models.services.c.seen_at - 301
+        connection.execute(models.services.update().values(seen_at=seen_at))
+    store.create_provider('second')
+
+
+def test_hosts_of_the_release_before_have_a_name_when_they_register_again(store):
+    """It writes no name; until then the host goes by its service, which nobody else may be."""
+    host = a_host('cmp-1').on(store, node='node-1')
+    with store.engine.begin() as connection:
+        connection.execute(_p.update().values(own_name=None))
+    (known,) = store.providers()
+    assert (known.name, known.root, known.parent) == ('cmp-1', known.uuid, None)
+    assert store.providers(name='cmp-1') == [known]
+    with pytest.raises(exceptions.InvalidMessage, match=r'provider.name: '):
+        store.create_provider('cmp-1')
+    a_host('cmp-2').on(store, node='cmp-1')
+    assert {one.host: one.name for one in store.providers()} == {'cmp-1': 'cmp-1', 'cmp-2': 'cmp-2'}
+    host.register(node='node-1')
+    assert store.providers(name='node-1')[0].host == 'cmp-1'
+
+
+def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
+    a_host('cmp-1').on(store)
+    a_host('cmp-2').on(store, node='node-2')
+    store.rename_host('cmp-1', 'new-1')
+    store.rename_host('cmp-2', 'new-2')
+    assert {one.host: one.name for one in store.providers()} == {
+        'new-1': 'new-1',
+        'new-2': 'node-2',
+    }
+
+
+CASES = [
+    'sqlite',
+    pytest.param('postgresql', marks=pytest.mark.postgresql),
+    pytest.param('mysql', marks=pytest.mark.mysql),
+]
+
+
+@pytest.mark.parametrize('kind', CASES)
+def test_from_0016_with_rows_while_claims_are_made(request, kind, tmp_path):
+    """Nothing is filled and nobody is kept waiting: who has no root is one, and is found so."""
+    url = (
+        f'sqlite:///{tmp_path}/old.db'
+        if kind == 'sqlite'
+        else request.getfixturevalue(f'{kind}_url')
+    )
+    engine = session.build_engine(url, waits=UNHURRIED)
+    with engine.begin() as connection:
+        models.metadata.drop_all(connection)
+        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
+    migration.sync(engine, '0016_expand_narrow_claims')
+    before = sa.Table('providers', sa.MetaData(), autoload_with=engine)
+    assert 'own_name' not in before.c
+    names = [f'cmp-{n}' for n in range(50)]
+    rows = [{'uuid': uuid_of(name), 'name': name, 'kind': 'host', 'used_vcpu': 0} for name in names]
+    facts = {'build_topic': 't', 'boot_nonce': 'n', 'speaks_for': 'host', 'aggregates': '[]'}
+    with engine.begin() as connection:
+        connection.execute(models.meta.update().values(claims_form=claim_form.NARROW))
+        connection.execute(before.insert(), rows)
+        for pid, name in connection.execute(sa.select(before.c.id, before.c.name)).all():
+            row = {'provider_id': pid, 'node': name, 'facts': '{}', **facts}
+            connection.execute(models.provider_facts.insert().values(row))
+    stop, written = threading.Event(), []
+
+    def write():  # as a process of before does
+        while not stop.is_set():
+            with engine.begin() as connection:
+                step = before.c.used_vcpu + 1
+                connection.execute(before.update().where(before.c.id == 1).values(used_vcpu=step))
+            written.append(1)
+
+    writer = threading.Thread(target=write)
+    if kind != 'sqlite':
+        writer.start()
+    try:
+        migration.sync(engine)
+    finally:
+        stop.set()
+        if kind != 'sqlite':
+            writer.join(30)
+    with engine.begin() as connection:
+        connection.execute(_p.update().where(_p.c.id == 1).values(used_vcpu=0))
+    store = SqlStore(engine)
+    try:
+        assert the_trees(store) == {uuid_of(name): None for name in names}
+        below = store.create_provider(
+            'below', parent=uuid_of('cmp-7'), inventories={'VCPU': Inventory(total=1)}
+        )
+        assert below.root == uuid_of('cmp-7')
+        assert len(store.load_everything().hosts) == 50
+        assert store.audit() == CLEAN
+    finally:
+        store.close()
+
+
+def test_an_older_process_that_runs_all_the_same_takes_none_for_a_host(store):
+    """Its statements join the facts: it drops what has none."""
+    host = a_host('cmp-1').on(store)
+    store.create_provider('below', parent=host.row.uuid)
+    store.create_provider('pool')
+    facts = models.provider_facts
+    joined = sa.select(_p.c.name).join(facts, facts.c.provider_id == _p.c.id)
+    with store.engine.connect() as connection:
+        assert connection.execute(joined).scalars().all() == ['cmp-1']
+        called = connection.execute(sa.select(_p.c.name)).scalars().all()
+    # And none is found by a name that a host could have.
+    assert sum(name.startswith('\x7f') for name in called) == 2

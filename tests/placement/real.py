@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement as it is published: one process and one database in a file for each configuration.
+
+SQLite, for Placement 16 does not work on PostgreSQL with psycopg 3: it reads ``lastrowid``, which
+that cursor lacks, and asks for total usages by a column that is in no GROUP BY.
+"""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.placement.states import RULES
+
+HERE = Path(__file__).parent
+#: Seconds until a server listens: it makes all tables before.
+START_SECONDS = 120.0
+STOP_SECONDS = 10.0
+
+_CONF = """\
+[DEFAULT]
+log_file = placement.log
+log_dir = {folder}
+[api]
+auth_strategy = noauth2
+[placement_database]
+connection = sqlite:///{folder}/placement.db
+sqlite_synchronous = false
+sync_on_startup = true
+[oslo_policy]
+enforce_new_defaults = {secure}
+policy_file = {folder}/policy.yaml
+"""
+_CORS = """\
+[cors]
+allowed_origin = http://valid.example.com
+allow_headers = openstack-api-version
+"""
+
+
+class RealError(Exception):
+    """Placement is not installed, or does not come up; the message says what to do."""
+
+
+def look_up(python: Path) -> tuple[str, Path]:
+    """Placement's version, and the folder of its files of tests.
+
+    :param python: that of the environment which has it
+    :raises RealError: it does not
+    """
+    code = (
+        'import importlib.metadata, importlib.util\n'
+        'print(importlib.metadata.version("openstack-placement"))\n'
+        'print(importlib.util.find_spec("placement").submodule_search_locations[0])\n'
+    )
+    try:
+        done = subprocess.run(
+            [python, '-c', code], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as e:
+        raise RealError(f'{python}: no openstack-placement there; "make venv-placement"') from e
+    version, where = done.stdout.split('\n')[:2]
+    return version, Path(where) / 'tests' / 'functional' / 'gabbits'
+
+
+def _start(python: Path, folder: Path, rules: str) -> subprocess.Popen:
+    folder.mkdir()
+    text = _CONF.format(folder=folder, secure=str(rules == 'secure').lower())
+    (folder / 'placement.conf').write_text(text + (_CORS if rules == 'cors' else ''))
+    if rules == 'open':
+        (folder / 'open').touch()
+    with open(folder / 'output', 'wb') as output:
+        return subprocess.Popen(
+            [python, HERE / 'real_side' / 'serve.py', folder],
+            env=os.environ | {'PYTHONWARNINGS': 'ignore'},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+        )
+
+
+def _url(process: subprocess.Popen, folder: Path) -> str:
+    """Where it listens, once it does.
+
+    :raises RealError: it ended before, or takes too long
+    """
+    end = time.monotonic() + START_SECONDS
+    while not (folder / 'port').exists():
+        if process.poll() is not None or time.monotonic() > end:
+            tail = (folder / 'output').read_text(errors='replace')[-3000:]
+            raise RealError(f'Placement does not come up within {START_SECONDS:.0f} s: {tail}')
+        time.sleep(0.1)
+    return f'http://127.0.0.1:{(folder / "port").read_text()}'
+
+
+def _stop(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+
+
+@contextlib.contextmanager
+def servers(python: Path, needed: Iterable[str] = RULES) -> Iterator[dict[str, str]]:
+    """Configuration -> URL of a Placement that has it; all are gone at the end.
+
+    :raises RealError: one of them does not come up
+    """
+    rules = list(needed)
+    with tempfile.TemporaryDirectory(prefix='gantt-placement-') as root:
+        processes: list[subprocess.Popen] = []
+        try:
+            for one in rules:
+                processes.append(_start(python, Path(root) / one, one))
+            yield {
+                one: _url(process, Path(root) / one)
+                for one, process in zip(rules, processes, strict=True)
+            }
+        finally:
+            _stop(processes)

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools that hosts share are a plain list of pools, through any history; who asks not, pays not."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gantt import plugin_loader
+from gantt.core.filters.resources import ResourcesFilter
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement import capacity
+from gantt.core.placement.place import place, undo
+from gantt.core.records.decision import Decision
+from gantt.core.resources.host import HostChange, HostRow, Placed
+from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.table.host_table import HostTable
+from tests.core.builders import NOW, a_host, a_table, an_id
+
+CLASSES = ('VCPU', 'DISK_GB', 'CUSTOM_A')
+SHARED = ('DISK_GB', 'CUSTOM_A')
+HOSTS, POOLS = range(1, 5), range(101, 104)
+PIPELINE = plugin_loader.load_pipeline()
+RULE = ResourcesFilter()
+
+inventory = st.builds(
+    Inventory,
+    total=st.integers(0, 9),
+    min_unit=st.sampled_from((1, 1, 2)),
+    step_size=st.sampled_from((1, 1, 3)),
+    max_unit=st.sampled_from((None, 4)),
+)
+host = st.sampled_from(HOSTS)
+pool = st.sampled_from(POOLS)
+wanted = st.builds(
+    lambda amount, more: {'CUSTOM_A': amount} | more,
+    st.integers(1, 3),
+    st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), max_size=1),
+)
+has_shared = st.builds(
+    lambda one, more: {'CUSTOM_A': one} | more,
+    inventory,
+    st.dictionaries(st.sampled_from(SHARED), inventory, max_size=1),
+)
+use = st.dictionaries(st.sampled_from(SHARED), st.integers(0, 3))
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just('host'),
+            host,
+            st.dictionaries(st.sampled_from(CLASSES), inventory),
+            st.booleans(),
+        ),
+        st.tuples(
+            st.just('pool'),
+            pool,
+            has_shared,
+            use,
+            st.frozensets(host, min_size=2),
+            st.booleans(),
+        ),
+        st.tuples(st.just('take'), host, wanted, st.booleans()),
+        st.tuples(st.just('take'), host, wanted, st.booleans()),
+        st.tuples(st.just('give'), st.integers(0, 99)),
+        st.tuples(st.just('known'), st.sampled_from((*HOSTS, *POOLS)), st.booleans()),
+        st.tuples(st.just('known'), st.sampled_from((*HOSTS, *POOLS)), st.booleans()),
+        st.tuples(st.just('remove_host'), host),
+        st.tuples(st.just('remove_pool'), pool),
+        st.tuples(st.just('copy')),
+        st.tuples(st.just('place'), wanted, st.integers(1, 4)),
+        st.tuples(st.just('count'), wanted),
+    ),
+    min_size=12,
+    max_size=40,
+)
+sizes = st.lists(st.integers(1, 9), min_size=6, max_size=6)
+
+
+class Claim(msgspec.Struct):
+    """A pick or a claim: where it is, what it takes of whom, and who is known with it."""
+
+    host: int
+    id: str
+    placed: Placed
+    of: dict[tuple[int, str], int]
+    is_open: bool = True  # a pick that its host is not known with
+    known: set[int] = msgspec.field(default_factory=set)  # pools
+
+
+class World:
+    """A table, and lists that say the same."""
+
+    def __init__(self) -> None:
+        self.table = HostTable(rows=2)
+        self.table.now = NOW
+        self.hosts: dict[int, HostRow] = {}
+        self.pools: dict[int, SharedPool] = {}
+        self.claims: list[Claim] = []
+        self.serial = 0
+
+    # -- the plain rules -----------------------------------------------------------
+
+    def free(self, provider: int, name: str) -> int:
+        one = self.hosts.get(provider) or self.pools[provider]
+        has = one.facts.inventories if isinstance(one, HostRow) else one.inventories
+        taken = sum(
+            claim.of.get((provider, name), 0)
+            for claim in self.claims
+            if (claim.is_open if provider in self.hosts else provider not in claim.known)
+        )
+        cap = has[name].cap if name in has else 0
+        return cap - one.used.get(name, 0) - one.foreign.get(name, 0) - taken
+
+    def fits(self, provider: int, name: str, amount: int) -> bool:
+        one = self.hosts.get(provider) or self.pools[provider]
+        has = one.facts.inventories if isinstance(one, HostRow) else one.inventories
+        if name not in has:
+            return False
+        units = has[name]
+        in_units = units.min_unit <= amount <= units.largest and amount % units.step_size == 0
+        return in_units and self.free(provider, name) >= amount
+
+    def source(self, number: int, name: str, amount: int) -> int | None:
+        """Who an amount comes from; None: nobody has it."""
+        if self.fits(number, name, amount):
+            return number
+        serving = [p for p in sorted(self.pools) if number in self.pools[p].hosts]
+        fitting = [p for p in serving if self.fits(p, name, amount)]
+        return min(fitting, key=lambda p: self.free(p, name)) if fitting else None
+
+    # -- steps ----------------------------------------------------------------------
+
+    def host(self, number: int, has: dict[str, Inventory], all_known: bool) -> None:
+        """News of a host, known with all of its picks or with none, without half its claims."""
+        old = self.hosts.get(number)
+        here = [claim for claim in self.claims if claim.host == number]
+        stay = [claim for claim in here if claim.is_open or claim.id[-1] in '02468ace']
+        for claim in stay:
+            claim.is_open = claim.is_open and not all_known
+        gone = [claim for claim in here if claim not in stay]
+        self.claims = [claim for claim in self.claims if claim not in gone]
+        used: dict[str, int] = {}
+        for claim in stay:
+            for (provider, name), amount in claim.of.items():
+                if provider == number and not claim.is_open:
+                    used[name] = used.get(name, 0) + amount
+        row = a_host(number, version=old.version + 1 if old else 1, used=used)
+        facts = msgspec.structs.replace(row.facts, inventories=has)
+        row = self.hosts[number] = msgspec.structs.replace(row, facts=facts)
+        placed = [claim.placed for claim in stay if not claim.is_open]
+        assert self.table.apply(HostChange(provider_id=number, row=row, placed=placed))
+
+    def pool(
+        self,
+        number: int,
+        has: dict[str, Inventory],
+        foreign: dict[str, int],
+        hosts: frozenset[int],
+        all_known: bool,
+    ) -> None:
+        """News of a pool, known with the claims on it or with those that it was known with."""
+        old = self.pools.get(number)
+        used: dict[str, int] = {}
+        known = []
+        for claim in self.claims:
+            if all_known and any(provider == number for provider, _ in claim.of):
+                claim.known.add(number)
+            if number in claim.known:
+                known.append(claim.id)
+                for (provider, name), amount in claim.of.items():
+                    if provider == number:
+                        used[name] = used.get(name, 0) + amount
+        one = self.pools[number] = SharedPool(
+            id=number,
+            version=old.version + 1 if old else 1,
+            inventories=has,
+            used=used,
+            foreign=foreign,
+            hosts=hosts,
+            claims=frozenset(known),
+        )
+        assert self.table.set_pool(one)
+        assert not self.table.set_pool(one)
+
+    def known(self, number: int, all_known: bool) -> None:
+        """News in which nothing is new but whose claims there are."""
+        if number in self.hosts:
+            self.host(number, self.hosts[number].facts.inventories, all_known)
+        elif number in self.pools:
+            one = self.pools[number]
+            self.pool(number, one.inventories, one.foreign, one.hosts, all_known)
+
+    def take(self, number: int, amounts: dict[str, int], anyway: bool) -> None:
+        if number not in self.hosts:
+            return
+        sources = {name: self.source(number, name, n) for name, n in amounts.items()}
+        if None in sources.values() and not anyway:
+            return
+        self.serial += 1
+        one = Placed(an_id(self.serial, 2), an_id(self.serial, 3), number)
+        row = self.table.row_of_id(number)
+        expected = {number: {}} | {}
+        for name, source in sources.items():
+            expected.setdefault(source or number, {})[name] = amounts[name]
+        assert self.table.providers_of(row, amounts) == expected
+        self.table.take(number, amounts, one)
+        of = {(sources[name] or number, name): n for name, n in amounts.items()}
+        self.claims.append(Claim(number, one.claim_id, one, of))
+
+    def give(self, which: int) -> None:
+        picks = [claim for claim in self.claims if claim.is_open]
+        if not picks:
+            return
+        claim = picks[which % len(picks)]
+        self.table.give(claim.host, {}, claim.id)
+        for pool in claim.known:  # it is known with a pick that is gone: until it says otherwise
+            one = self.pools[pool]
+            claims = one.claims - {claim.id}
+            self.pools[pool] = msgspec.structs.replace(one, claims=claims)
+        self.claims.remove(claim)
+
+    def remove_host(self, number: int) -> None:
+        self.table.apply(HostChange(provider_id=number, row=None))
+        self.hosts.pop(number, None)
+        self.claims = [claim for claim in self.claims if claim.host != number]
+
+    def remove_pool(self, number: int) -> None:
+        assert self.table.remove_pool(number) == (number in self.pools)
+        if self.pools.pop(number, None):
+            for claim in self.claims:
+                claim.of = {key: n for key, n in claim.of.items() if key[0] != number}
+                claim.known.discard(number)
+
+    def copy(self) -> None:
+        """Go on with a copy; what it was made of is written to in vain."""
+        old, self.table = self.table, self.table.copy()
+        for number in HOSTS:
+            old.apply(HostChange(provider_id=number, row=None))
+        for number in POOLS:
+            old.remove_pool(number)
+
+    def place(self, amounts: dict[str, int], members: int) -> None:
+        """Each member is where it fits, and is taken back."""
+        self.serial += 1
+        request = SelectDestinations(
+            request_id=an_id(self.serial, 5),
+            spec=RequestSpec(resources=amounts),
+            consumers=[an_id(self.serial * 10 + i, 6) for i in range(members)],
+        )
+        decision = place(self.table, request, PIPELINE, seed=1, decision_id='one')
+        chosen = [one.selection.provider_id for one in decision.members if one.selection]
+        for number in chosen:
+            assert all(self.source(number, name, n) for name, n in amounts.items())
+            self.serial += 1
+            one = Placed(an_id(self.serial, 2), an_id(self.serial, 3), number)
+            of = {(self.source(number, name, n), name): n for name, n in amounts.items()}
+            self.claims.append(Claim(number, one.claim_id, one, of))
+        self.check_amounts()
+        if not chosen:
+            fitting = self.fitting(amounts)
+            assert members > 1 or not fitting
+        undo(self.table, decision, request)
+        self.claims = self.claims[: len(self.claims) - len(chosen)]
+
+    def count(self, amounts: dict[str, int]) -> None:
+        """As many fit as can be placed host by host."""
+        rows = np.array(
+            [self.table.row_of_id(number) for number in self.fitting(amounts)], np.int64
+        )
+        found = capacity.room(self.table, RequestSpec(resources=amounts), np.sort(rows))
+        claims, counts = list(self.claims), []
+        for row in found.rows:
+            number, count = self.table.hosts[row].id, 0
+            while all(self.source(number, name, n) for name, n in amounts.items()):
+                of = {(self.source(number, name, n), name): n for name, n in amounts.items()}
+                self.claims.append(Claim(number, 'x', Placed('x', 'x', number), of))
+                count += 1
+            counts.append(count)
+        self.claims = claims
+        assert int(found.counts.sum()) == found.total == sum(counts)
+
+    # -- what is compared -------------------------------------------------------------
+
+    def fitting(self, amounts: dict[str, int]) -> list[int]:
+        return [
+            number
+            for number in self.hosts
+            if all(self.source(number, name, n) for name, n in amounts.items())
+        ]
+
+    def check_amounts(self) -> None:
+        for number in self.hosts:
+            state = self.table.host_state(self.table.row_of_id(number))
+            assert {n: state.free(n) for n in CLASSES} == {n: self.free(number, n) for n in CLASSES}
+        for number, one in self.pools.items():
+            for name in one.inventories:
+                assert self.table.pools.free(number, name) == self.free(number, name)
+
+    def check(self) -> None:
+        self.check_amounts()
+        for name in CLASSES:
+            for amount in (1, 3):
+                spec = RequestSpec(resources={name: amount, 'VCPU': 1})
+                mask = RULE.mask(self.table, spec)
+                passes = [RULE.passes(self.table, spec, row) for row in range(len(self.table))]
+                assert mask.tolist() == passes
+                ids = [self.table.hosts[row].id for row in np.flatnonzero(mask)]
+                assert sorted(ids) == sorted(self.fitting(spec.resources))
+                removed = np.flatnonzero(~mask)
+                if len(removed):
+                    parts = RULE.detail(self.table, spec, removed)['parts']
+                    assert sum(parts.values()) == len(removed)
+                    assert RULE.remedy(self.table, spec, removed)
+                for row in range(len(self.table)):
+                    fit = self.table.host_state(row).fit(spec.resources)
+                    assert fit.ok == passes[row]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sizes, steps)
+def test_any_history_of_pools_is_a_list_of_pools(total: list[int], history: list[Any]) -> None:
+    world = World()
+    for number in HOSTS[:3]:
+        own = {'CUSTOM_A': Inventory(total=total[number - 1])} if number == 2 else {}
+        world.host(number, {'VCPU': Inventory(total=99)} | own, False)
+    for number, hosts in zip(POOLS, ((1, 2), (1, 2, 3), (3, 4)), strict=False):
+        has = {'CUSTOM_A': Inventory(total=total[number - 98])}
+        world.pool(number, has, {}, frozenset(hosts), False)
+    for kind, *told in history:
+        getattr(world, kind)(*told)
+        world.check()
+
+
+# -- who asks for none ------------------------------------------------------------------
+
+
+def some_hosts(count: int = 40) -> HostTable:
+    return a_table(*(a_host(n, vcpu=8 + n % 5, disk=20) for n in range(1, count + 1)))
+
+
+def a_pool(**fields: Any) -> SharedPool:
+    return SharedPool(
+        id=1000,
+        version=1,
+        inventories={'CUSTOM_A': Inventory(total=8)},
+        **({'hosts': frozenset(range(1, 21))} | fields),
+    )
+
+
+def decided(table: HostTable, amounts: dict[str, int], members: int) -> Decision:
+    request = SelectDestinations(
+        request_id=an_id(1, 5),
+        spec=RequestSpec(resources=amounts),
+        consumers=[an_id(i, 6) for i in range(members)],
+    )
+    return place(table, request, PIPELINE, seed=1, decision_id='one')
+
+
+def test_a_request_that_asks_for_no_class_of_a_pool_is_placed_as_without_it():
+    plain, pooled = some_hosts(), some_hosts()
+    pooled.set_pool(a_pool())
+    without, with_it = (decided(t, {'VCPU': 1, 'DISK_GB': 1}, 20) for t in (plain, pooled))
+    assert list(without.members) == list(with_it.members)
+    # All members but the first go on from what was seen for it.
+    assert len(with_it.members.looks) == len(without.members.looks) == 1
+
+
+def test_a_request_that_asks_for_a_class_of_a_pool_gets_no_more_than_there_is():
+    table = some_hosts()
+    table.set_pool(a_pool())
+    assert decided(table, {'VCPU': 1, 'CUSTOM_A': 1}, 9).outcome == 'no_valid_host'
+    assert table.pools.free(1000, 'CUSTOM_A') == 8
+    found = decided(table, {'VCPU': 1, 'CUSTOM_A': 1}, 8)
+    assert {one.selection.provider_id for one in found.members} <= set(range(1, 21))
+    assert table.pools.free(1000, 'CUSTOM_A') == 0
+    assert (table.free_of(table.class_code('CUSTOM_A')) == 0).all()
+    assert decided(table.snapshot().copy(), {'VCPU': 1, 'CUSTOM_A': 1}, 1).outcome != 'placed'
+
+
+def test_what_a_pick_takes_of_a_pool_is_gone_for_hosts_that_were_not_picked():
+    table = a_table(a_host(1, vcpu=99), a_host(2, vcpu=90))
+    for number, hosts in ((101, (1, 2)), (102, (1,))):
+        has = {'CUSTOM_A': Inventory(total=1)}
+        table.set_pool(SharedPool(id=number, version=1, inventories=has, hosts=frozenset(hosts)))
+    # The first member takes what the second host could have, and the first host has more.
+    found = decided(table, {'CUSTOM_A': 1, 'MEMORY_MB': 10000}, 2)
+    assert [one.selection.provider_id for one in found.members] == [1, 1]
+
+
+def test_the_fullest_pool_that_fits_is_taken_from_so_that_large_pieces_stay():
+    table = a_table(a_host(1))
+    for number, total in ((101, 9), (102, 3), (103, 5)):
+        has = {'CUSTOM_A': Inventory(total=total)}
+        table.set_pool(SharedPool(id=number, version=1, inventories=has, hosts=frozenset((1,))))
+    taken = []
+    for amount in (2, 4, 1, 9):
+        (source,) = table.providers_of(0, {'CUSTOM_A': amount}).keys() - {1}
+        taken.append(source)
+        claim = an_id(len(taken), 2)
+        table.take(1, {'CUSTOM_A': amount}, Placed(claim, claim, 1))
+    assert taken == [102, 103, 102, 101]
