@@ -115,6 +115,7 @@ providers = sa.Table(
     sa.Column('root_id', sa.BigInteger),  # null: it is a root itself
     sa.Column('parent_id', sa.BigInteger),
     sa.Column('own_name', Name),  # null: of a host that no release since 0017 registered
+    sa.Column('changed_at', Seconds),  # of what is said of it by requests; null: never since 0018
     _count('generation'),
     _count('version'),
     _count('claims_stamp'),
@@ -183,6 +184,7 @@ resource_classes = sa.Table(
     metadata,
     sa.Column('id', Serial, primary_key=True),
     sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('changed_at', Seconds),
 )
 
 inventories = sa.Table(
@@ -231,6 +233,7 @@ traits = sa.Table(
     metadata,
     sa.Column('id', Serial, primary_key=True),
     sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('changed_at', Seconds),
 )
 
 provider_traits = sa.Table(
@@ -251,6 +254,20 @@ provider_traits = sa.Table(
         autoincrement=False,
         index=True,
     ),
+)
+
+# Of a provider by its uuid alone, as Placement has them; they need no row in ``aggregates``.
+provider_aggregates = sa.Table(
+    'provider_aggregates',
+    metadata,
+    sa.Column(
+        'provider_id',
+        sa.BigInteger,
+        sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column('uuid', Id, primary_key=True, index=True),
 )
 
 aggregates = sa.Table(
@@ -422,7 +439,7 @@ allocations = sa.Table(
     'allocations',
     metadata,
     sa.Column('claim_id', Id, primary_key=True),
-    sa.Column('provider_id', sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column('provider_id', sa.BigInteger, primary_key=True, autoincrement=False, index=True),
     *[_count(suffix) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
 )
