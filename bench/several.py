@@ -160,8 +160,9 @@ class Turnover:
     def broken(self, database: str) -> list[str]:
         """Promises not kept, those taken back left out."""
         found = callers.broken(database, self.placer.promised)
-        gone = [line for line in found if line.endswith('was promised a place and has none')]
-        found = [line for line in found if line not in set(gone)]
+        without = 'was promised a place and has none'
+        gone = [line for line in found if line.endswith(without)]
+        found = [line for line in found if not line.endswith(without)]
         cancelled = len(self._cancelled) * self._instances
         if len(gone) != cancelled:
             found.append(f'{cancelled} were cancelled, {len(gone)} have no place')
