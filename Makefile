@@ -10,6 +10,7 @@ VENV   ?= .venv
 NOVA   ?= .venv-nova
 CLOUD  ?= .venv-openstack
 PLACEMENT ?= .venv-placement
+CLIENT ?= .venv-client
 SUPPLY ?= .venv-supply
 ARGS   ?=
 NAME   ?=
@@ -29,7 +30,7 @@ ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
 export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo test quick devstack-test openstack-test placement-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
+.PHONY: help demo test quick devstack-test openstack-test placement-test client-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -85,6 +86,14 @@ $(PLACEMENT)/made: tests/placement/requirements.txt
 
 venv-placement: $(PLACEMENT)/made ## Placement and the tests it has for itself (.venv-placement)
 
+$(CLIENT)/made: tests/placement/client-requirements.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
+	@echo "OpenStack's command line with Placement's commands, in an environment of its own ($(CLIENT)/): once"
+	rm -rf $(CLIENT)
+	'$(PYTHON)' -m venv $(CLIENT)
+	$(CLIENT)/bin/python -m pip --disable-pip-version-check --no-input --retries 2 --timeout 30 install --quiet --requirement $<
+	@touch $@
+
 $(CLOUD)/made: tests/openstack/requirements.txt setup.cfg
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
 	@echo 'Keystone, Glance, Placement and Nova in $(CLOUD)/: once, some minutes'
@@ -128,8 +137,11 @@ devstack-test: $(VENV)/made ## the devstack plugin with devstack's own functions
 openstack-test: $(VENV)/installed $(CLOUD)/made ## beside a real Keystone, Placement and Nova; ARGS="step ..." for some
 	$(CLOUD)/bin/python -m tests.openstack --gantt $(BIN) $(ARGS)
 
-placement-test: $(VENV)/test-required $(PLACEMENT)/made ## Placement's own tests over HTTP, so far of Placement itself; ARGS="FILE ..." or --url
+placement-test: $(VENV)/test-required $(PLACEMENT)/made ## Placement's own tests over HTTP: of it, then of Gantt on PostgreSQL and MariaDB; ARGS="FILE ..."
 	$(BIN)/python -m tests.placement --python $(PLACEMENT)/bin/python $(ARGS)
+
+client-test: $(VENV)/test-required $(PLACEMENT)/made $(CLIENT)/made ## a day of the openstack command with osc-placement: Placement and Gantt answer the same
+	$(BIN)/python -m tests.placement.client_day --client $(CLIENT)/bin/openstack --python $(PLACEMENT)/bin/python $(ARGS)
 
 bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"; without NAME the list of them
 	@$(BIN)/python -m bench $(if $(NAME),$(NAME) --json $(ARGS),--help)
@@ -183,5 +195,5 @@ sbom: $(SUPPLY)/made ## build/sbom.json: what requirements.lock installs, as Cyc
 	@echo 'build/sbom.json'
 
 clean: ## remove what was made here: environment, caches, built documents
-	rm -rf $(VENV) $(NOVA) $(PLACEMENT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	rm -rf $(VENV) $(NOVA) $(PLACEMENT) $(CLIENT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,6 +16,7 @@ from bench import Result, conditions, decide, rare
 from gantt.core.messages import base
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate
 from gantt.core.resources.shared_pool import SharedPool
 
 MEMBERS = 16
@@ -33,9 +34,27 @@ def pools(hosts: int) -> list[SharedPool]:
             id=hosts + 1 + number,
             version=1,
             inventories=has,
-            hosts=frozenset(
-                1 + i for i in range(0, hosts, 2) if number in (i // 2 % POOLS, i // 3 % POOLS)
-            ),
+            aggregates=[decide.an_id(11, number)],
+        )
+        for number in range(POOLS)
+    ]
+
+
+def served(names: list[str]) -> list[Aggregate]:
+    """The aggregates of the pools.
+
+    :param names: of all hosts
+    """
+    return [
+        Aggregate(
+            id=1000 + number,
+            uuid=decide.an_id(11, number),
+            name=f'pool {number}',
+            hosts=[
+                names[i]
+                for i in range(0, len(names), 2)
+                if number in (i // 2 % POOLS, i // 3 % POOLS)
+            ],
         )
         for number in range(POOLS)
     ]
@@ -55,6 +74,7 @@ def run(args: argparse.Namespace) -> Result:
     """Rounds of both tables in turn; medians of all decisions."""
     rng = np.random.default_rng(args.seed)
     world, aggregates = decide.changes(args.hosts, rng), decide.aggregates(args.hosts, rng)
+    aggregates += served([change.row.name for change in world if change.row is not None])
     plain, pooled = rare.Side(world, aggregates), rare.Side(world, aggregates)
     for pool in pools(args.hosts):
         pooled.table.set_pool(pool)

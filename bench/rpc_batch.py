@@ -20,13 +20,17 @@ import functools
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from bench import Result, callers, conditions, prototype
+from bench import Result, callers, conditions, prototype, shared
 from bench.rig import Rig, mysql_database, postgresql_database, rig, virtual_host
+
+#: After a pool was added, until schedulers know of it.
+KNOWN_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=('postgresql', 'mysql'),
         default='postgresql',
         help="the scheduler's; mysql: MariaDB, against the scheduler on PostgreSQL",
+    )
+    parser.add_argument(
+        '--pool',
+        action='store_true',
+        help='requests that take from a pool which all hosts share, against those that do not',
     )
 
 
@@ -57,6 +66,8 @@ class Side(NamedTuple):
 
 def run(args: argparse.Namespace) -> Result:
     """Find the best number of callers of each side, then measure both in turn."""
+    if args.pool:
+        return _pooled(args)
     numbers = [int(n) for n in args.callers.split(',')]
     on_mysql = args.database == 'mysql'
     first, second = ('mysql', 'postgresql') if on_mysql else ('gantt', 'prototype')
@@ -102,6 +113,52 @@ def run(args: argparse.Namespace) -> Result:
             'processes': f'client, scheduler, {second}, broker, database on one machine',
             'measured': found,
             'placed': len(mine.placer.promised),
+            'problems': problems[:20],
+        },
+        audit=len(problems),
+    )
+
+
+def _pooled(args: argparse.Namespace) -> Result:
+    """One scheduler, asked by two kinds of requests in turn."""
+    numbers = [int(n) for n in args.callers.split(',')]
+    database = mysql_database if args.database == 'mysql' else postgresql_database
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(rig(callers.options(), database))
+        plain = stack.enter_context(_scheduler(made, args.hosts))
+        shared.add_pool(made.database)
+        time.sleep(KNOWN_SECONDS)
+        carrier = stack.enter_context(callers.connected(made))
+        placer = callers.Placer(carrier, shared.TAKES)
+        placer.promised = plain.placer.promised
+        pooled = plain._replace(placer=placer)
+        stack.callback(callers.end, made)
+        sides = {'pooled': pooled, 'plain': plain}
+        tried = {who: _try(side.placer, numbers, args) for who, side in sides.items()}
+        best = {who: max(rates, key=rates.__getitem__) for who, rates in tried.items()}
+        found = _in_turn(sides, best, args)
+        stated = callers.servers(made)
+        plain.placer.requests += placer.requests
+        problems = plain.problems()
+    value, stick = found['pooled']['rate'], found['plain']['rate']
+    return Result(
+        bench='rpc-batch --pool',
+        value=value,
+        unit='durable placements/s that take from a shared pool',
+        yardstick={'name': 'placements/s that do not', 'value': stick},
+        ratio=round(value / stick, 3),
+        conditions={
+            **conditions.here(),
+            **stated,
+            'hosts': args.hosts,
+            'instances_per_request': args.instances,
+            'callers': best,
+            'tried': tried,
+            'repeats': args.repeats,
+            'window_seconds': args.seconds,
+            'processes': 'client, scheduler, broker, database on one machine',
+            'measured': found,
+            'pool_ratio': round(value / stick, 3),
             'problems': problems[:20],
         },
         audit=len(problems),

@@ -18,8 +18,9 @@ import sys
 import threading
 from typing import Any
 
-from bench import Result, callers, conditions
+from bench import Result, callers, conditions, shared
 from bench.rig import Rig, rig
+from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 
 #: What an instance takes is one VCPU: the other classes do not bind.
@@ -29,6 +30,8 @@ ROOM = {
     'MEMORY_MB': Inventory(total=VCPUS * 1024),
     'DISK_GB': Inventory(total=VCPUS * 2),
 }
+#: Requests that take from a pool as well.
+POOLED = RequestSpec(resources=shared.TAKES)
 FILL = 50  # instances of a request while hosts are filled
 TURNS = 100  # requests, at least, that are taken back in turn
 
@@ -41,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--callers', type=int, default=16)
     parser.add_argument('--seconds', type=float, default=2.0, help='of a window')
     parser.add_argument('--repeats', type=int, default=7, help='windows of each number')
+    parser.add_argument(
+        '--pool',
+        action='store_true',
+        help='in turn with requests that take from a pool which all hosts share: pool_ratio',
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -55,6 +63,8 @@ def run(args: argparse.Namespace) -> Result:
         callers.report_hosts(made, carrier, args.hosts, ROOM)
         turnover = Turnover(callers.Placer(carrier), args.instances)
         turnover.fill(room)
+        if args.pool:
+            shared.add_pool(made.database)
         found: dict[int, dict[str, Any]] = {}
         for number in numbers:
             have = len(schedulers.names)
@@ -84,6 +94,7 @@ def run(args: argparse.Namespace) -> Result:
             'window_seconds': args.seconds,
             'by_schedulers': found,
             'one_at_the_end': last,
+            **_pool_ratio(found, last),
             'ratios_to_one': {n: round(f['rate'] / one, 3) for n, f in found.items()},
             'processes': 'client, schedulers, broker, database on one machine',
             'problems': problems[:20],
@@ -99,11 +110,15 @@ def _measured(
     began = schedulers.metric('gantt_conflicts_total')
     callers.window(turnover.turn, args.callers, args.seconds)
     before = schedulers.metric('gantt_conflicts_total'), turnover.placer.requests
-    rates, times = [], []
+    rates, pooled, times = [], [], []
     for _ in range(args.repeats):
         rate, every = callers.window(turnover.turn, args.callers, args.seconds)
         rates.append(rate * args.instances)
         times += every
+        if args.pool:
+            taking = functools.partial(turnover.turn, POOLED)
+            rate, _ = callers.window(taking, args.callers, args.seconds)
+            pooled.append(rate * args.instances)
     conflicts = schedulers.metric('gantt_conflicts_total') - before[0]
     placed = (turnover.placer.requests - before[1]) * args.instances
     times.sort()
@@ -115,9 +130,18 @@ def _measured(
         'placed': placed,
         'conflicts': int(conflicts),
         'conflicts_before': int(before[0] - began),  # while new ones learn of each other
+        **({'pooled_rate': round(statistics.median(pooled), 1)} if pooled else {}),
         'conflict_share': round(conflicts / max(1, placed), 5),
         'rss_mb': {name: round(made.rss_mb(name), 1) for name in schedulers.names},
     }
+
+
+def _pool_ratio(found: dict[int, dict[str, Any]], last: dict[str, Any]) -> dict[str, float]:
+    """Of all numbers of schedulers the least rate of requests that take from a pool, to others."""
+    every = [*found.values(), last]
+    if 'pooled_rate' not in last:
+        return {}
+    return {'pool_ratio': round(min(one['pooled_rate'] / one['rate'] for one in every), 3)}
 
 
 class Turnover:
@@ -143,17 +167,17 @@ class Turnover:
             callers.window(functools.partial(self.placer.place, FILL), 4, 36_000, most=large)
         callers.window(self._place, 8, 36_000, most=requests)
 
-    def turn(self) -> None:
+    def turn(self, spec: RequestSpec | None = None) -> None:
         """The oldest request goes, and one more comes."""
         with self._lock:
             oldest = self._kept.popleft()
         self.placer.client.cancel_claims(oldest)
         with self._lock:
             self._cancelled.add(oldest)
-        self._place()
+        self._place(spec)
 
-    def _place(self) -> None:
-        request_id = self.placer.place(self._instances)
+    def _place(self, spec: RequestSpec | None = None) -> None:
+        request_id = self.placer.place(self._instances, spec)
         with self._lock:
             self._kept.append(request_id)
 

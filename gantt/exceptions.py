@@ -150,6 +150,44 @@ class InUse(Refused):
     template = 'It is in use.'
 
 
+class ConsumerChanged(Refused):
+    """Allocations of a consumer are not as who writes them believes."""
+
+    code = 'gantt.consumer_changed'
+    http_status = 409
+    template = (
+        'consumer {consumer}: generation {given} was given, and it is {expected}; read its '
+        'allocations again'
+    )
+
+
+class AllocationRefused(Refused):
+    """A provider does not have what is to be allocated."""
+
+    code = 'gantt.allocation_refused'
+    http_status = 409
+    template = 'provider {provider} cannot give what is to be allocated: {reason}'
+
+
+class ReportedByHost(Refused):
+    """What a host has it says itself."""
+
+    code = 'gantt.reported_by_host'
+    http_status = 409
+    template = 'provider {uuid} is host {host!r}: what it has it reports itself'
+
+
+class StaleGeneration(Refused):
+    """A change of a provider that was made from what is not so any more."""
+
+    code = 'gantt.stale_generation'
+    http_status = 409
+    template = (
+        'provider {uuid}: generation {generation} is not the current one ({current}); '
+        'read it again, and repeat the change where it is still wanted'
+    )
+
+
 class StaleEpoch(Refused):
     """A message of an older registration of the host, or of one never made."""
 
@@ -278,6 +316,16 @@ class HostsUnknown(Unavailable):
 
     code = 'gantt.hosts_unknown'
     template = 'the hosts are not known: {problem}'
+
+
+class SearchOutOfBudget(Unavailable):
+    """A search for candidates was ended before it could say whether there is any, or any more."""
+
+    code = 'gantt.search_out_of_budget'
+    template = (
+        'the search for candidates was ended after {steps} steps: whether there are more is not '
+        'known; request fewer with "limit", or fewer groups'
+    )
 
 
 class Misconfigured(GanttError):

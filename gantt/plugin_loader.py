@@ -59,6 +59,7 @@ DEFAULT_WEIGHERS = (
     'ImagePropertiesWeigher',
     'ServerGroupSoftAffinityWeigher',
     'ServerGroupSoftAntiAffinityWeigher',
+    'PoolRoomWeigher',
     'RulesWeigher',
 )
 

@@ -27,7 +27,7 @@ SECONDS = {
     'model': 120,
     'nova_source': 75,
     'oracle': 100,
-    'placement': 15,
+    'placement': 30,
     'properties': 100,
     'rabbit': 135,
     'rpc': 45,
@@ -35,6 +35,7 @@ SECONDS = {
     'shadow': 45,
     'sim': 65,
     'telemetry': 45,
+    'transfer': 75,
 }
 #: What the next features may add to a run, in seconds of the clock.
 REST = 600

@@ -18,11 +18,12 @@ class Capacity(base.Base):
         """POST the spec and print."""
         body = {'spec': spec.body(parsed_args)['spec']}
         found = self.endpoint.post('/v1/capacity', body)
-        return self.show(parsed_args.form, found, _lines(found, self.width))
+        kind = body['spec'].get('kind') or 'host'
+        return self.show(parsed_args.form, found, _lines(found, self.width, kind))
 
 
-def _lines(found: dict[str, Any], width: int) -> list[str]:
-    where = f'{found["eligible"]} of {text.count(found["hosts"], "host")}'
+def _lines(found: dict[str, Any], width: int, kind: str) -> list[str]:
+    where = f'{found["eligible"]} of {text.count(found["hosts"], kind)}'
     many = str(found['count'] or 'no')
     if found['uncounted']:
         many = f'at most {many}'
@@ -35,12 +36,12 @@ def _lines(found: dict[str, Any], width: int) -> list[str]:
     for title, rooms in (('by zone', found['by_zone']), ('by aggregate', found['by_aggregate'])):
         if rooms:
             lines += ['', title, *_rooms(rooms)]
-    lines += ['', 'by host, most first', *_rooms(found['by_host'][:10])]
+    lines += ['', f'by {kind}, most first', *_rooms(found['by_host'][:10])]
     if len(found['by_host']) > 10 or found['by_host_truncated']:
         lines.append(f'  and {found["eligible"] - 10} more')
     if found['runs_out']:
         first = sorted(found['runs_out'].items(), key=lambda kv: (-kv[1], kv[0]))
-        first_out = ', '.join(f'{name} on {text.count(n, "host")}' for name, n in first)
+        first_out = ', '.join(f'{name} on {text.count(n, kind)}' for name, n in first)
         lines += ['', *text.wrap(f'runs out first: {first_out}', width)]
     if found['uncounted']:
         some = text.count(found['uncounted'], 'host')

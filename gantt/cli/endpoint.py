@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 DEFAULT = 'http://127.0.0.1:8790'
-#: The microversion that commands ask for, and the one for a service that does not serve it yet.
-MICROVERSION, OLDEST = 'scheduler 1.3', 'scheduler 1.0'
+#: Newest first: one that serves less is asked in the next.
+MICROVERSIONS = ('scheduler 1.5', 'scheduler 1.4', 'scheduler 1.3', 'scheduler 1.0')
+#: Of Placement's interface, and what is sent where nobody has to log in.
+PLACEMENT_VERSION = 'placement 1.39'
+NO_AUTH_TOKEN = 'admin'  # nosec B105 # no password
 LOG_IN = 'log in with --os-cloud, OS_CLOUD, or OS_AUTH_URL and its kin'
 
 
@@ -79,6 +82,7 @@ class Endpoint:
     :param login: makes a token; it is asked for one where the API wants to know who asks
     :param verify: what a certificate is held against: a file of authorities, or True,
         those of the system; False: nothing
+    :param versions: microversions, newest first: a service that serves less is asked in the next
     """
 
     def __init__(
@@ -87,13 +91,32 @@ class Endpoint:
         timeout: float = 60.0,
         login: Callable[[], str] | None = None,
         verify: bool | str = True,
+        versions: Sequence[str] = MICROVERSIONS,
     ) -> None:
         self.url = url.rstrip('/')
         self.timeout = timeout
         self._login = login
+        self._can_log_in = login is not None
         self._verify = verify
         self._token = ''  # nosec B105 # no password
-        self._version = MICROVERSION
+        self._versions = versions
+
+    @property
+    def placement(self) -> 'Endpoint':
+        """Placement's interface of the same service.
+
+        Without credentials it is asked as an administrator, as who has no keystone believes.
+        """
+        login = self._login or (lambda: NO_AUTH_TOKEN)
+        found = Endpoint(
+            f'{self.url}/placement',
+            self.timeout,
+            login,
+            self._verify,
+            (PLACEMENT_VERSION,),
+        )
+        found._can_log_in = self._can_log_in
+        return found
 
     def get(self, path: str, **query: Any) -> Any:
         """The answer's JSON.  :raises Failure:"""
@@ -138,7 +161,7 @@ class Endpoint:
         params = {k: _text(v) for k, v in query.items() if v is not None and v is not False}
 
         def once() -> Any:
-            headers = {'OpenStack-API-Version': self._version, 'Accept': 'application/json'}
+            headers = {'OpenStack-API-Version': self._versions[0], 'Accept': 'application/json'}
             if content is not None:
                 headers['Content-Type'] = 'application/json'
             return httpx.request(
@@ -154,9 +177,9 @@ class Endpoint:
 
         try:
             answer = once()
-            if answer.status_code == 406 and self._version != OLDEST:
+            while answer.status_code == 406 and len(self._versions) > 1:
                 # Nothing was done: a service of before, whose answers have less in them.
-                self._version = OLDEST
+                self._versions = self._versions[1:]
                 answer = once()
             if answer.status_code == 401 and self._login is not None:
                 # Nothing was done.  Who does not ask for a token is sent none.
@@ -182,6 +205,8 @@ class Endpoint:
 
     def _read(self, answer: Any, unwell: bool = False) -> Any:
         request_id = answer.headers.get('x-openstack-request-id', '')
+        if answer.status_code in (201, 204) and not answer.content:
+            return {}
         try:
             found = answer.json()
             is_good = answer.status_code < 400 or (unwell and 'checks' in found)
@@ -195,7 +220,7 @@ class Endpoint:
                 'is it the right endpoint?',
                 error={'request_id': request_id, 'status': answer.status_code},
             ) from None
-        if answer.status_code == 401 and self._login is None:
+        if answer.status_code == 401 and not self._can_log_in:
             message = f'{message}, or {LOG_IN}'
         raise Failure(message, _EXITS.get(code, Exit.TROUBLE), error)
 

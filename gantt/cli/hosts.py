@@ -118,6 +118,7 @@ class HostShow(base.Show):
             'aggregates': ', '.join(host['aggregates']) or '-',
             'location': detail['location'],
             'key': detail.get('key') or '',  # a service of before has none
+            'inventories by': detail.get('inventories_by') or '',
             'hypervisor': f'{detail["hypervisor_type"]} {version or ""}'.strip(),
             'NUMA cells': str(detail['numa_cells'] or ''),
             'devices': str(detail['devices'] or ''),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt request``: show, cancel."""
+"""``gantt request``: show, confirm, release, cancel."""
 
 import argparse
 from typing import Any
@@ -25,6 +25,41 @@ class RequestShow(base.Show):
         if answer and answer['decision_id']:
             lines += ['', f'why: gantt explain {answer["decision_id"]}']
         return lines
+
+
+class _OfConsumers(base.Write):
+    """What becomes of claims of a request that is on pools."""
+
+    takes: tuple[Any, ...] = (
+        base.arg('request', help='its id'),
+        base.arg(
+            '--consumer',
+            action='append',
+            default=[],
+            metavar='UUID',
+            help='whose claims are meant (default: all of the request)',
+        ),
+    )
+
+    def body(self, args: argparse.Namespace) -> dict[str, Any]:
+        return {'consumers': args.consumer}
+
+
+class RequestConfirm(_OfConsumers):
+    """Say that what a request has of pools is in use: it stays until it is released."""
+
+    path = '/v1/requests/{request}/confirmation'
+
+
+class RequestRelease(_OfConsumers):
+    """Say that what a request has of pools is used no more: its claims end."""
+
+    takes = (*_OfConsumers.takes, base.arg('--reason', default='', help='why'))
+    method = 'POST'
+    path = '/v1/requests/{request}/release'
+
+    def body(self, args: argparse.Namespace) -> dict[str, Any]:
+        return {**super().body(args), 'reason': args.reason}
 
 
 class RequestCancel(base.Write):

@@ -63,7 +63,7 @@ class Select(base.Base):
         except InDoubt as e:
             e.notes.extend(self.made)
             raise
-        lines = _lines(placement, self.width, parsed_args.dry_run)
+        lines = _lines(placement, self.width, parsed_args.dry_run, body['spec'])
         return self.show(parsed_args.form, placement, lines)
 
 
@@ -96,15 +96,18 @@ def _body(args: argparse.Namespace) -> dict[str, Any]:
     return body
 
 
-def _lines(placement: dict[str, Any], width: int, dry_run: bool) -> list[str]:
+def _lines(
+    placement: dict[str, Any], width: int, dry_run: bool, wanted: dict[str, Any]
+) -> list[str]:
     answer = placement['answer']
     rows = [
         {'chosen': places[0], 'others': places[1:]} for places in answer['selections'] if places
     ]
     hosts = len({row['chosen']['host'] for row in rows})
-    verb = 'would place' if dry_run else 'placed'
-    lines = [f'{verb} {len(rows)} on {text.count(hosts, "host")}', '']
-    lines.extend(text.table(_DRY if dry_run else _COLUMNS, rows, width))
+    verb, kind = 'would place' if dry_run else 'placed', wanted.get('kind') or 'host'
+    lines = [f'{verb} {len(rows)} on {text.count(hosts, kind)}', '']
+    columns = _DRY if dry_run else _COLUMNS
+    lines.extend(text.table((*columns, *((_GIVEN,) if wanted.get('most') else ())), rows, width))
     lines.extend(f'given up: {rule}' for rule in answer.get('given_up', ()))
     lines.append('')
     if dry_run:
@@ -127,4 +130,5 @@ _COLUMNS = (
     ),
     TextColumn('ALTERNATES', lambda r: ', '.join(s['host'] for s in r['others']) or '-', least=12),
 )
+_GIVEN = TextColumn('GIVEN', lambda r: text.needs(r['chosen']['resources']), least=14)
 _DRY = tuple(column for column in _COLUMNS if column.title not in ('CLAIM', 'LEASE'))

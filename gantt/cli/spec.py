@@ -8,6 +8,8 @@ from gantt.cli import base
 from gantt.cli.endpoint import Exit, Failure, load_body
 from gantt.cli.groups import POLICIES
 
+KINDS = ('host', 'pool')
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that make a spec."""
@@ -18,6 +20,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar='CLASS=AMOUNT',
         **many,
         help='what each member needs, e.g. VCPU=2, MEMORY_MB=4096, DISK_GB=20',
+    )
+    parser.add_argument(
+        '--kind',
+        choices=KINDS,
+        help='what it is placed on; pools are providers that are no hosts (default: host)',
+    )
+    parser.add_argument(
+        '--most',
+        type=base.resource,
+        metavar='CLASS=AMOUNT',
+        **many,
+        help='of a class of pools, where as much as there is will do: at most so much',
     )
     parser.add_argument('--zone', help='the availability zone')
     parser.add_argument('--trait', metavar='TRAIT', **many, help='a trait the host must have')
@@ -104,6 +118,8 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     group = {'uuid': args.group, 'policy': args.group_policy} if args.group else None
     requested = {
         'resources': dict(args.resource),
+        'kind': args.kind,
+        'most': dict(args.most),
         'availability_zone': args.zone,
         'required_traits': args.trait,
         'forbidden_traits': args.forbid_trait,

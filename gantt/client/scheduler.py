@@ -3,6 +3,7 @@
 
 import itertools
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ from gantt.client.hosts import ClaimsClient
 from gantt.core.messages import base
 from gantt.core.messages.request import (
     CancelClaims,
+    ConfirmRequest,
     ExtendClaims,
     GetRequest,
+    ReleaseRequest,
     RequestSpec,
     SelectDestinations,
 )
@@ -130,6 +133,47 @@ class SchedulerClient:
         :raises NotFound: it has no live claims
         """
         return self._claims.extend_claims(ExtendClaims(request_id=request_id, seconds=seconds))
+
+    def confirm_request(
+        self, request_id: str, consumers: Sequence[str] = (), *, timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """Say that what was asked for without a host is in use; its lease ends nothing any more.
+
+        :param consumers: of whom; empty: of all of the request
+        :returns: ``claims``, each with its ``fate``: ``ok``, or ``gone`` where it ended before
+        :raises NotFound: it has no claims
+        :raises Refused: it was placed on hosts, which confirm
+        """
+        message = ConfirmRequest(request_id=request_id, consumers=list(consumers))
+        return self._of_request('confirm_request', message, timeout)
+
+    def release_request(
+        self,
+        request_id: str,
+        consumers: Sequence[str] = (),
+        reason: str = '',
+        *,
+        timeout: float = 10.0,
+    ) -> dict[str, Any]:
+        """Say that what was asked for without a host is used no more: its claims end.
+
+        :param consumers: of whom; empty: of all of the request
+        :raises NotFound: it has no claims
+        :raises Refused: it was placed on hosts, which release
+        """
+        message = ReleaseRequest(request_id=request_id, consumers=list(consumers), reason=reason)
+        return self._of_request('release_request', message, timeout)
+
+    def _of_request(
+        self, method: str, message: ConfirmRequest | ReleaseRequest, timeout: float
+    ) -> dict[str, Any]:
+        return self._caller.call_again(
+            method,
+            timeout,
+            (*_PASSING, NoAnswer),
+            context_id=message.request_id,
+            request=base.to_builtins(message),
+        )
 
     def cancel_claims(
         self, request_id: str, reason: str = '', *, timeout: float = 10.0

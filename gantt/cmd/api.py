@@ -22,6 +22,8 @@ from gantt.db.stores import store
 from gantt.http import auth, policy, settings
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
+from gantt.http.placement.app import make_placement_app
+from gantt.http.placement.dispatch import served
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.event_log import EventLog
@@ -86,17 +88,23 @@ def parts(conf: Any) -> ApiParts:
     probe = Probe(schedulers)
     _warm(insights)
     guru.print_report({'Gantt API': lambda: _state(conf, insights)})
+    told = settings_of(conf)
+    keep = wiring.trail_file(conf).write
     made = make_app(
         insights,
         connected,
         schedulers,
         metrics,
-        settings_of(conf),
+        told,
         {'broker': probe.broker, 'schedulers': probe.schedulers},
         strategy,
         rules,
-        wiring.trail_file(conf).write,
+        keep,
     )
+    placement = make_placement_app(
+        connected, metrics, told, rules, strategy, keep, insights.candidates
+    )
+    made = served(made, placement, conf.api.placement_at_root)
     presence = Presence(
         conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )

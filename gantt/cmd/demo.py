@@ -69,7 +69,9 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
         scenario.where_it_went(tally, stage)
         say.heading('5. Why')
         scenario.explanations(stage, tally)
-        say.heading('6. The audit')
+        say.heading('6. Volumes and addresses: places that are not on hosts')
+        scenario.pools_are_requested(stage)
+        say.heading('7. The audit')
         promises_hold = scenario.audit(stage, tally)
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
         if given.serve:

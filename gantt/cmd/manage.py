@@ -27,6 +27,7 @@ from gantt.cmd import (
     manage_broker,
     manage_claims,
     manage_hosts,
+    manage_placement,
     manage_shadow,
     wiring,
 )
@@ -174,6 +175,7 @@ def add_commands(parsers: Any) -> None:
     add(database, 'restored', db_restored, writes=True)  # the same: what it is for
     _host_commands(add, group, parsers)
     manage_shadow.add_commands(add, group)
+    manage_placement.add_commands(add, group)
     add(parsers, 'audit', audit, json_too=True)
     add(parsers, 'purge', purge, writes=True)
     shown = add(parsers, 'audit-trail', audit_trail.show, json_too=True)
@@ -240,6 +242,13 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
         default=0.0,
         metavar='SECONDS',
         help='for its claims to end and its agent to fall silent (0: not at all)',
+    )
+    inventories = add(hosts, 'inventories', manage_hosts.inventories, json_too=True, writes=True)
+    inventories.add_argument('name_of_host', metavar='NAME')
+    inventories.add_argument(
+        '--by',
+        choices=tuple(manage_hosts.INVENTORIES_BY),
+        help='who says from now on what it has (without: who does is shown)',
     )
     keys_text = 'The keys that the messages of hosts are signed with.'
     keys = hosts.add_parser('key', help=keys_text, description=keys_text).add_subparsers(

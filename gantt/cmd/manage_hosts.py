@@ -22,7 +22,7 @@ from gantt.core.claims.adoption import (
 from gantt.core.claims.claim import Claim
 from gantt.core.messages import base
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import HostRow
+from gantt.core.resources.host import API, HostRow
 from gantt.db.stores import store
 
 REASON = 'decommissioned'
@@ -35,6 +35,13 @@ BATCH = 200
 LIVE_MAX = 1000
 #: What the APIs of OpenStack take for the name of a service host.
 HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{base.NAME_MAX}}}')
+
+#: Who may say what a host has, and as it is kept.
+INVENTORIES_BY = {'reports': None, 'api': API}
+_SAYS = {
+    'reports': 'its reports say what it has',
+    'api': 'requests to the Placement interface say what it has, and its reports do not',
+}
 
 #: What of the fates is trouble: each of these guests is shown.
 TROUBLE = (AdoptionStatus.OVER_FULL, AdoptionStatus.ELSEWHERE, AdoptionStatus.UNKNOWN_HOST)
@@ -167,6 +174,25 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdo
         seen[guest.consumer] = number
         found.append(guest)
     return found
+
+
+# -- who says what a host has -----------------------------------------------------------
+def inventories(conf: Any) -> int:
+    """Who says what a host has: its inventories, traits and aggregates; shown, or changed."""
+    name, by = conf.command.name_of_host, conf.command.by
+    connected = store.connect(conf)
+    if by is None:
+        row = _host(connected, name)
+    else:
+        after = connected.set_inventories_by(name, INVENTORIES_BY[by], 'gantt-manage').row
+        assert after is not None
+        row = after
+    now = 'reports' if row.reports_inventories else 'api'
+    lines = [f'{name}: {_SAYS[now]}']
+    if by == 'reports':
+        lines.append('what it has stays as it is until its next full report')
+    console.show(conf, {'host': name, 'inventories_by': now}, lines)
+    return 0
 
 
 # -- what is known of a host ------------------------------------------------------------

@@ -102,6 +102,13 @@ OPTS = [
         help='While this file exists /healthcheck answers 503, so that a load balancer sends '
         'nothing new here. Empty: no such file.',
     ),
+    cfg.BoolOpt(
+        'placement_at_root',
+        default=False,
+        help="Serve Placement's interface at the root too, not only below /placement: for clients "
+        'whose URL of Placement has no path. /v1, /metrics, /dashboard and /healthcheck stay; the '
+        'document at / is then that of Placement.',
+    ),
     cfg.StrOpt(
         'site_name',
         default='',

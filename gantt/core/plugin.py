@@ -9,6 +9,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.near import near
+from gantt.core.messages.request import RequestKind
 from gantt.core.table.columns import COLUMNS, GONE, OBJECTS
 
 #: Columns that a plugin may say it reads.
@@ -31,17 +32,23 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
+#: Of plugins that look at what any provider has.
+EVERY_KIND = frozenset(RequestKind)
+
+
 class Plugin:
     """Base of filters and weighers.
 
     :cvar name: as configured; the class's own name where left empty
     :cvar columns: columns of the host table that it reads, checked when loading
     :cvar options: what the operator may set
+    :cvar kinds: the requests that it concerns, by what they are to be placed on
     """
 
     name: ClassVar[str] = ''
     columns: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
+    kinds: ClassVar[frozenset[RequestKind]] = frozenset({RequestKind.HOST})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -13,10 +13,13 @@ from typing import Any
 from gantt import exceptions
 from gantt.compute.farm.faults import Fault, Selector
 from gantt.core.messages.build import Build, Delete
-from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
 from gantt.demo import nova, say
 from gantt.demo.environment import Stage, wait_until
+from gantt.examples.addresses import AddressService
+from gantt.examples.volumes import VolumeService
 from gantt.insights.read_model import Insights
 from gantt.insights.views import Explanation, MemberExplanation
 from gantt.rpc.amqp.transport import nova_transport
@@ -27,6 +30,12 @@ FLAVORS = {
     'large': {'VCPU': 16, 'MEMORY_MB': 65_536, 'DISK_GB': 160},
 }
 CALLERS = 16
+#: Pools by name: class -> total.
+POOLS = {
+    'ceph-1': {'DISK_GB': 2000},
+    'ceph-2': {'DISK_GB': 1000},
+    'net-1': {'IPV4_ADDRESS': 120},
+}
 #: Placements of which one is explained.
 LOOKED_AT = 50
 
@@ -234,6 +243,36 @@ def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
     say.paragraph(f'builds: {builds}', '  ')
 
 
+def pools_are_requested(stage: Stage) -> None:
+    """A volume service and an address service, neither of which knows of Nova."""
+    for name, inventories in POOLS.items():
+        made = {cls: Inventory(total=total) for cls, total in inventories.items()}
+        stage.store.create_provider(name, inventories=made)
+    everywhere = stage.scheduler.cache
+    wait_until(lambda: len(everywhere.working.others) == len(POOLS), 10)
+    volumes = VolumeService(stage.conductor)
+    made_volumes = [volumes.create(400, project='demo') for _ in range(6)]
+    rows = collections.Counter(volume.pool for volume in made_volumes)
+    say.table(('pool', 'volumes of 400 GB'), sorted(rows.items()))
+    try:
+        volumes.create(4000)
+    except exceptions.NoValidHost as e:
+        say.paragraph(e.message, '  ')
+    volumes.delete(made_volumes[0].uuid)
+    say.line(f'one is deleted: its room on {made_volumes[0].pool} is free again')
+    addresses = AddressService(stage.conductor)
+    offers = [addresses.take(50, project='demo') for _ in range(2)]
+    addresses.keep(offers[0].owner)
+    say.paragraph(
+        f'100 addresses of {offers[0].network} are offered to two; one keeps its 50, the other '
+        'says nothing more: they come back with their lease'
+    )
+    try:
+        addresses.take(30)
+    except exceptions.NoValidHost as e:
+        say.paragraph(e.message, '  ')
+
+
 def where_it_went(tally: Tally, stage: Stage) -> None:
     """What was placed where, by zone and by kind of host."""
     by: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -278,10 +317,12 @@ def audit(stage: Stage, tally: Tally) -> bool:
     say.line(f'waiting {lease + 6:.0f} s: leases run out, the sweeper sweeps, hosts report')
     time.sleep(lease + 6)
     violations = stage.store.audit()
-    confirmed = {}
+    confirmed, on_pools = {}, 0
     marker = None
     while page := stage.store.claims(state='confirmed', limit=500, marker=marker):
-        confirmed.update({claim.consumer: claim.host for claim in page})
+        of_hosts = [claim for claim in page if claim.lifecycle is Lifecycle.HOST]
+        confirmed.update({claim.consumer: claim.host for claim in of_hosts})
+        on_pools += len(page) - len(of_hosts)
         marker = page[-1].id
     guests = {
         guest.consumer: host.name
@@ -303,4 +344,5 @@ def audit(stage: Stage, tally: Tally) -> bool:
     for lines in violations.values():
         say.block(lines[:5])
     say.line(f'{len(confirmed)} guests run, each under its confirmed claim')
+    say.line(f'{on_pools} claims on pools stay until who asked releases them')
     return not any(counts.values())

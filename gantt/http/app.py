@@ -78,6 +78,18 @@ ROUTES = (
     _route(
         'PUT /v1/requests/{request_id}/lease', requests.extend_lease, 'requests:extend', minor=3
     ),
+    _route(
+        'PUT /v1/requests/{request_id}/confirmation',
+        requests.confirm_request,
+        'requests:confirm',
+        minor=4,
+    ),
+    _route(
+        'POST /v1/requests/{request_id}/release',
+        requests.release_request,
+        'requests:release',
+        minor=4,
+    ),
     _route('GET /v1/requests/{request_id}', requests.show_request, 'requests:show'),
     _route('DELETE /v1/requests/{request_id}', requests.cancel_request, 'requests:cancel'),
     _route('GET /v1/decisions', decisions.list_decisions, 'decisions:list'),
@@ -96,6 +108,7 @@ ROUTES = (
     _route('GET /v1/usages', quotas.list_usages, 'usages:list', minor=3),
     _route('GET /v1/usages/{project_id}', quotas.show_usage, 'usages:show', minor=3),
     _route('POST /v1/capacity', capacity.capacity, 'capacity:show', on_trail=False),
+    _route('GET /v1/roll-up', capacity.show_roll_up, 'capacity:show', minor=5),
     _route('GET /v1/resource-classes', capacity.list_classes, 'resource_classes:list'),
     _route('PUT /v1/resource-classes/{name}', capacity.set_class, 'resource_classes:set'),
     _route(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the handlers work with: passed in by whoever composes the process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -43,6 +43,20 @@ class RequestsClient(Protocol):
 
     def extend_claims(self, request_id: str, seconds: int) -> object:
         """Lengthen the leases of the reserved claims of a request.
+
+        :raises GanttError:
+        """
+
+    def confirm_request(self, request_id: str, consumers: Sequence[str] = ()) -> object:
+        """Confirm the claims of a request for pools.
+
+        :raises GanttError:
+        """
+
+    def release_request(
+        self, request_id: str, consumers: Sequence[str] = (), reason: str = ''
+    ) -> object:
+        """Release the claims of a request for pools.
 
         :raises GanttError:
         """

@@ -146,7 +146,7 @@ class Handlers:
             where = f'{req.method} {req.uri_template}' if req.uri_template else 'unknown path'
             self._metrics.count('gantt_messages_refused_total', method=where, code=error.code)
         else:
-            LOG.warning('%s %s: %s', req.method, _path(req), error.message)
+            LOG.warning('%s %s: %s', req.method, path_shown(req), error.message)
         req.context.code, req.context.what = error.code, error.message[: base.TEXT_MAX]
         _respond_with(resp, error, request_id_of(req.env))
 
@@ -155,10 +155,10 @@ class Handlers:
             allowed = error.headers.get('Allow', '')  # type: ignore[union-attr]
             resp.set_header('Allow', allowed)
             ours: exceptions.GanttError = MethodNotAllowed(
-                path=_path(req), method=req.method, allowed=allowed
+                path=path_shown(req), method=req.method, allowed=allowed
             )
         elif isinstance(error, falcon.HTTPNotFound):
-            ours = self._no_path(_path(req))
+            ours = self._no_path(path_shown(req))
         else:
             ours = exceptions.invalid(
                 'HTTP request', error.description or error.title or error.status
@@ -181,7 +181,7 @@ class Handlers:
     def _unexpected(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
-        LOG.exception('%s %s failed', req.method, _path(req), exc_info=error)
+        LOG.exception('%s %s failed', req.method, path_shown(req), exc_info=error)
         self._metrics.count('gantt_errors_total', where='http')
         bug = exceptions.Bug(
             'the service met an error that it did not expect; its log has it under this request id'
@@ -190,7 +190,7 @@ class Handlers:
         _respond_with(resp, bug, request_id_of(req.env))
 
 
-def _path(req: falcon.Request) -> str:
+def path_shown(req: falcon.Request) -> str:
     """For a line of the log: nobody has looked yet at what is in it."""
     return quoting.plain(req.path, base.NAME_MAX)
 

@@ -55,6 +55,18 @@ HISTORY = (
         'one resource class. Which filters and weighers the schedulers decide with (status). '
         'Quotas of projects, and the limits of the own one with what is used of them.',
     ),
+    Microversion(
+        1,
+        4,
+        'Who says what a host has. Which provider gives what, where a host takes of pools that it '
+        'shares. Requests that are placed on pools, without a host: who asked confirms and '
+        'releases them.',
+    ),
+    Microversion(
+        1,
+        5,
+        'The cloud as one pool over all resource classes (roll-up).',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

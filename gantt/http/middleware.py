@@ -23,6 +23,7 @@ from gantt import exceptions
 from gantt.http import errors, microversion
 from gantt.http.context import HandlerContext
 from gantt.http.handlers import root
+from gantt.http.settings import HttpSettings
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -55,7 +56,17 @@ def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
     wsgi: Wsgi = _mount(HEALTH_PATH, Healthcheck(world, conf), app)
     limiter = SizeLimit(wsgi, conf)
     conf.set_override('max_request_body_size', settings.body_bytes_max, 'oslo_middleware')
-    wsgi = _with_headers(limiter)
+    return _outer(_with_headers(limiter), settings, conf)
+
+
+def placement_stack(app: Wsgi, settings: HttpSettings) -> Wsgi:
+    """``app`` behind what does not depend on whose interface it is: ids, proxy, CORS."""
+    conf = cfg.ConfigOpts()
+    conf([], project='gantt', default_config_files=[], default_config_dirs=[])
+    return _outer(app, settings, conf)
+
+
+def _outer(wsgi: Wsgi, settings: HttpSettings, conf: cfg.ConfigOpts) -> Wsgi:
     if settings.cors_allowed_origins:
         conf.register_opts(cors.OPTS, 'cors')
         conf.set_override('allowed_origin', list(settings.cors_allowed_origins), 'cors')
@@ -64,9 +75,10 @@ def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
         conf.set_override('allow_headers', list(ALLOWED), 'cors')
         conf.set_override('allow_methods', ['GET', 'HEAD', 'PUT', 'POST', 'DELETE'], 'cors')
         wsgi = cors.CORS(wsgi, conf)
-    proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(wsgi, conf)
-    conf.set_override('enable_proxy_headers_parsing', settings.behind_proxy, 'oslo_middleware')
-    return request_id.RequestId(proxy, conf)
+    if settings.behind_proxy:
+        wsgi = http_proxy_to_wsgi.HTTPProxyToWSGI(wsgi, conf)
+        conf.set_override('enable_proxy_headers_parsing', True, 'oslo_middleware')
+    return request_id.RequestId(wsgi, conf)
 
 
 def _with_headers(app: Wsgi) -> Wsgi:

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gantt import policies
+from gantt.core.messages.request import Lifecycle
 from gantt.core.messages.since import MARK
 from gantt.http import examples, microversion
 from gantt.http.dispatch import CREATED_SINCE, NoQuery, Route, Signature, choices, signature_of
@@ -89,6 +90,8 @@ def document(routes: Sequence[Route], minor: int | None = None, at: str = '') ->
     signatures = {route: signature_of(route.handler) for route in routes}
     known = _types(signatures.values())
     schemas, components = msgspec.json.schema_components(known, ref_template=_REF)
+    if 'Lifecycle' in components:
+        components['Lifecycle']['enum'].remove(Lifecycle.CALLER.value)  # no request may say it
     if minor is not None:
         for component in components.values():
             _take_later_away(component, minor)

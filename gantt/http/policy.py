@@ -50,8 +50,10 @@ class PolicyEnforcer:
 
     @property
     def rules(self) -> frozenset[str]:
-        """Names of all rules of the interface."""
-        return frozenset(name for name in self.enforcer.registered_rules if ':' in name)
+        """Names of all rules of our own interface."""
+        return frozenset(
+            name for name in self.enforcer.registered_rules if name.startswith('gantt:')
+        )
 
     def admit(self, rule: str, caller: Caller) -> Caller:
         """The caller, knowing whether the rule lets it at things of all projects.
@@ -146,7 +148,7 @@ def _wrong(enforcer: policy.Enforcer, problem: str) -> exceptions.Misconfigured:
 def _problem(enforcer: policy.Enforcer, name: str, found: policy.RuleDefault) -> str:
     """What is wrong with a rule of a file, or nothing."""
     known = enforcer.registered_rules
-    if name.startswith('gantt:') and name not in known:
+    if name.startswith(('gantt:', 'placement:')) and name not in known:
         return f'there is no such rule{did_you_mean(near(name, known))}'
     for part in _parts(found.check):
         if isinstance(part, policy.RuleCheck) and part.match not in enforcer.rules:

@@ -34,6 +34,8 @@ ALLOWED = frozenset(
         'body.origin',
         'body.only_project',  # replaced where the caller acts for one project
         'body.spec.resources',
+        'body.spec.kind',
+        'body.spec.most',
         'body.spec.consumer_type',
         'body.spec.availability_zone',
         'body.spec.project_id',

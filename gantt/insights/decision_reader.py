@@ -106,6 +106,8 @@ class DecisionReader:
             return redacting.redacted(found, self._public)
         if host is None:
             return explaining.explain(stored, created_at, table.now, provider_ids)
+        if stored.request is not None:
+            table = table.of_kind(stored.request.spec.kind)
         reader = HostReader(table, self.settings.stale_after_seconds)
         row = reader.row(host)
         wanted = (host, table.hosts[row].id)
@@ -190,7 +192,7 @@ class DecisionReader:
             return None if found is None else ('then', found)
         except Gone:
             consumer = stored.decision.members[-1].consumer
-            pipeline = self._replayer.pipeline
+            pipeline = self._replayer.pipeline.of_kind(stored.request.spec.kind)
             return 'now', steps_of(table, stored.request.spec, consumer, pipeline, row)
         except exceptions.PluginError:
             return None

@@ -19,7 +19,7 @@ from gantt.core.messages import resource_classes
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import HostRow
+from gantt.core.resources.host import API, HostRow
 from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
@@ -184,6 +184,7 @@ class HostReader:
             build_topic=topic_of(host.name),
             speaks_for='nova' if host.speaks_for == 'nova' else 'host',
             key=_key(host.key),
+            inventories_by='reports' if host.reports_inventories else API,
             traits=sorted(facts.traits),
             hypervisor_type=facts.hypervisor.type,
             hypervisor_version=facts.hypervisor.version,

@@ -23,10 +23,12 @@ from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.table.host_table import HostTable
 from gantt.insights import host_views, views
 from gantt.insights.activity import ActivityReader
+from gantt.insights.candidates import Candidates
 from gantt.insights.decision_reader import DecisionReader
 from gantt.insights.event_log import EventLog
 from gantt.insights.explain import explaining
 from gantt.insights.host_views import HostMap, HostPage, HostQuery, HostReader
+from gantt.insights.roll_up import RollUpReader
 from gantt.insights.views import (
     ClaimView,
     Configuration,
@@ -83,12 +85,14 @@ class Insights:
             default_zone=self.settings.default_zone,
             count=count,
         )
-        self._answers = StoredAnswers(store, self.cache.host_row)
+        self._answers = StoredAnswers(store, self.cache.host_row, self.cache.pool)
         self.quotas = QuotaChecks(
             store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
         )
+        self.candidates = Candidates(store)
         trials = WhatIfPlanner(self.table, self.cache, pipeline, self.settings, self.quotas)
         self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
+        self.roll_up = RollUpReader(self.candidates, self.table, self.cache, self.capacity).read
         reader = DecisionReader(store, pipeline, self.settings, self.table)
         self.decisions, self.is_decision = reader.summaries, reader.is_decision
         self.explain, self.scores, self.replay = reader.explain, reader.scores, reader.replay

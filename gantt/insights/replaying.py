@@ -124,7 +124,9 @@ class Replayer:
         :raises Gone: see :meth:`table_of`
         """
         decision, table = stored.decision, self.table_of(stored.decision)
-        request = msgspec.structs.replace(_request_of(stored), alternates=len(table))
+        request = _request_of(stored)
+        count = len(table.of_kind(request.spec.kind))
+        request = msgspec.structs.replace(request, alternates=count)
         members = _planned(decision, len(request.consumers))
         pipeline = self.pipeline_for(decision, Otherwise())
         return _place(table, decision, request, pipeline, decision.seed, members)
@@ -160,7 +162,8 @@ class Replayer:
         """
         decision, request = stored.decision, _request_of(stored)
         table = self.table_of(decision)
-        row = table.row_of_id(host)
+        seen = table.of_kind(request.spec.kind)
+        row = seen.row_of_id(host)
         if row is None or not decision.members:
             return None
         pipeline = self.pipeline_for(decision, Otherwise())
@@ -171,7 +174,8 @@ class Replayer:
             if before:
                 _place(table, decision, request, pipeline, decision.seed, before)
         member = decision.members[at]
-        return steps_of(table, request.spec, member.consumer, pipeline, row)
+        pipeline = pipeline.of_kind(request.spec.kind)
+        return steps_of(seen, request.spec, member.consumer, pipeline, row)
 
 
 def _planned(decision: Decision, count: int) -> list[int]:
@@ -201,6 +205,7 @@ def _place(
         worker=decision.worker,
         spread=decision.spread,
         pause=pause,
+        held=decision.held,
     )
 
 

@@ -132,6 +132,7 @@ class RequestSummary(View, frozen=True, kw_only=True):
 class HostDetail(View, frozen=True, kw_only=True):
     """A host with everything that is known of it.
 
+    :ivar inventories_by: who says what it has: reports | api
     :ivar key: fingerprint of the key that its words are signed with, None where it has none
     :ivar differences: why believed, reported and claimed differ, a sentence each
     """
@@ -147,6 +148,7 @@ class HostDetail(View, frozen=True, kw_only=True):
     generation: int
     speaks_for: str
     key: Annotated[str | None, since(3)] = None
+    inventories_by: Annotated[str, since(4)] = 'reports'
     service_disabled: str | None
     traits: list[str]
     hypervisor_type: str

@@ -105,7 +105,9 @@ class WhatIfPlanner:
         named = {
             name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
         }
-        edited = edits.apply(other, hosts, self.cache.declared_classes(named))
+        edited = edits.apply(
+            other.of_kind(request.spec.kind), hosts, self.cache.declared_classes(named)
+        )
         _, now = self._placed(table, request)
         _, then = self._placed(other, request)
         lines = explaining.wrap(side_by_side.summary(now, then))
@@ -144,16 +146,16 @@ class WhatIfPlanner:
             if error is not None:
                 raise error
         age, inside = self.cache.age_seconds, self.pipeline.inside
-        return room(table, plan.request.spec, plan.decision, age, inside)
+        return room(table.of_kind(spec.kind), plan.request.spec, plan.decision, age, inside)
 
     def _plan(self, table: HostTable, request: SelectDestinations, public: bool = False) -> Plan:
         """Plan as a scheduler would, on a copy of ``table``.
 
         :param public: say nothing of how many hosts there are
         """
-        looks = len(table) * len(request.consumers)
-        if looks > LOOKS_MAX:
-            most = f'at most {LOOKS_MAX // max(1, len(table))} for a trial on {len(table)} hosts'
+        count = len(table.of_kind(request.spec.kind))
+        if count * len(request.consumers) > LOOKS_MAX:
+            most = f'at most {LOOKS_MAX // count} for a trial on {count} hosts'
             expected = 'fewer for a trial' if public else most
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'

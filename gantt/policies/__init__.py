@@ -7,6 +7,7 @@ here, in this order.  ``base`` has the callers that rules are made of.
 
 from oslo_policy import policy
 
+from gantt.policies import placement
 from gantt.policies.base import (
     ADMIN,
     CALLERS,
@@ -213,6 +214,8 @@ RULES = [
         'GET /v1/requests/{request_id}',
         'DELETE /v1/requests/{request_id}',
         'PUT /v1/requests/{request_id}/lease',
+        'PUT /v1/requests/{request_id}/confirmation',
+        'POST /v1/requests/{request_id}/release',
         'GET /v1/claims',
         'GET /v1/claims/{claim_id}',
     ),
@@ -227,6 +230,18 @@ RULES = [
         MEMBERS,
         'Lengthen the leases of the reserved claims of a request, as far as the schedulers let.',
         'PUT /v1/requests/{request_id}/lease',
+    ),
+    rule(
+        'gantt:requests:confirm',
+        MEMBERS,
+        'Say that what a request has of pools is in use: its claims last until they are released.',
+        'PUT /v1/requests/{request_id}/confirmation',
+    ),
+    rule(
+        'gantt:requests:release',
+        MEMBERS,
+        'Say that what a request has of pools is used no more: its claims end.',
+        'POST /v1/requests/{request_id}/release',
     ),
     rule(
         'gantt:requests:cancel',
@@ -296,8 +311,9 @@ RULES = [
     rule(
         'gantt:capacity:show',
         OPERATORS,
-        'Count how many more of a shape fit, and where.',
+        'Count how many more of a shape fit, and where; see the cloud as one pool.',
         'POST /v1/capacity',
+        'GET /v1/roll-up',
     ),
     rule(
         'gantt:resource_classes:list',
@@ -360,4 +376,4 @@ RULES = [
 
 def list_rules() -> list[policy.RuleDefault]:
     """All rules; also for oslo.policy's generators."""
-    return [*CALLERS, *RULES]
+    return [*CALLERS, *RULES, *placement.BASE, *placement.RULES]

@@ -17,7 +17,9 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.9  register_host: after; select_destinations: origin
     1.10 list_guests: signature; tell_facts: proof
     1.11 answers of select_destinations and get_request: hosts and members in place of selections
-         (``gantt.core.records.members``), to callers of this minor version or a newer one
+         (``gantt.core.records.members``), to callers of this minor version or a newer one;
+         selections: allocations, where a host takes of pools
+    1.12 select_destinations: spec.kind; confirm_request, release_request
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -40,7 +42,7 @@ from gantt.core.records.members import by_hosts, plain
 from gantt.rpc import answers
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 11
+MAJOR, MINOR = 1, 12
 VERSION = f'{MAJOR}.{MINOR}'
 #: What our own clients say, but for messages that need a newer one: schedulers of before take
 #: what they know as it is.

@@ -5,6 +5,7 @@ Every word is one short transaction on the host's row; the hosts it touched are
 offered to the host table.
 """
 
+import contextlib
 import dataclasses
 import logging
 import random
@@ -16,7 +17,12 @@ from gantt import exceptions
 from gantt.core.claims import registration
 from gantt.core.claims.reconcile import RegistrationOutcome
 from gantt.core.messages.report import ClaimUpdate, Registered, RegisterHost
-from gantt.core.messages.request import CancelClaims, ExtendClaims
+from gantt.core.messages.request import (
+    CancelClaims,
+    ConfirmRequest,
+    ExtendClaims,
+    ReleaseRequest,
+)
 from gantt.core.resources.host import HostRow
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
@@ -112,10 +118,10 @@ class ClaimUpdates:
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back.  Confirmed claims stay: delete the guest instead."""
-        stored, result = self.store.cancel_request(message.request_id, message.reason)
+        result = self.store.cancel_request(message.request_id, message.reason)
         return {
             'request_id': message.request_id,
-            'state': stored.state,
+            'state': 'cancelled',
             'claims': _listed(self._counted('cancel', result)),
         }
 
@@ -132,6 +138,24 @@ class ClaimUpdates:
         return {
             'request_id': message.request_id,
             'claims': _listed(self._counted('extend', result)),
+        }
+
+    def confirm_request(self, message: ConfirmRequest) -> dict[str, object]:
+        """What was asked for without a host is in use."""
+        result = self.store.confirm_request(message.request_id, message.consumers)
+        return {
+            'request_id': message.request_id,
+            'claims': _listed(self._counted('confirm', result)),
+        }
+
+    def release_request(self, message: ReleaseRequest) -> dict[str, object]:
+        """What was asked for without a host is used no more."""
+        result = self.store.return_request(message.request_id, message.consumers, message.reason)
+        with contextlib.suppress(exceptions.Unavailable):
+            self.cache.fetch_news()  # what a pool has again no result tells
+        return {
+            'request_id': message.request_id,
+            'claims': _listed(self._counted('release', result)),
         }
 
     def sweep(self) -> int:

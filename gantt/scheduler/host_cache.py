@@ -19,7 +19,7 @@ than was known before the read proves it, and everything is read again.
 import collections
 import logging
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -29,6 +29,7 @@ from gantt.core.messages import resource_classes
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, HostChange, HostRow
 from gantt.core.resources.host_keys import HostKey
+from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.core.table import aggregates
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.silence import Silence, Window
@@ -237,7 +238,7 @@ class HostCache:
         """Whether the table is of another database than there is now, or of a later state."""
         return self._is_other or bool(self._went_back)
 
-    def _poll(self) -> None:
+    def _poll(self) -> Feed:
         started = self.clock.monotonic()
         feed = self.store.poll(self._position, self._known, self._gaps)
         if feed.went_back:
@@ -252,14 +253,11 @@ class HostCache:
                 self._position, self._gaps = feed.position, feed.gaps
                 self._note(started, feed.now)
             self._queue(feed)
+        return feed
 
     def _queue(self, feed: Feed) -> None:
-        if (
-            feed.hosts
-            or feed.groups
-            or feed.whole
-            or (feed.aggregates, feed.metrics) != (None, None)
-        ):
+        has_news = feed.hosts or feed.groups or feed.whole or feed.providers
+        if has_news or (feed.aggregates, feed.metrics) != (None, None):
             with self._queueing:
                 self._news.append(feed)
                 self._see(feed.hosts)
@@ -277,6 +275,7 @@ class HostCache:
         """Compare everything, and count what the feed should have brought by then."""
         with self._queueing:
             known, self._gone = dict(self._known), set()
+            pools = self.working.known_pools()
         position, lost = self._position, self.store.connections_lost
         try:
             whole = self.store.compare(known)
@@ -286,20 +285,20 @@ class HostCache:
                 elif whole.incarnation != self._incarnation:
                     self._is_other = True  # also where the table was dropped meanwhile
                 else:
-                    self._take_compared(started, whole)
+                    self._take_compared(started, whole, pools)
             self._lost = lost
         finally:
             with self._queueing:
                 self._gone = None
 
-    def _take_compared(self, started: float, whole: Feed) -> None:
+    def _take_compared(self, started: float, whole: Feed, pools: set[int]) -> None:
         was_far, self._is_far = self._is_far, False
         self._loaded_at = self._compared_at = started
         if was_far:
             self._position, self._gaps = whole.position, whole.gaps
             self._note(started, whole.now)
         else:
-            self._poll()
+            pools.difference_update(self._poll().providers)
         if self.is_suspect:
             return
         with self._queueing:
@@ -316,7 +315,7 @@ class HostCache:
                 'comparison has found',
                 len(hosts),
             )
-        self._queue(msgspec.structs.replace(whole, hosts=hosts))
+        self._queue(msgspec.structs.replace(whole, hosts=hosts, providers=sorted(pools)))
 
     def _is_unseen(self, change: HostChange) -> bool:
         known = self._known.get(change.provider_id)
@@ -412,12 +411,13 @@ class HostCache:
         return self.is_loaded and log.is_due(self.clock.monotonic())
 
     def host_row(self, provider_id: int) -> HostRow | None:
-        """What is known of a host, None where it is not known (any more).  Any thread."""
+        """What is known of a host, or of a pool that may be asked for alone.  Any thread."""
         table = self.working
-        row = table.row_of_id(provider_id)
-        # Another thread may move rows meanwhile.
-        found = table.hosts[row] if row is not None and row < len(table.hosts) else None
-        return found if found is not None and found.id == provider_id else None
+        return (table if provider_id in table.row_by_id else table.others).known_row(provider_id)
+
+    def pool(self, provider_id: int) -> SharedPool | None:
+        """What is known of a pool that hosts share.  Any thread."""
+        return self.working.pools.of_id.get(provider_id)
 
     def do(self, change: table_log.Change | table_log.Committed) -> None:
         """Change the working table, and note it for replay."""
@@ -445,6 +445,7 @@ class HostCache:
         written: Container[int],
         claims: Collection[str] | None = None,
         stepped: Mapping[int, int] = NONE_STEPPED,
+        pools: Sequence[PoolUsage] = (),
     ) -> None:
         """Hosts as a commit of ours left them; what it refused is taken back before.
 
@@ -457,6 +458,7 @@ class HostCache:
             who is gone from there only the feed says
         :param claims: ids of the claims that it made; None: all picks on these hosts
         :param stepped: hosts that it wrote -> version, of which it tells no more than that
+        :param pools: that it wrote or read: what is laid over them of these claims is in them now
         """
         table, whole = self.working, []
         pairs: list[tuple[HostRow, HostRow]] = []
@@ -480,10 +482,12 @@ class HostCache:
             if whole and not any(isinstance(news, Rebuilt) for news in self._news):
                 for row in whole:
                     self._known[row.id] = max(row.version, self._known.get(row.id, -1))
+        # Of pools that serve other hosts as well, only what is known to be in them.
+        shared = claims or () if pools else ()
         if claims is not None and all(claim_id in claims for claim_id in laid):
             claims = None  # the same, and shorter
-        if pairs:
-            self.do(table_log.Committed(pairs, claims))
+        if pairs or pools:
+            self.do(table_log.Committed(pairs, claims, pools, shared))
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
         """Generations of groups as a commit or a read left them.
@@ -514,6 +518,13 @@ class HostCache:
             self.do(table_log.MetricsEntry(feed.metrics))
         if feed.hosts:
             self._fold_hosts(feed.hosts)
+        if feed.providers or feed.whole:
+            entry = table_log.PoolsEntry.of(self.working, feed)
+            if entry.pools or entry.gone:
+                self.do(entry)
+            alone = table_log.AloneEntry.of(self.working, feed)
+            if alone.changes:
+                self.do(alone)
         if feed.whole:
             self.rules = dict(feed.rules)
         else:

@@ -257,7 +257,7 @@ class _RequestedUsage:
     __slots__ = ('consumers', 'resources')
 
     def __init__(self, request: SelectDestinations, members: Sequence[int]) -> None:
-        self.resources = request.spec.resources
+        self.resources = request.spec.at_most
         self.consumers = [request.consumers[i] for i in members]
 
     def demand(self, held: Sequence[Claim]) -> Usage:

@@ -97,7 +97,7 @@ class Placing:
         self._coming: Iterator[PendingRequest] = iter(())  # of the batch, those not begun
         # Planned in vain between the members of another: the next batch has them.
         self._in_vain: list[PendingRequest] = []
-        stored = StoredAnswers(store, cache.host_row)
+        stored = StoredAnswers(store, cache.host_row, cache.pool)
         self._answers = Answers(store, stored, self.admission, recorder, clock, on_answers)
 
     @property

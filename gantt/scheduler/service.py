@@ -12,7 +12,14 @@ from typing import Any
 from gantt import exceptions
 from gantt.core.messages import request as requests
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
-from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.core.messages.request import (
+    CancelClaims,
+    ConfirmRequest,
+    ExtendClaims,
+    GetRequest,
+    ReleaseRequest,
+    SelectDestinations,
+)
 from gantt.core.nova.events import NovaCast
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
@@ -75,7 +82,7 @@ class Scheduler:
             self.settings.default_zone,
             recorder.count,
         )
-        self.stored_answers = answers.StoredAnswers(store, self.cache.host_row)
+        self.stored_answers = answers.StoredAnswers(store, self.cache.host_row, self.cache.pool)
         self.quotas = QuotaChecks(store, self.settings, self.clock, recorder.count)
         self.placing = Placing(
             store,
@@ -228,6 +235,14 @@ class Scheduler:
     def extend(self, message: ExtendClaims) -> dict[str, object]:
         """Lengthen the leases of a request."""
         return self.claims.extend(message)
+
+    def confirm_request(self, message: ConfirmRequest) -> dict[str, object]:
+        """Confirm the claims of a request for pools."""
+        return self.claims.confirm_request(message)
+
+    def release_request(self, message: ReleaseRequest) -> dict[str, object]:
+        """Release the claims of a request for pools."""
+        return self.claims.release_request(message)
 
     # -- flow 2 and the words about claims -----------------------------------------
     def report(self, report: HostReport, wait_seconds: float | None = None) -> ReportOutcome | None:

@@ -24,9 +24,11 @@ import msgspec
 from gantt.core.claims.commit import ClaimColumns
 from gantt.core.messages.layout import Layout, unsettled
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
+from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.scheduler.ports import Everything, TableLogs
+from gantt.core.table.pools import NO_SHARES
+from gantt.scheduler.ports import Everything, Feed, TableLogs
 
 EVENTS_MAX = 200_000
 CHUNK_BYTES = 1 << 20
@@ -78,12 +80,16 @@ class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True)
     :ivar classes: in the order in which the table met them
     :ivar whole: hosts where more than counters is other than was known
     :ivar claims: ids of the claims that it made; None: all picks on these hosts
+    :ivar pools: that it wrote or read
+    :ivar shared: ids of the claims that it made of them
     """
 
     classes: list[str]
     counted: list[CountedUp]
     whole: list[HostRow] = []
     claims: list[str] | None = None
+    pools: list[PoolUsage] = []
+    shared: list[str] = []
 
     def apply(self, table: HostTable) -> None:
         claims = None if self.claims is None else frozenset(self.claims)
@@ -92,6 +98,9 @@ class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True)
         for rows in (*map(functools.partial(self._rows, table), self.counted), self.whole):
             for row in rows:
                 table.correct_usage(row, claims)
+        shared = frozenset(self.shared)
+        for usage in self.pools:
+            table.correct_pool(usage, shared)
 
     def _rows(self, table: HostTable, of: CountedUp) -> Iterable[HostRow]:
         names = [self.classes[code] for code in of.classes]
@@ -115,14 +124,20 @@ class Committed(msgspec.Struct, frozen=True):
 
     :ivar pairs: each as it was known before, and as it is now
     :ivar claims: ids of the claims that it made; None: all picks on these hosts
+    :ivar pools: that it wrote or read
+    :ivar shared: ids of the claims that it made, where it has pools
     """
 
     pairs: list[tuple[HostRow, HostRow]]
     claims: Collection[str] | None
+    pools: Sequence[PoolUsage] = ()
+    shared: Collection[str] = ()
 
     def apply(self, table: HostTable) -> None:
         for _, row in self.pairs:
             table.correct_usage(row, self.claims)
+        for usage in self.pools:
+            table.correct_pool(usage, self.shared)
 
     def written(self) -> CommitEntry:
         """The same for the log: facts are mostly what they were."""
@@ -153,6 +168,8 @@ class Committed(msgspec.Struct, frozen=True):
             ],
             whole=whole,
             claims=None if self.claims is None else sorted(self.claims),
+            pools=list(self.pools),
+            shared=sorted(self.shared),
         )
 
 
@@ -201,6 +218,9 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
     """Picks by columns, as they are written; of those taken back only which they were.
 
     A column has a value for each pick, one that all have, or nothing where none has any.
+
+    :ivar amounts: of the hosts themselves
+    :ivar shares: of pools: id -> class -> amount
     """
 
     taken: bool
@@ -212,6 +232,7 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
     layouts: tuple[Layout | None, ...] = ()
     images: tuple[str | None, ...] = ()
     flavors: tuple[str | None, ...] = ()
+    shares: tuple[dict[int, dict[str, int]] | None, ...] = ()
 
     def apply(self, table: HostTable) -> None:
         claims = _texts(self.claims)
@@ -220,8 +241,9 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
                 table.give(host, {}, claim_id)
             return
         amounts = repeat(self.amounts[0]) if len(self.amounts) == 1 else self.amounts
-        for of, claim_id, consumer, host, group, layout, image, flavor in zip(
+        for of, shares, claim_id, consumer, host, group, layout, image, flavor in zip(
             amounts,
+            _values(self.shares),
             claims,
             _texts(self.consumers),
             self.hosts,
@@ -231,13 +253,18 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
             _values(self.flavors),
             strict=False,
         ):
-            table.take(host, of, Placed(claim_id, consumer, host, group, layout, image, flavor))
+            placed = Placed(claim_id, consumer, host, group, layout, image, flavor)
+            table.take(host, of, placed, shares or NO_SHARES)
 
 
 def picked(claims: ClaimColumns) -> PickColumns:
     """The picks of a plan, which are on the table."""
     kinds = [draft.claim for draft in claims.kinds]
     layouts = [None if one.layout is None else unsettled(one.layout) for one in kinds]
+    shares = [
+        {p: of for p, of in one.allocations.items() if p != one.provider_id} or None
+        for one in kinds
+    ]
     return PickColumns(
         taken=True,
         hosts=tuple(claims.providers),
@@ -248,6 +275,7 @@ def picked(claims: ClaimColumns) -> PickColumns:
         layouts=_of_kinds(layouts, claims),
         images=_of_kinds([one.image for one in kinds], claims),
         flavors=_of_kinds([one.flavor for one in kinds], claims),
+        shares=_of_kinds(shares, claims),
     )
 
 
@@ -306,6 +334,54 @@ class AggregatesEntry(msgspec.Struct, frozen=True, tag='aggregates'):
         table.set_aggregates(self.aggregates)
 
 
+class PoolsEntry(msgspec.Struct, frozen=True, tag='pools', omit_defaults=True):
+    """Pools as the feed brought them, and ids of those that are gone or share no more."""
+
+    pools: list[SharedPool]
+    gone: list[int] = []
+
+    @classmethod
+    def of(cls, table: HostTable, feed: Feed) -> 'PoolsEntry':
+        """What a feed has of pools that is news to a table."""
+        known, now = table.pools.of_id, {pool.id: pool for pool in feed.pools}
+        new = [
+            pool
+            for pool in feed.pools
+            if pool.id not in known or pool.version > known[pool.id].version
+        ]
+        return cls(new, sorted((known.keys() & set(feed.providers)) - now.keys()))
+
+    def apply(self, table: HostTable) -> None:
+        for pool_id in self.gone:
+            table.remove_pool(pool_id)
+        for pool in self.pools:
+            table.set_pool(pool)
+
+
+class AloneEntry(msgspec.Struct, frozen=True, tag='alone'):
+    """Pools that may be asked for alone, as the feed brought them; without a row: gone."""
+
+    changes: list[HostChange]
+
+    @classmethod
+    def of(cls, table: HostTable, feed: Feed) -> 'AloneEntry':
+        """What a feed has of them that is news to a table."""
+        known = {} if table.alone is None else table.alone.row_by_id
+        now = {change.provider_id for change in feed.alone}
+        gone = sorted((known.keys() & set(feed.providers)) - now)
+        new = [
+            change
+            for change in feed.alone
+            if table.alone is None
+            or change.row is None
+            or change.row.version > table.alone.known_version(change.provider_id)
+        ]
+        return cls([*new, *(HostChange(provider_id=pid, row=None) for pid in gone)])
+
+    def apply(self, table: HostTable) -> None:
+        table.apply_alone(self.changes)
+
+
 class MetricsEntry(msgspec.Struct, frozen=True, tag='metrics'):
     """All declarations of metrics."""
 
@@ -358,6 +434,8 @@ Change = (
     | Picks
     | PickColumns
     | AggregatesEntry
+    | PoolsEntry
+    | AloneEntry
     | MetricsEntry
     | GroupsEntry
     | ClockEntry
@@ -481,6 +559,8 @@ def everything_of(table: HostTable) -> Everything:
         groups=table.generations(),
         resource_classes=frozenset(table.classes.names),
         metrics=list(table.declared_metrics.values()),
+        pools=list(table.pools.of_id.values()),
+        alone=[] if table.alone is None else table.alone.changes(),
         now=table.now,
         incarnation=0,
     )
@@ -495,5 +575,7 @@ def build(everything: Everything, default_zone: str = 'nova') -> HostTable:
         everything.resource_classes,
         everything.now,
         metrics=everything.metrics,
+        pools=everything.pools,
+        alone=everything.alone,
         default_zone=default_zone,
     )

@@ -32,6 +32,8 @@ WRITES = {
     'bar_request',
     'cancel_request',
     'extend_request',
+    'confirm_request',
+    'return_request',
     'register_hosts',
     'apply_reports',
     'confirm_claims',

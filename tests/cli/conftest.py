@@ -8,7 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from gantt.cli.main import main
+from gantt.http import policy
+from gantt.http.placement.app import make_placement_app
+from gantt.http.placement.dispatch import served
 from gantt.http.server import HttpServer
+from gantt.http.settings import HttpSettings
 from tests.http.site import Site
 
 
@@ -30,7 +34,11 @@ def site() -> Site:
 
 @pytest.fixture
 def endpoint(site: Site) -> Iterator[str]:
-    server = HttpServer(site.app, '127.0.0.1', 0, threads=4)
+    placement = make_placement_app(
+        site.world.store, site.metrics, HttpSettings(), policy.defaults()
+    )
+    both = served(site.app, placement, at_root=False)
+    server = HttpServer(both, '127.0.0.1', 0, threads=4)
     server.start()
     yield f'http://127.0.0.1:{server.port}'
     assert server.stop(5)

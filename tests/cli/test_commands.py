@@ -16,6 +16,7 @@ import yaml
 
 from gantt import exceptions
 from gantt.cli.main import COMMANDS
+from gantt.core.messages.resource_classes import Inventory
 from tests.cli.conftest import Gantt, run
 from tests.http.site import Site, fixed
 
@@ -253,6 +254,28 @@ def test_a_request_is_cancelled(site: Site, gantt: Gantt) -> None:
     assert gantt('request', 'cancel', fixed(1), '--reason', 'typo').code == 0
     assert [claim.state for claim in site.world.store.claims()] == ['released', 'released']
     assert gantt('request', 'show', fixed(1)).out.startswith(f'request {fixed(1)} is cancelled\n')
+
+
+def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
+    site.world.store.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
+    site.world.turn()
+    site.insights.reload_soon()
+    volume = ('--kind', 'pool', '--resource', 'DISK_GB=30')
+    assert gantt('capacity', *volume).out.startswith('3 more of 30 GiB disk fit, on 1 of 1 pool\n')
+    assert gantt('select', *volume, '--dry-run').out.startswith('would place 1 on 1 pool\n')
+    placed = gantt('select', *volume, '--count', '2', '--request-id', fixed(1))
+    assert placed.out.startswith('placed 2 on 1 pool\n')
+    assert gantt('select', *volume, '--count', '2').code == 2
+    some = gantt('select', *volume, '--most', 'DISK_GB=50', '--dry-run').out.splitlines()
+    assert some[2].endswith('GIVEN') and some[3].split()[-2:] == ['40G', 'disk']
+    one, other = (claim.consumer for claim in site.world.store.claims())
+    dry = gantt('request', 'confirm', fixed(1), '--dry-run')
+    assert dry.out == f'dry run: request {fixed(1)}: 2 claims would be confirmed\n'
+    assert gantt('request', 'confirm', fixed(1)).code == 0
+    done = gantt('request', 'release', fixed(1), '--consumer', one, '--reason', 'deleted')
+    assert done.out == f'request {fixed(1)}: 1 claims are released\n'
+    states = {claim.consumer: claim.state.value for claim in site.world.store.claims()}
+    assert states == {one: 'released', other: 'confirmed'}
 
 
 def test_groups_are_made_listed_and_removed(gantt: Gantt) -> None:

@@ -70,6 +70,7 @@ CASES = {
     'claim-list': ('claim', 'list', '--request', fixed(1)),
     'request-show': ('request', 'show', fixed(1)),
     'capacity': ('capacity', '--resource', 'VCPU=4', '--resource', 'MEMORY_MB=2048'),
+    'roll-up': ('roll-up', '--shape', 'VCPU:4,MEMORY_MB:2048', '--shape', 'DISK_GB:10'),
     'capacity-none': ('capacity', '--resource', 'VCPU=400'),
     'select-dry': (
         *('select', '--dry-run', '--resource', 'VCPU=2', '--resource', 'MEMORY_MB=1024'),

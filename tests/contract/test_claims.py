@@ -3,6 +3,7 @@
 
 import pytest
 
+from gantt import exceptions
 from gantt.core.claims.claim import EXPIRES, LIVE, Event, State, after
 from gantt.core.messages.request import Lifecycle
 from tests.builders import (
@@ -46,7 +47,7 @@ def a_word(event, store, host, claim):
         case Event.FORCE:
             return store.force_release(claim.id, 'by hand').outcomes[0].outcome
         case Event.CANCEL:
-            fates = store.cancel_request(claim.request_id, 'not needed')[1].outcomes
+            fates = store.cancel_request(claim.request_id, 'not needed').outcomes
             return fates[0].outcome if fates else 'gone'
         case Event.EXPIRE:
             fates = store.sweep(10).outcomes
@@ -55,6 +56,10 @@ def a_word(event, store, host, claim):
             return host.report([claim]).outcome
         case Event.SEEN_ABSENT:
             return host.report().outcome
+        case Event.RETURN:
+            with pytest.raises(exceptions.Refused):
+                store.return_request(claim.request_id)
+            return 'kept'
     raise AssertionError(event)
 
 

@@ -3,6 +3,7 @@
 
 import pytest
 
+from gantt.core.claims.allocations import AllocationWish
 from gantt.core.nova.events import (
     GuestDeleted,
     GuestLocation,
@@ -291,3 +292,49 @@ def test_those_of_other_hosts_do_not_stand_in_the_way_of_what_is_asked_for(store
     assert planned.lifecycle == 'plan'
     found = store.open_moves(-1.0, 1, reserved=True)
     assert [one.target.id for one in found] == [awaited.id]
+
+
+# -- claims that Nova hands over to its migrations ------------------------------------------
+def handed_over(store, giver, heir):
+    shares = store.load_allocations(giver).allocations
+    fields = {'project_id': 'p', 'user_id': 'u'}
+    store.write_allocations(
+        [
+            AllocationWish(consumer=giver, allocations={}, **fields),
+            AllocationWish(consumer=heir, allocations=shares, **fields),
+        ]
+    )
+
+
+def test_a_list_of_the_source_knows_the_claim_that_the_migration_has(store, nova, hosts):
+    guest, migration = new_uuid(), new_uuid()
+    claim = claimed(store, a_draft().taking(hosts[0], guest, vcpu=2))[0]
+    nova.sync(hosts[0], guest, times=2)
+    handed_over(store, guest, migration)
+    target = moved(store, hosts[1], guest, vcpu=2, purpose='live_migrate')
+    for _ in range(3):
+        assert nova.sync(hosts[0], guest).adopted == []
+        assert nova.sync(hosts[1]).released == []
+    assert {c.id for c in store.claims() if c.is_live} == {claim.id, target.id}
+    assert [m.source.id for m in store.open_moves(0.0, 10)] == [claim.id]
+    nova.sync(hosts[1], guest, times=2)
+    nova.sync(hosts[0], times=3)
+    store.write_allocations(
+        [AllocationWish(consumer=migration, allocations={}, project_id='p', user_id='u')]
+    )
+    assert [c.id for c in store.claims() if c.is_live] == [target.id]
+    assert (hosts[0].row.used, store.audit()) == ({}, CLEAN)
+
+
+def test_a_move_that_is_taken_back_gives_the_claim_back(store, nova, hosts):
+    guest, migration = new_uuid(), new_uuid()
+    claim = claimed(store, a_draft().taking(hosts[0], guest, vcpu=2))[0]
+    nova.sync(hosts[0], guest, times=2)
+    handed_over(store, guest, migration)
+    target = moved(store, hosts[1], guest, vcpu=3, purpose='resize')
+    handed_over(store, migration, guest)
+    (left,) = [c for c in store.claims() if c.is_live]
+    assert (left.id, left.consumer, left.guest) == (claim.id, guest, None)
+    assert state_of(store, target) == 'released'
+    assert nova.sync(hosts[0], guest, times=2).adopted == []
+    assert (hosts[1].row.used, store.audit()) == ({}, CLEAN)

@@ -381,7 +381,7 @@ def test_the_provider_that_somebody_has_made_becomes_the_host(store):
     assert [change.provider_id for change in feed.hosts] == [made.id]
     assert feed.providers == [made.id]
     assert store.compare({}).providers == [below.id]
-    claimed(store, a_draft().taking(host))
+    claimed(store, a_draft().taking(host, DISK_GB=1))
     assert store.audit() == CLEAN
 
 

@@ -220,6 +220,9 @@ def test_the_plain_store_and_mariadb_accept_the_same(open_store):
 def test_the_ways_of_postgresql_accept_the_same(open_store):
     sides = sides_of(open_store, 'postgresql', 'careful', 'portable')
     agree(sides, 15)
+    # Whatever the stories were, nothing is in the way of this one.
+    sides[1].begin('plain', HOSTS * [{'VCPU': Inventory(total=8)}])
+    sides[1].commit([([(0, 'host', {'vcpu': 1}, None, None, None)], False)])
     _, at_once, careful, portable = (set(side.paths) for side in sides)
     assert {'one_trip', 'careful'} <= at_once
     assert 'careful' in careful and 'one_trip' not in careful

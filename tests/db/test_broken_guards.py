@@ -184,9 +184,8 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
             seen[key] = load(tx, **where)
         return seen[key]
 
-    blind = claims.WRITE.whereclause.clauses[0]
-    values = claims.WRITE._values
-    monkeypatch.setattr(claims, 'WRITE', claims._c.update().where(blind).values(values))
+    blind = claims.Update(claims._c, {'b_id': 'id'}, claims.CHANGED, stays={'sole': 'is_sole'})
+    monkeypatch.setattr(claims, 'WRITE', blind)
     monkeypatch.setattr(transitions, 'load_claims', once)
     assert fails(sweep_beside_a_confirm, stores, monkeypatch)
 

@@ -4,9 +4,13 @@
 import msgspec
 
 from gantt.core.messages.report import NumaCell, ReportedMetric
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts
-from gantt.db.hosts import rows
+from gantt.db.hosts import details, rows
 from tests.builders import a_host
+
+NOTHING = details.details_of({}, [], [])
+DISKS = {'DISK_GB': Inventory(total=9)}
 
 
 def said(load: float) -> str:
@@ -16,21 +20,21 @@ def said(load: float) -> str:
 
 def test_hosts_that_say_the_same_share_one_object():
     memory = rows.Memory()
-    first = memory.decode(said(0.5))
-    assert memory.decode(said(0.5)) is first
-    assert memory.decode(said(0.6)) is not first
+    first = memory.decode(said(0.5), NOTHING)
+    assert memory.decode(said(0.5), NOTHING) is first
+    assert memory.decode(said(0.6), NOTHING) is not first
 
 
 def test_what_few_hosts_say_is_forgotten_soon():
     """All that is told apart by a metric is said once, and never again."""
     memory = rows.Memory()
-    first = memory.decode(said(0.0))
+    first = memory.decode(said(0.0), NOTHING)
     for n in range(rows.FACTS_MIN - 1):
-        memory.decode(said(1.0 + n))
-    assert memory.decode(said(0.0)) is first
+        memory.decode(said(1.0 + n), NOTHING)
+    assert memory.decode(said(0.0), NOTHING) is first
     for n in range(rows.FACTS_MIN):
-        memory.decode(said(2.0 + rows.FACTS_MIN + n))
-    assert memory.decode(said(0.0)) is not first
+        memory.decode(said(2.0 + rows.FACTS_MIN + n), NOTHING)
+    assert memory.decode(said(0.0), NOTHING) is not first
 
 
 def cells(used):
@@ -38,21 +42,35 @@ def cells(used):
 
 
 def test_hosts_of_one_model_share_their_cells():
-    memory = rows.Memory()
+    known = details.KnownDetails()
     facts = [HostFacts(numa=cells(0), location=f'rack-{n}') for n in range(3)]
-    shared = [memory.sharing(one) for one in facts]
+    shared = [known.sharing(one) for one in facts]
     assert shared == facts
     assert all(one.numa is facts[0].numa for one in shared)
-    assert memory.sharing(HostFacts(numa=cells(1))).numa == cells(1)
+    assert known.sharing(HostFacts(numa=cells(1))).numa == cells(1)
 
 
-def test_as_many_different_cells_are_remembered_as_may_be():
-    memory = rows.Memory()
-    first = memory.sharing(HostFacts(numa=cells(0))).numa
-    for used in range(1, rows.CELLS_MAX + 1):
-        memory.sharing(HostFacts(numa=cells(used)))
-    assert memory.sharing(HostFacts(numa=cells(0))).numa is not first
-    assert len(memory._cells) == rows.CELLS_MAX
+def test_as_many_different_parts_are_remembered_as_may_be():
+    known = details.KnownDetails()
+    first = known.sharing(HostFacts(numa=cells(0))).numa
+    for used in range(1, details.PARTS_MAX + 1):
+        known.sharing(HostFacts(numa=cells(used)))
+    assert known.sharing(HostFacts(numa=cells(0))).numa is not first
+    assert len(known._parts) == details.PARTS_MAX
+
+
+def test_what_many_have_is_remembered_once_and_not_for_ever():
+    known = details.KnownDetails()
+    made = [details.details_of(DISKS, ['HW_CPU_X86_AVX2'], [f'rack-{n}']) for n in range(3)]
+    shared = [known.shared(one, most=0) for one in made]
+    assert shared == made
+    assert len({id(one.inventories) for one in shared}) == 1
+    assert len({id(one.traits) for one in shared}) == 1
+    assert known.known(made[0].digest) is shared[0]
+    for n in range(details.DETAILS_MIN):
+        known.shared(details.details_of({}, [f'T{n}'], []), most=0)
+    assert known.known(made[0].digest) is None
+    assert len(known._known) == details.DETAILS_MIN
 
 
 def test_cells_are_shared_by_whoever_reports_and_whoever_reads(store):

@@ -119,8 +119,9 @@ class History:
         return fate.outcome, fate.changed, counts
 
     def cancel(self, name):
-        stored, result = self.store.cancel_request(uuid_of(name), '')
-        return stored.state, sorted((f.claim_id, f.outcome) for f in result.outcomes)
+        result = self.store.cancel_request(uuid_of(name), '')
+        state = self.store.load_request(uuid_of(name)).state
+        return state, sorted((f.claim_id, f.outcome) for f in result.outcomes)
 
     def give_up(self, name, owner):
         if any(c.state == 'confirmed' for c in self.store.claims(request_id=uuid_of(name))):

@@ -73,6 +73,34 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
     assert manage('host', 'key', 'show', 'cmp-9')[0] == 1
 
 
+# -- who says what it has ---------------------------------------------------------------------
+def test_who_says_what_a_host_has_is_shown_and_changed(store, host, manage):
+    assert manage('host', 'inventories', 'cmp-1')[1] == 'cmp-1: its reports say what it has\n'
+    code, out, error = manage('host', 'inventories', 'cmp-1', '--by', 'api')
+    assert (code, error) == (0, '')
+    assert 'requests to the Placement interface say what it has' in out
+    assert not host.row.reports_inventories
+    shown = json.loads(manage('host', 'inventories', 'cmp-1', '-f', 'json')[1])
+    assert shown == {'host': 'cmp-1', 'inventories_by': 'api'}
+    line = store.host_history('cmp-1', 1)[0]
+    assert (line.kind, line.by) == ('facts', 'gantt-manage')
+    assert line.what == 'requests to the Placement interface say what it has'
+    assert (
+        'until its next full report' in manage('host', 'inventories', 'cmp-1', '--by', 'reports')[1]
+    )
+    assert host.row.reports_inventories
+
+
+def test_who_says_it_is_one_of_two_and_of_a_host_that_is_known(store, host, manage):
+    for options in ((), ('--by', 'api')):
+        code, out, error = manage('host', 'inventories', 'cmp-9', *options)
+        assert (code, out) == (1, '')
+        assert "host 'cmp-9' is not known" in error
+    code, _, error = manage('host', 'inventories', 'cmp-1', '--by', 'nova')
+    assert code == 64
+    assert "invalid choice: 'nova'" in error
+
+
 # -- rename -----------------------------------------------------------------------------------
 def test_a_host_that_reports_is_not_renamed_behind_its_back(store, host, manage):
     code, out, error = manage('host', 'rename', 'cmp-1', 'rack1-07')

@@ -19,8 +19,8 @@ from gantt.core.messages.layout import Layout
 from gantt.core.records.audit_trail import AuditEntry
 from gantt.core.records.decision import Answer
 from gantt.core.records.decision_codec import StoredDecision
-from gantt.core.resources.host import HostFacts
 from gantt.core.resources.host_keys import HostKey
+from gantt.db.hosts.details import StoredFacts
 from gantt.scheduler.table_log import Event
 
 GOLDEN = pathlib.Path(__file__).with_name('stored_names.txt')
@@ -33,7 +33,7 @@ anew; read the difference before you commit it.
 
 #: Where it is stored -> what is stored there.
 STORED: dict[str, Any] = {
-    'hosts.facts': HostFacts,
+    'hosts.facts': StoredFacts,
     'hosts.signing_key': HostKey,
     'requests.answer': Answer,
     'claims.layout': Layout,

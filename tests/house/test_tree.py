@@ -18,6 +18,7 @@ ONE_FOR_EACH = {
     'gantt/cmd',
     'gantt/http',
     'gantt/http/handlers',
+    'gantt/db/schema/alembic/versions',
 }
 
 

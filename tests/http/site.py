@@ -6,11 +6,18 @@ Time is in our hands; a request turns the world until it is answered.
 
 import threading
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from gantt import plugin_loader
 from gantt.core.messages.report import NumaCell, ReportedMetric, Running
-from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
+from gantt.core.messages.request import (
+    CancelClaims,
+    ConfirmRequest,
+    ExtendClaims,
+    ReleaseRequest,
+    SelectDestinations,
+)
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer, error_of
 from gantt.http.app import make_app
@@ -61,6 +68,22 @@ class DirectClient:
     def extend_claims(self, request_id: str, seconds: int) -> object:
         with self.lock:
             done = self.world.scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
+            self.world.turn()
+        return done
+
+    def confirm_request(self, request_id: str, consumers: Sequence[str] = ()) -> object:
+        message = ConfirmRequest(request_id=request_id, consumers=list(consumers))
+        with self.lock:
+            done = self.world.scheduler.confirm_request(message)
+            self.world.turn()
+        return done
+
+    def release_request(
+        self, request_id: str, consumers: Sequence[str] = (), reason: str = ''
+    ) -> object:
+        message = ReleaseRequest(request_id=request_id, consumers=list(consumers), reason=reason)
+        with self.lock:
+            done = self.world.scheduler.release_request(message)
             self.world.turn()
         return done
 

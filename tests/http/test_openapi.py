@@ -259,6 +259,8 @@ TOUR: list[tuple[str, dict[str, Any], int]] = [
     ('create_request', {}, 201),
     ('create_request', {}, 201),
     ('extend_lease', {}, 200),
+    ('confirm_request', {}, 400),  # it is on a host
+    ('release_request', {}, 400),
     ('show_request', {}, 200),
     ('list_requests', {'limit': 1}, 200),
     ('what_if', {}, 200),

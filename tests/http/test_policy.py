@@ -14,6 +14,7 @@ from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http import app as http_app
 from gantt.http import policy
 from gantt.http.context import Caller
+from gantt.http.placement import app as placement_app
 from tests.http import identity
 from tests.http.cloud import CALLERS, MEMBERS_CLAIM, Cloud, a_cloud
 from tests.http.identity import Keystone
@@ -55,6 +56,8 @@ MAY: dict[str, set[str]] = {
     'gantt:requests:list': READERS,
     'gantt:requests:show': READERS,
     'gantt:requests:extend': MEMBERS,
+    'gantt:requests:confirm': MEMBERS,
+    'gantt:requests:release': MEMBERS,
     'gantt:requests:cancel': MEMBERS,
     'gantt:decisions:list': READERS,
     'gantt:decisions:show': READERS,
@@ -119,8 +122,18 @@ def test_a_rule_names_the_operations_that_ask_for_it() -> None:
 def test_a_rule_within_a_route_names_routes_that_there_are() -> None:
     routes = {(route.method, route.path) for route in http_app.ROUTES}
     for rule in policies.list_rules():
+        if rule.name.startswith('placement:'):
+            continue
         for operation in getattr(rule, 'operations', ()):
             assert (operation['method'], operation['path']) in routes, rule.name
+
+
+def test_a_route_of_placement_asks_for_a_rule_that_names_it() -> None:
+    rules = {rule.name: rule for rule in policies.list_rules()}
+    for route in placement_app.ROUTES:
+        if route.rule:
+            asked = {'method': route.method, 'path': f'/placement{route.path}'}
+            assert asked in rules[route.rule].operations
 
 
 @pytest.mark.parametrize(

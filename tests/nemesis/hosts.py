@@ -12,8 +12,11 @@ from gantt.db.stores.store import SqlStore
 SILENT = {'filters': {'service_down_time': 86_400}, 'scheduler': {'unknown_after_seconds': 86_400}}
 
 
-def add(store: SqlStore, names: Sequence[str], **room: int) -> None:
-    """Add hosts with so much of each class."""
+def add(store: SqlStore, names: Sequence[str], aggregates: Sequence[str] = (), **room: int) -> None:
+    """Add hosts with so much of each class.
+
+    :param aggregates: names
+    """
     inventories = {name: Inventory(total=total) for name, total in room.items()}
     reports = []
     for name in names:
@@ -25,6 +28,7 @@ def add(store: SqlStore, names: Sequence[str], **room: int) -> None:
                 sequence=1,
                 full=True,
                 inventories=inventories,
+                aggregates=list(aggregates),
                 running=[],
                 pending=[],
             )

@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's own declarative tests over HTTP, against Placement itself or any other server.
+"""Placement's own declarative tests over HTTP: what it passes itself, Gantt has to pass.
 
-``python -m tests.placement [--url [CONFIGURATION=]URL]... [FILE ...]``
+``python -m tests.placement [--real] [--gantt DATABASE]... [FILE ...]``, or
+``python -m tests.placement --url [CONFIGURATION=]URL [FILE ...]`` for any other server.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.placement import real, runner
+from tests.placement import ours, real, runner
 from tests.placement.exceptions import EXCEPTIONS
 from tests.placement.named_states import STATES
 from tests.placement.server import ServerError
 from tests.placement.states import RULES
 
+#: Placement itself in the report; databases of Gantt where nothing is named, and by which name
+#: they stand there.
+REAL = 'real'
+ALL = ('postgresql', 'mysql')
+REPORTED = {'mysql': 'mariadb'}
 #: So many tests have to pass in a run of all files, so that exceptions stay few.
 LEAST_PASSED = 1300
 #: Characters of what a test that failed says.
@@ -27,7 +33,8 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog='python -m tests.placement',
         description='Run the declarative tests that Placement has for itself, over HTTP. '
-        'Without --url Placement itself is started and judged.',
+        'Without --real, --gantt and --url: Placement itself, then Gantt on PostgreSQL and on '
+        'MariaDB.',
         epilog='configurations: ' + '; '.join(f'{name}: {what}' for name, what in RULES.items()),
     )
     parser.add_argument(
@@ -38,6 +45,16 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         metavar='[CONFIGURATION=]URL',
         help='judge the empty server there, which accepts the tokens of noauth2; its '
         'configuration is "legacy" where none is given; may be repeated',
+    )
+    parser.add_argument(
+        '--real', action='store_true', help='start and judge Placement itself, on SQLite'
+    )
+    parser.add_argument(
+        '--gantt',
+        action='append',
+        choices=sorted(ours.DATABASES),
+        default=[],
+        help='start and judge Gantt, on an empty database of this kind; may be repeated',
     )
     parser.add_argument(
         '--python',
@@ -88,13 +105,41 @@ def chosen(folder: Path, names: list[str]) -> list[runner.TestFile]:
     return [runner.read(path, STATES) for path in paths if not names or path.stem in names]
 
 
-def judge(files: list[runner.TestFile], given: argparse.Namespace) -> tuple[str, runner.Results]:
-    """Who was judged, and the results."""
+def judge(
+    files: list[runner.TestFile], given: argparse.Namespace
+) -> Iterator[tuple[str, runner.Results]]:
+    """Who is judged, and the results, one after another."""
     if given.url:
-        return 'other', runner.run(files, dict(given.url), EXCEPTIONS, show)
+        yield 'other', runner.run(files, dict(given.url), EXCEPTIONS, show)
+        return
     needed = [one for one in RULES if any(file.state.rules == one for file in files)]
-    with real.servers(given.python, needed) as urls:
-        return 'real', runner.run(files, urls, EXCEPTIONS, show)
+    all_of_them = not given.real and not given.gantt
+    if given.real or all_of_them:
+        print('Placement itself', flush=True)
+        with real.servers(given.python, needed) as urls:
+            yield REAL, runner.run(files, urls, EXCEPTIONS, show)
+    for database in ALL if all_of_them else given.gantt:
+        print(f'Gantt on {database}', flush=True)
+        with ours.servers(database, needed) as urls:
+            yield REPORTED.get(database, database), runner.run(files, urls, EXCEPTIONS, show)
+
+
+def wrong(found: Mapping[str, runner.Results], is_all: bool) -> list[str]:
+    """What a run has to be judged by: nothing where all is well.
+
+    :param is_all: all files were run
+    """
+    lines = []
+    placement = found.get(REAL)
+    if placement is not None and is_all and len(placement.passed) < LEAST_PASSED:
+        lines.append(f'{REAL}: at least {LEAST_PASSED} have to pass')
+    for who, results in found.items():
+        missing = set(results.failed)
+        if placement is not None and who != REAL:
+            missing |= set(placement.passed) - set(results.passed)
+        if missing:
+            lines.append(f'{who}: {len(missing)} that have to pass do not')
+    return lines
 
 
 def write(path: Path, report: Mapping[str, object]) -> None:
@@ -106,27 +151,34 @@ def main(words: list[str] | None = None) -> int:
     """0: all that is judged passed; 1: something failed; 2: nothing could be judged."""
     given = parse(words)
     began = time.monotonic()
+    found: dict[str, runner.Results] = {}
     try:
         version, folder = real.look_up(given.python)
         files = chosen(folder, given.files)
-        who, found = judge(files, given)
+        for who, results in judge(files, given):
+            found[who] = results
+            tell(version, who, results, given.report)
+            if not results.passed and not results.failed:
+                print('nothing was judged: all tests are excluded', file=sys.stderr)
+                return 2
     except (real.RealError, ServerError, ValueError) as e:
         print(e, file=sys.stderr)
         return 2
-    if not found.passed and not found.failed:
-        print('nothing was judged: all tests of these files are excluded', file=sys.stderr)
-        return 2
     seconds = time.monotonic() - began
-    report = {'placement': version, 'seconds': round(seconds, 1), who: found.as_json()}
-    write(given.report, report)
-    few = who == 'real' and not given.files and len(found.passed) < LEAST_PASSED
+    report = {'placement': version, 'seconds': round(seconds, 1)}
+    write(given.report, report | {who: one.as_json() for who, one in found.items()})
+    lines = wrong(found, not given.files)
+    for line in lines:
+        print(line, file=sys.stderr)
+    return 1 if lines else 0
+
+
+def tell(version: str, who: str, results: runner.Results, report: Path) -> None:
     print(
-        f'{len(found.passed)} passed, {len(found.failed)} failed, {len(found.excluded)} excluded '
-        f'in {len(files)} files of openstack-placement {version}, {seconds:.0f} s; {given.report}'
+        f'{who}: {len(results.passed)} passed, {len(results.failed)} failed, '
+        f'{len(results.excluded)} excluded of openstack-placement {version}; {report}',
+        flush=True,
     )
-    if few:
-        print(f'at least {LEAST_PASSED} have to pass', file=sys.stderr)
-    return 1 if found.failed or few else 0
 
 
 if __name__ == '__main__':

@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 #: Seconds until a server listens: it makes all tables before.
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
+#: Requests at a time of one server; the tests make one.
+THREADS = 4
 
 _CONF = """\
 [DEFAULT]
@@ -27,12 +29,17 @@ log_dir = {folder}
 [api]
 auth_strategy = noauth2
 [placement_database]
-connection = sqlite:///{folder}/placement.db
+connection = {database}
 sqlite_synchronous = false
 sync_on_startup = true
 [oslo_policy]
 enforce_new_defaults = {secure}
 policy_file = {folder}/policy.yaml
+"""
+#: One that checks capacity while it makes combinations, instead of after it.
+OPTIMISED = """\
+[workarounds]
+optimize_for_wide_provider_trees = true
 """
 _CORS = """\
 [cors]
@@ -66,15 +73,21 @@ def look_up(python: Path) -> tuple[str, Path]:
     return version, Path(where) / 'tests' / 'functional' / 'gabbits'
 
 
-def _start(python: Path, folder: Path, rules: str) -> subprocess.Popen:
+def _start(
+    python: Path, folder: Path, rules: str, database: str, more: str, threads: int
+) -> subprocess.Popen:
     folder.mkdir()
-    text = _CONF.format(folder=folder, secure=str(rules == 'secure').lower())
-    (folder / 'placement.conf').write_text(text + (_CORS if rules == 'cors' else ''))
+    text = _CONF.format(
+        folder=folder,
+        database=database or f'sqlite:///{folder}/placement.db',
+        secure=str(rules == 'secure').lower(),
+    )
+    (folder / 'placement.conf').write_text(text + (_CORS if rules == 'cors' else '') + more)
     if rules == 'open':
         (folder / 'open').touch()
     with open(folder / 'output', 'wb') as output:
         return subprocess.Popen(
-            [python, HERE / 'real_side' / 'serve.py', folder],
+            [python, HERE / 'real_side' / 'serve.py', folder, str(threads)],
             env=os.environ | {'PYTHONWARNINGS': 'ignore'},
             stdin=subprocess.PIPE,
             stdout=output,
@@ -109,9 +122,18 @@ def _stop(processes: list[subprocess.Popen]) -> None:
 
 
 @contextlib.contextmanager
-def servers(python: Path, needed: Iterable[str] = RULES) -> Iterator[dict[str, str]]:
+def servers(
+    python: Path,
+    needed: Iterable[str] = RULES,
+    database: str = '',
+    more: str = '',
+    threads: int = THREADS,
+) -> Iterator[dict[str, str]]:
     """Configuration -> URL of a Placement that has it; all are gone at the end.
 
+    :param database: URL of the one database of all of them; empty: a file for each
+    :param more: sections of the configuration
+    :param threads: requests at a time
     :raises RealError: one of them does not come up
     """
     rules = list(needed)
@@ -119,7 +141,7 @@ def servers(python: Path, needed: Iterable[str] = RULES) -> Iterator[dict[str, s
         processes: list[subprocess.Popen] = []
         try:
             for one in rules:
-                processes.append(_start(python, Path(root) / one, one))
+                processes.append(_start(python, Path(root) / one, one, database, more, threads))
             yield {
                 one: _url(process, Path(root) / one)
                 for one, process in zip(rules, processes, strict=True)

@@ -133,8 +133,10 @@ class Server:
         """
         there = self.providers()
         for provider in there:
-            path = f'/resource_providers/{provider["uuid"]}/allocations'
-            for consumer in self.request('GET', path)['allocations']:
+            path = f'/resource_providers/{provider["uuid"]}'
+            if not any(self.request('GET', f'{path}/usages')['usages'].values()):
+                continue
+            for consumer in self.request('GET', f'{path}/allocations')['allocations']:
                 self.request('DELETE', f'/allocations/{consumer}')
         for uuid in children_first(there):
             self.request('DELETE', f'/resource_providers/{uuid}')

@@ -99,6 +99,9 @@ class SmallServer:
     def get_resource_providers_allocations(self, uuid: str, body: Any) -> tuple[int, Any]:
         return 200, {'allocations': {one: {} for one in self._consumers(uuid)}}
 
+    def get_resource_providers_usages(self, uuid: str, body: Any) -> tuple[int, Any]:
+        return 200, {'usages': {'VCPU': len(self._consumers(uuid))}}
+
     def _consumers(self, uuid: str) -> list[str]:
         return [one for one, body in self.allocations.items() if uuid in body['allocations']]
 

@@ -259,7 +259,27 @@ def test_a_failure_is_in_the_report_and_in_the_code(url, write, run_command, cap
     }
     shown = capsys.readouterr().out
     assert 'one: wrong' in shown
-    assert '2 passed, 1 failed, 0 excluded in 1 files of openstack-placement 16.0.0' in shown
+    assert 'other: 2 passed, 1 failed, 0 excluded of openstack-placement 16.0.0' in shown
+
+
+def results(passed, failed=()):
+    return runner.Results(passed=list(passed), failed=dict.fromkeys(failed, 'why'))
+
+
+@pytest.mark.parametrize(
+    ('real', 'postgresql', 'told'),
+    [
+        (results('ab'), results('ab'), []),
+        (results('ab'), results('a', 'b'), ['postgresql: 1 that have to pass do not']),
+        (results('ab'), results('a'), ['postgresql: 1 that have to pass do not']),
+        (results('a', 'b'), results('ab'), ['real: 1 that have to pass do not']),
+    ],
+)
+def test_what_placement_passes_has_to_pass_elsewhere(real, postgresql, told):
+    found = {'real': real, 'postgresql': postgresql}
+    assert command.wrong(found, is_all=False) == told
+    few = ['real: at least 1300 have to pass']
+    assert command.wrong(found, is_all=True) == few + told
 
 
 def test_a_run_in_which_all_passes(url, write, run_command):

@@ -222,7 +222,7 @@ class Cloud:
             cap = math.floor((inventory.total - inventory.reserved) * inventory.allocation_ratio)
             use = host.used.get(name, 0) + host.row.foreign.get(name, 0)
             most = inventory.total if inventory.max_unit is None else inventory.max_unit
-            if use + amount > cap or amount > min(most, inventory.total):
+            if use + amount > cap or amount > most:
                 return False
             if amount < inventory.min_unit or amount % inventory.step_size:
                 return False

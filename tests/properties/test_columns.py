@@ -16,6 +16,7 @@ from gantt.core.placement.place import Seen, place, undo
 from gantt.core.placement.run import Run
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Decision
+from gantt.core.resources.shared_pool import SharedPool
 from gantt.core.table.columns import COLUMNS
 from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_change, a_host, an_id
@@ -104,6 +105,11 @@ def state_of(table: HostTable) -> dict[str, Any]:
     found['where'] = {
         one.consumer: sorted(table.placed.where(one.consumer)) for one in table.placed
     }
+    pools = table.pools
+    found['pools'] = {
+        pool: {name: pools.free(pool, name) for name in one.inventories}
+        for pool, one in pools.of_id.items()
+    }
     found['pending'] = {row.id: table.pending_of(row.id) for row in table.hosts}
     return found
 
@@ -164,6 +170,59 @@ def check_plain(first: int, many: int, switch: Any) -> int:
     return placed
 
 
+def a_pooled_cloud(rng: random.Random) -> HostTable:
+    """Hosts of which some share pools, of a class of their own or of one that hosts have too."""
+    plain, rows = a_plain_cloud(rng), []
+    lacking = rng.random() < 0.5
+    for row in plain.hosts:
+        has = dict(row.facts.inventories)
+        if lacking and rng.random() < 0.8:
+            del has['DISK_GB']
+        facts = msgspec.structs.replace(row.facts, inventories=has)
+        racks = [an_id(rack, 8) for rack in range(3) if rng.random() < 0.5]
+        rows.append(msgspec.structs.replace(row, facts=facts, aggregates=racks))
+    table = HostTable.build([a_change(row) for row in rows], [], {}, (), NOW)
+    for number in range(rng.choice((1, 2, 4))):
+        has = {
+            name: Inventory(total=rng.choice((3, 40, 2000)), max_unit=rng.choice((None, None, 4)))
+            for name in rng.choice((['CUSTOM_P'], ['DISK_GB'], ['CUSTOM_P', 'DISK_GB']))
+        }
+        table.set_pool(
+            SharedPool(
+                id=1000 + number,
+                uuid=an_id(number, 4),
+                name=f'pool-{number}',
+                version=1,
+                inventories=has,
+                aggregates=rng.sample([an_id(rack, 8) for rack in range(3)], rng.choice((1, 2))),
+            )
+        )
+    return table
+
+
+def a_pooled_spec(rng: random.Random) -> RequestSpec:
+    spec = a_plain_spec(rng)
+    more = {'CUSTOM_P': rng.randrange(1, 4)} if rng.random() < 0.6 else {'DISK_GB': 1}
+    return msgspec.structs.replace(spec, resources=spec.resources | more)
+
+
+def check_pooled(first: int, many: int, switch: Any) -> int:
+    placed = 0
+    for seed in range(first, first + many):
+        rng = random.Random(seed)
+        pipeline = EVERY[seed % len(EVERY)]
+        table, specs = a_pooled_cloud(rng), [a_pooled_spec(rng) for _ in range(2)]
+        requests = [a_plain_request(rng, n + 1, rng.choice(specs)) for n in range(5)]
+        known = all(table.class_code(n) is not None for one in specs for n in one.resources)
+        if not seed % 5:
+            requests.insert(rng.randrange(1, 5), requests[0])
+        try:
+            placed += both(rng, table, requests, (pipeline, pipeline), switch) if known else 0
+        except AssertionError as e:
+            raise AssertionError(f'seed {seed}') from e
+    return placed
+
+
 def check_any(first: int, many: int, switch: Any) -> int:
     placed = 0
     for seed in range(first, first + many):
@@ -187,6 +246,7 @@ def check_any(first: int, many: int, switch: Any) -> int:
 def test_columns_are_one_after_another(one_after_another):
     assert check_plain(0, 150, one_after_another) > 300
     assert check_any(0, 150, one_after_another) > 100
+    assert check_pooled(0, 150, one_after_another) > 150
 
 
 @pytest.mark.slow
@@ -194,3 +254,4 @@ def test_columns_are_one_after_another(one_after_another):
 def test_columns_are_one_after_another_for_long(one_after_another):
     check_plain(1000, 5000, one_after_another)
     check_any(1000, 5000, one_after_another)
+    check_pooled(1000, 5000, one_after_another)

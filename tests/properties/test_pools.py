@@ -16,7 +16,7 @@ from gantt.core.placement import capacity
 from gantt.core.placement.place import place, undo
 from gantt.core.records.decision import Decision
 from gantt.core.resources.host import HostChange, HostRow, Placed
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_host, a_table, an_id
 
@@ -76,6 +76,9 @@ steps = st.lists(
     min_size=12,
     max_size=40,
 )
+#: Each host is in one of its own: a pool is in those of the hosts that it serves.
+AGGREGATES = {number: an_id(number, 8) for number in range(1, 41)}
+OF_AGGREGATE = {uuid: number for number, uuid in AGGREGATES.items()}
 sizes = st.lists(st.integers(1, 9), min_size=6, max_size=6)
 
 
@@ -127,7 +130,7 @@ class World:
         """Who an amount comes from; None: nobody has it."""
         if self.fits(number, name, amount):
             return number
-        serving = [p for p in sorted(self.pools) if number in self.pools[p].hosts]
+        serving = [p for p in sorted(self.pools) if AGGREGATES[number] in self.pools[p].aggregates]
         fitting = [p for p in serving if self.fits(p, name, amount)]
         return min(fitting, key=lambda p: self.free(p, name)) if fitting else None
 
@@ -147,11 +150,18 @@ class World:
             for (provider, name), amount in claim.of.items():
                 if provider == number and not claim.is_open:
                     used[name] = used.get(name, 0) + amount
-        row = a_host(number, version=old.version + 1 if old else 1, used=used)
+        row = a_host(
+            number,
+            version=old.version + 1 if old else 1,
+            used=used,
+            aggregates=[AGGREGATES[number]],
+        )
         facts = msgspec.structs.replace(row.facts, inventories=has)
         row = self.hosts[number] = msgspec.structs.replace(row, facts=facts)
         placed = [claim.placed for claim in stay if not claim.is_open]
         assert self.table.apply(HostChange(provider_id=number, row=row, placed=placed))
+        for claim in gone:  # as who made it hears that it came to nothing
+            self.table.give(number, {}, claim.id)
 
     def pool(
         self,
@@ -161,29 +171,46 @@ class World:
         hosts: frozenset[int],
         all_known: bool,
     ) -> None:
-        """News of a pool, known with the claims on it or with those that it was known with."""
+        """News of a pool, after a commit of the claims on it or without one."""
         old = self.pools.get(number)
-        used: dict[str, int] = {}
-        known = []
-        for claim in self.claims:
-            if all_known and any(provider == number for provider, _ in claim.of):
+        version = old.version + 1 if old else 1
+        if all_known and old:
+            on_it = [c for c in self.claims if any(provider == number for provider, _ in c.of)]
+            for claim in on_it:
                 claim.known.add(number)
-            if number in claim.known:
-                known.append(claim.id)
-                for (provider, name), amount in claim.of.items():
-                    if provider == number:
-                        used[name] = used.get(name, 0) + amount
+            usage = PoolUsage(
+                id=number,
+                version=version + self.serial % 2,
+                is_written=True,
+                inventories=old.inventories,
+                used=self.used(number),
+                foreign=old.foreign,
+            )
+            self.table.correct_pool(usage, {claim.id for claim in on_it})
+            self.pools[number] = msgspec.structs.replace(
+                old, used=usage.used, version=usage.version
+            )
+            self.check_amounts()
+            version = usage.version + 1
         one = self.pools[number] = SharedPool(
             id=number,
-            version=old.version + 1 if old else 1,
+            version=version,
             inventories=has,
-            used=used,
+            used=self.used(number),
             foreign=foreign,
-            hosts=hosts,
-            claims=frozenset(known),
+            aggregates=sorted(AGGREGATES[host] for host in hosts),
         )
         assert self.table.set_pool(one)
         assert not self.table.set_pool(one)
+
+    def used(self, number: int) -> dict[str, int]:
+        """What is used of a pool by the claims that it is known with."""
+        used: dict[str, int] = {}
+        for claim in self.claims:
+            for (provider, name), amount in claim.of.items():
+                if provider == number and number in claim.known:
+                    used[name] = used.get(name, 0) + amount
+        return used
 
     def known(self, number: int, all_known: bool) -> None:
         """News in which nothing is new but whose claims there are."""
@@ -191,7 +218,8 @@ class World:
             self.host(number, self.hosts[number].facts.inventories, all_known)
         elif number in self.pools:
             one = self.pools[number]
-            self.pool(number, one.inventories, one.foreign, one.hosts, all_known)
+            hosts = frozenset(OF_AGGREGATE[uuid] for uuid in one.aggregates)
+            self.pool(number, one.inventories, one.foreign, hosts, all_known)
 
     def take(self, number: int, amounts: dict[str, int], anyway: bool) -> None:
         if number not in self.hosts:
@@ -216,10 +244,6 @@ class World:
             return
         claim = picks[which % len(picks)]
         self.table.give(claim.host, {}, claim.id)
-        for pool in claim.known:  # it is known with a pick that is gone: until it says otherwise
-            one = self.pools[pool]
-            claims = one.claims - {claim.id}
-            self.pools[pool] = msgspec.structs.replace(one, claims=claims)
         self.claims.remove(claim)
 
     def remove_host(self, number: int) -> None:
@@ -338,7 +362,10 @@ def test_any_history_of_pools_is_a_list_of_pools(total: list[int], history: list
 
 
 def some_hosts(count: int = 40) -> HostTable:
-    return a_table(*(a_host(n, vcpu=8 + n % 5, disk=20) for n in range(1, count + 1)))
+    numbers = range(1, count + 1)
+    return a_table(
+        *(a_host(n, vcpu=8 + n % 5, disk=20, aggregates=[AGGREGATES[n]]) for n in numbers)
+    )
 
 
 def a_pool(**fields: Any) -> SharedPool:
@@ -346,7 +373,7 @@ def a_pool(**fields: Any) -> SharedPool:
         id=1000,
         version=1,
         inventories={'CUSTOM_A': Inventory(total=8)},
-        **({'hosts': frozenset(range(1, 21))} | fields),
+        **({'aggregates': [AGGREGATES[host] for host in range(1, 21)]} | fields),
     )
 
 
@@ -381,20 +408,25 @@ def test_a_request_that_asks_for_a_class_of_a_pool_gets_no_more_than_there_is():
 
 
 def test_what_a_pick_takes_of_a_pool_is_gone_for_hosts_that_were_not_picked():
-    table = a_table(a_host(1, vcpu=99), a_host(2, vcpu=90))
+    table = a_table(
+        a_host(1, vcpu=99, aggregates=[AGGREGATES[1]]),
+        a_host(2, vcpu=90, aggregates=[AGGREGATES[2]]),
+    )
     for number, hosts in ((101, (1, 2)), (102, (1,))):
         has = {'CUSTOM_A': Inventory(total=1)}
-        table.set_pool(SharedPool(id=number, version=1, inventories=has, hosts=frozenset(hosts)))
+        of = [AGGREGATES[host] for host in hosts]
+        table.set_pool(SharedPool(id=number, version=1, inventories=has, aggregates=of))
     # The first member takes what the second host could have, and the first host has more.
     found = decided(table, {'CUSTOM_A': 1, 'MEMORY_MB': 10000}, 2)
     assert [one.selection.provider_id for one in found.members] == [1, 1]
 
 
 def test_the_fullest_pool_that_fits_is_taken_from_so_that_large_pieces_stay():
-    table = a_table(a_host(1))
+    table = a_table(a_host(1, aggregates=[AGGREGATES[1]]))
     for number, total in ((101, 9), (102, 3), (103, 5)):
         has = {'CUSTOM_A': Inventory(total=total)}
-        table.set_pool(SharedPool(id=number, version=1, inventories=has, hosts=frozenset((1,))))
+        of = [AGGREGATES[1]]
+        table.set_pool(SharedPool(id=number, version=1, inventories=has, aggregates=of))
     taken = []
     for amount in (2, 4, 1, 9):
         (source,) = table.providers_of(0, {'CUSTOM_A': amount}).keys() - {1}

@@ -119,7 +119,8 @@ class Side:
         except (exceptions.InvalidMessage, exceptions.NotFound, exceptions.InUse):
             return False
         except exceptions.Refused as e:
-            assert type(e) is exceptions.Refused  # of a host, or what is on it or below it
+            # Of a host, or what is on it or below it.
+            assert type(e) in (exceptions.Refused, exceptions.ReportedByHost)
             return False
 
     def create(self, number, parent):

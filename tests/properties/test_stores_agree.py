@@ -138,8 +138,8 @@ class Side:
         draft = self.draft(number)
         if draft is None:
             return None
-        stored, result = self.store.cancel_request(draft.id, 'test')
-        return stored.state, self.said(result.outcomes)
+        result = self.store.cancel_request(draft.id, 'test')
+        return self.store.load_request(draft.id).state, self.said(result.outcomes)
 
     def give_up(self, number):
         draft = self.draft(number)

@@ -217,6 +217,12 @@ class Facade:
     def extend(self, message: requests.ExtendClaims) -> dict[str, object]:
         return {'request_id': message.request_id, 'seconds': message.seconds}
 
+    def confirm_request(self, message: requests.ConfirmRequest) -> dict[str, object]:
+        return {'request_id': message.request_id, 'consumers': message.consumers}
+
+    def release_request(self, message: requests.ReleaseRequest) -> dict[str, object]:
+        return {'request_id': message.request_id, 'reason': message.reason}
+
     # -- hosts ----------------------------------------------------------------
     def database_now(self):
         return time.time()

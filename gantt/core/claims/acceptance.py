@@ -50,6 +50,21 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
+class SharesRefusal(msgspec.Struct, frozen=True):
+    """Why allocations may not be written.
+
+    :ivar provider_id: of the provider that is in the way
+    :ivar names: the classes that it is about
+    :ivar why: ``missing``: it has no inventory of them; ``units``; ``capacity``
+    :ivar reason: names the provider
+    """
+
+    provider_id: int
+    names: list[str]
+    why: str
+    reason: str
+
+
 class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     """A provider as it is under its lock.
 
@@ -68,6 +83,16 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     inside: FreeTopology | None = None
 
 
+def reshaped(state: ProviderState, inventories: Mapping[str, Inventory]) -> ProviderState:
+    """A provider as if it had other inventories; what is used of it stays."""
+    room = dict(state.room)
+    for name in {*state.inventories, *inventories}:
+        before, now = state.inventories.get(name), inventories.get(name)
+        grown = (now.cap if now is not None else 0) - (before.cap if before is not None else 0)
+        room[name] = room.get(name, 0) + grown
+    return msgspec.structs.replace(state, inventories=inventories, room=room)
+
+
 class Acceptance(msgspec.Struct, frozen=True):
     """What of a request may be written.
 
@@ -79,6 +104,8 @@ class Acceptance(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
 
 
+#: provider id -> class -> amount
+Shares = Mapping[int, Mapping[str, int]]
 NO_RIVALS: Mapping[str, Sequence[Claim]] = MappingProxyType({})
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -139,20 +166,92 @@ def why_refused(
     if claimant is Claimant.SCHEDULER and provider.closed:
         return Refusal(RefusalKind.CLOSED, f'{provider.name} {provider.closed}')
     for name, amount in amounts.items():
-        if amount <= 0:
-            continue  # of what is not taken there are no units
-        inventory = provider.inventories.get(name)
-        if inventory is None:
-            return _refusal(RefusalKind.ROOM, provider, Problem(name, 'missing', amount, 0))
-        grows = amount - before.get(name, 0)
-        if grows > 0 and grows > room.get(name, 0):
-            have = room.get(name, 0)
-            return _refusal(RefusalKind.ROOM, provider, Problem(name, 'capacity', grows, have))
-        found = inventory.unit_problem(amount)
-        if found is not None:
-            problem = Problem(name, found[0], amount, found[1])
+        problem = _missing(provider, name, amount) or _too_much(
+            name, amount - before.get(name, 0), room
+        )
+        if problem is not None:
+            return _refusal(RefusalKind.ROOM, provider, problem)
+        problem = _unfit(provider, name, amount)
+        if problem is not None:
             return _refusal(RefusalKind.UNITS, provider, problem)
     return None
+
+
+def why_not_written(
+    providers: Mapping[int, ProviderState], before: Sequence[Shares], now: Sequence[Shares]
+) -> SharesRefusal | None:
+    """What is in the way of allocations that the API writes together; None: nothing is.
+
+    They are judged by their outcome: what one consumer gives up another one may take.
+
+    :param before: of each consumer, what it had: provider id -> class -> amount
+    :param now: of each, what it is to have; all of these providers are among ``providers``
+    """
+    bare = _bare(providers, now)
+    if bare is not None:
+        return bare
+    grows = _growth(before, now)
+    for one in now:
+        for pid, amounts in one.items():
+            for name, amount in amounts.items():
+                refusal = _why_not(providers[pid], pid, name, amount, grows[pid][name])
+                if refusal is not None:
+                    return refusal
+    return None
+
+
+def _growth(before: Iterable[Shares], now: Iterable[Shares]) -> dict[int, dict[str, int]]:
+    """By how much more is taken of each provider, by class."""
+    grows: dict[int, dict[str, int]] = {}
+    for sign, shares in ((-1, before), (1, now)):
+        for one in shares:
+            for pid, amounts in one.items():
+                here = grows.setdefault(pid, {})
+                for name, amount in amounts.items():
+                    here[name] = here.get(name, 0) + sign * amount
+    return grows
+
+
+def _why_not(
+    provider: ProviderState, pid: int, name: str, amount: int, grows: int
+) -> SharesRefusal | None:
+    for why, problem in (
+        ('missing', _missing(provider, name, amount)),
+        ('units', _unfit(provider, name, amount)),
+        ('capacity', _too_much(name, grows, provider.room)),
+    ):
+        if problem is not None:
+            return SharesRefusal(pid, [name], why, f'{provider.name}: {problem}')
+    return None
+
+
+def _bare(providers: Mapping[int, ProviderState], now: Sequence[Shares]) -> SharesRefusal | None:
+    """A provider that has nothing of any class that is wanted of it, or of others."""
+    names = sorted({name for one in now for amounts in one.values() for name in amounts})
+    for one in now:
+        for pid in one:
+            if providers[pid].inventories.keys().isdisjoint(names):
+                reason = f'{providers[pid].name}: it has none of {", ".join(names)}'
+                return SharesRefusal(pid, names, 'missing', reason)
+    return None
+
+
+def _missing(provider: ProviderState, name: str, amount: int) -> Problem | None:
+    if amount > 0 and name not in provider.inventories:
+        return Problem(name, 'missing', amount, 0)
+    return None
+
+
+def _too_much(name: str, grows: int, room: Mapping[str, int]) -> Problem | None:
+    have = room.get(name, 0)
+    return Problem(name, 'capacity', grows, have) if grows > 0 and grows > have else None
+
+
+def _unfit(provider: ProviderState, name: str, amount: int) -> Problem | None:
+    # Of what is not taken there are no units.
+    inventory = provider.inventories.get(name) if amount > 0 else None
+    found = None if inventory is None else inventory.unit_problem(amount)
+    return None if found is None else Problem(name, found[0], amount, found[1])
 
 
 def why_closed(row: HostRow, *, over_full: bool) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid, derived_id
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
@@ -76,7 +76,7 @@ class Adoption:
         self._now = now
         self._live: dict[str, list[Claim]] = {}
         for claim in live:
-            self._live.setdefault(claim.consumer, []).append(claim)
+            self._live.setdefault(guest_of(claim), []).append(claim)
 
     def judge(self, guest: GuestToAdopt) -> GuestOutcome:
         """One guest; the next one finds what this one takes."""

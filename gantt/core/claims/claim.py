@@ -8,10 +8,11 @@ out at any moment, but a guest starts only after ``confirm`` succeeded.
 
 import enum
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import Lifecycle, Purpose
 
@@ -40,6 +41,7 @@ class Event(enum.StrEnum):
     SEEN_RUNNING = 'seen_running'  # a report lists it as running
     SEEN_ABSENT = 'seen_absent'  # a report lists it neither running nor pending
     FORCE = 'force'  # an operator releases it
+    RETURN = 'return'  # who asked for it has no more use for it
 
 
 #: (state, event) -> new state.  A pair that is not here changes nothing.
@@ -55,12 +57,14 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.RESERVED, Event.EXPIRE): State.EXPIRED,
     (State.RESERVED, Event.FORCE): State.RELEASED,
     (State.CONFIRMED, Event.FORCE): State.RELEASED,
+    (State.RESERVED, Event.RETURN): State.RELEASED,
+    (State.CONFIRMED, Event.RETURN): State.RELEASED,
 }
 
 #: Lifecycles whose claims the events of a host may end.
 HOST_MAY_END = (Lifecycle.HOST,)
 #: Lifecycles whose reserved claims the sweeper expires.
-EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD)
+EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
 NOT_TO_CONFIRM = (Lifecycle.PLAN,)
 #: Ways of being reserved: the message of the host that confirmed ends these from then on.
@@ -76,6 +80,8 @@ def after(state: State, event: Event, lifecycle: Lifecycle = Lifecycle.HOST) -> 
         return state
     if event is Event.EXPIRE and lifecycle not in EXPIRES:
         return state
+    if event is Event.RETURN and lifecycle is not Lifecycle.CALLER:
+        return state
     if event is Event.CONFIRM and state is State.RESERVED and lifecycle in NOT_TO_CONFIRM:
         return state
     return TRANSITIONS.get((state, event), state)
@@ -86,10 +92,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :ivar provider_id: the root provider (host) it is on
     :ivar allocations: provider id -> class -> amount
+    :ivar inherits: the same, of what it takes over from other claims of its consumer when these
+        end, see :mod:`gantt.core.claims.inheritance`
     :ivar lease_until: seconds of the database's clock
     :ivar image: properties of the consumer's image, see :mod:`gantt.core.messages.image_properties`
     :ivar flavor: name of the consumer's flavor; None: not known
     :ivar adopted: nobody asked for it; the host was found running it
+    :ivar guest: whom it was made for, where it was handed over to another consumer since
     """
 
     id: str
@@ -104,6 +113,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     purpose: Purpose = Purpose.CREATE
     lease_until: float = 0.0
     allocations: dict[int, dict[str, int]] = {}
+    inherits: dict[int, dict[str, int]] = {}
     group: str | None = None
     move_id: str | None = None
     parent_key: str | None = None
@@ -118,10 +128,20 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ''
     created_at: float = 0.0
     updated_at: float = 0.0
+    guest: str | None = None
 
     @property
     def is_live(self) -> bool:
         return self.state in LIVE
+
+
+def guest_of(claim: Claim) -> str:
+    """Whose claim it is to lists of hosts, to groups and to hints.
+
+    A move by Nova hands the claim of the source over to the consumer of the migration; what runs
+    there is the guest still.
+    """
+    return claim.guest or claim.consumer
 
 
 def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
@@ -149,13 +169,42 @@ def why_not_confirmed(claim: Claim) -> str:
     return PLANNED if claim.is_live and claim.state is State.RESERVED else ''
 
 
+def of_caller(
+    request_id: str, claims: Iterable[Claim], consumers: Collection[str] = ()
+) -> list[Claim]:
+    """The claims that who asked for them means, to confirm or to release them.
+
+    :param claims: all of the request, ended ones too: those of its last attempt count
+    :param consumers: of whom they are to be; empty: of all
+    :raises NotFound: the request, or a consumer of it, has no claims
+    :raises Refused: a claim lies on a host, whose reports say what becomes of it
+    """
+    found = list(claims)
+    last = max((claim.attempt for claim in found), default=0)
+    mine = {claim.consumer: claim for claim in found if claim.attempt == last}
+    if not mine:
+        raise exceptions.NotFound(kind='request with claims', name=request_id)
+    missing = sorted(set(consumers) - mine.keys())
+    if missing:
+        raise exceptions.NotFound(kind=f'consumer of request {request_id}', name=missing[0])
+    meant_ones = [mine[one] for one in sorted(consumers or mine)]
+    for claim in meant_ones:
+        if claim.lifecycle is not Lifecycle.CALLER:
+            raise exceptions.Refused(
+                f'claim {claim.id} is of lifecycle {claim.lifecycle.value}: who asked confirms and '
+                'releases only what was asked for without a host',
+                claim_id=claim.id,
+            )
+    return meant_ones
+
+
 def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
     """Why nothing that happens by itself would ever end a live claim; '' where something does.
 
     A reserved claim ends with its lease, a confirmed one with its guest.  What was written
-    through the allocation API its writer ends.
+    through the allocation API its writer ends, what was asked for without a host who asked.
     """
-    if lifecycle is Lifecycle.API:
+    if lifecycle is Lifecycle.API or (lifecycle is Lifecycle.CALLER and state is State.CONFIRMED):
         return ''
     if state is State.RESERVED and not (
         has_lease and after(state, Event.EXPIRE, lifecycle) != state

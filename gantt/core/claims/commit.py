@@ -16,6 +16,7 @@ import msgspec
 from gantt.core.claims.claim import Claim, gives_way, is_rival
 from gantt.core.resources.group_rule import GroupRule, agree
 from gantt.core.resources.host import HostRow
+from gantt.core.resources.shared_pool import PoolUsage
 
 _RUNS = ' runs on '
 
@@ -304,6 +305,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     which it was written: what it was before that is not read, and what was added is known.
 
     :ivar stepped: host -> version as this wrote it, of hosts that are not in ``hosts``
+    :ivar pools: providers that are no hosts, as it wrote or read them
     :ivar freed: providers that claims have left: overtaken, or given way
     :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
@@ -311,6 +313,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[RequestOutcome]
     hosts: list[HostRow] = []
     stepped: dict[int, int] = {}
+    pools: list[PoolUsage] = []
     freed: list[int] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
     now: float = 0.0  # the database's clock

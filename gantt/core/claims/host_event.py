@@ -41,7 +41,7 @@ class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
 def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
     """Lines about what differs between two rows of a host; [] where it is nothing of note.
 
-    :param by: who enabled it, where it was
+    :param by: who changed it, where that was an operator
     """
     found: list[HostEvent] = []
     if after.boot_nonce != before.boot_nonce and after.boot_nonce:
@@ -64,6 +64,9 @@ def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
         found.append(HostEvent(kind='service', what=what))
     if after.key is not before.key and after.key != before.key:
         found += _key(before, after)
+    if after.inventories_by != before.inventories_by:
+        who = 'its reports' if after.reports_inventories else 'requests to the Placement interface'
+        found.append(HostEvent(kind='facts', what=f'{who} say what it has', by=by))
     found += [HostEvent(kind='facts', what=what) for what in _facts(before, after)]
     return [
         msgspec.structs.replace(one, what=one.what[:WHAT_MAX]) if len(one.what) > WHAT_MAX else one

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, meant
+from gantt.core.claims.claim import Claim, guest_of, meant
 from gantt.core.messages import report as reports
 from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.layout import Layout, readable
@@ -207,7 +207,7 @@ def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
     """Claims whose layout the figures contain now and did not, or the other way round."""
     here: dict[str, list[Claim]] = {}
     for claim in live:
-        here.setdefault(claim.consumer, []).append(claim)
+        here.setdefault(guest_of(claim), []).append(claim)
     contained = {one for consumer in set(guests) for one in meant(here.get(consumer, ()))}
     changed = []
     for claim in live:

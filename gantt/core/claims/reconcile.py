@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET
 
 from gantt import exceptions
-from gantt.core.claims import host_facts
+from gantt.core.claims import host_facts, inheritance
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import Claim, Event, State, after, meant, stepped
+from gantt.core.claims.claim import Claim, Event, State, after, guest_of, meant, stepped
 from gantt.core.messages import base
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.report import (
@@ -177,7 +177,7 @@ def fold_facts(
     :param contained: what the host's own figure of use contains of our claims, by class
     :param used: use by live claims, as it becomes
     """
-    facts = _facts(row.facts, report, now)
+    facts = _facts(row.facts, report, now, _FACTS if row.reports_inventories else _REPORTED_ANYWAY)
     now_row = _replace(
         row,
         sequence=report.sequence,
@@ -190,9 +190,7 @@ def fold_facts(
         node=row.node if report.node is UNSET else report.node,
         cell=row.cell if report.cell is UNSET else report.cell,
         zone=row.zone if report.zone is UNSET else report.zone,
-        aggregates=row.aggregates
-        if report.aggregates is UNSET
-        else list(dict.fromkeys(report.aggregates)),
+        aggregates=_aggregates(row, report),
         service_disabled=_stated(report, 'disabled', row.service_disabled, None),
     )
     over = is_over_committed(now_row)
@@ -249,7 +247,7 @@ class _SeenClaims:
                 if not mine and found is self.running:
                     self.strangers.append(entry)
         # A consumer is one guest on a host, under however many names it is listed.
-        known = {claim.consumer for claim in live if claim.id in self.running}
+        known = {guest_of(claim) for claim in live if claim.id in self.running}
         strangers = {entry.consumer: entry for entry in self.strangers}
         self.strangers = [one for consumer, one in strangers.items() if consumer not in known]
 
@@ -272,7 +270,7 @@ def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, lis
     found: dict[str, list[Claim]] = {}
     for claim in live:
         if claim.id not in exact:
-            found.setdefault(claim.consumer, []).append(claim)
+            found.setdefault(guest_of(claim), []).append(claim)
     return found
 
 
@@ -290,11 +288,11 @@ def _adopt(
     says.  The id depends on the report only: folded again it is the same.
     """
     lost = known.get(entry.claim_id) if entry.claim_id else None
-    if lost is not None and lost.consumer != entry.consumer:
+    if lost is not None and guest_of(lost) != entry.consumer:
         lost = None
     allocations = {row.id: _positive(entry.resources)}
     if lost is not None:
-        shares = dict(lost.allocations)
+        shares = inheritance.needed(lost)
         own = shares.pop(lost.provider_id, {})
         allocations = {row.id: own, **(shares if lost.provider_id == row.id else {})}
     return Claim(
@@ -348,8 +346,19 @@ def _layout_again(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> 
 
 
 # -- what a report says of the host -----------------------------------------------------
-_FACTS = ('inventories', 'traits', 'location', 'numa', 'devices', 'hypervisor', 'metrics')
+#: What its reports do not say of a host that requests to Placement's interface speak for.
+_API_SAYS = ('inventories', 'traits')
+_REPORTED_ANYWAY = ('location', 'numa', 'devices', 'hypervisor', 'metrics')
+_FACTS = (*_API_SAYS, *_REPORTED_ANYWAY)
 _NO_FACTS = HostFacts()
+
+
+def _aggregates(row: HostRow, report: HostReport) -> list[str]:
+    """The very list that is known where it is the same."""
+    if report.aggregates is UNSET or not row.reports_inventories:
+        return row.aggregates
+    reported = sorted(set(report.aggregates))
+    return row.aggregates if reported == row.aggregates else reported
 
 
 def _stated(report: HostReport, field: str, known: object, default: object) -> object:
@@ -360,11 +369,14 @@ def _stated(report: HostReport, field: str, known: object, default: object) -> o
     return default if report.full else known
 
 
-def _facts(known: HostFacts, report: HostReport, now: float) -> HostFacts:
+def _facts(known: HostFacts, report: HostReport, now: float, fields: Sequence[str]) -> HostFacts:
     changed = {}
-    for field in _FACTS:
+    for field in fields:
         before = getattr(known, field)
         reported = _stated(report, field, before, getattr(_NO_FACTS, field))
+        if reported != before and field == 'traits':
+            assert isinstance(reported, list)
+            reported = sorted(set(reported))  # a set of rows, wherever it is kept
         if reported != before:
             changed[field] = reported
     reported = _replace(known, **changed) if changed else known

@@ -13,7 +13,7 @@ from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import HostRow
+from gantt.core.resources.host import API, HostRow
 from gantt.core.resources.host_keys import HostKey
 
 #: So many periods of reports an agent may be silent before its host is free for Nova.
@@ -154,6 +154,23 @@ def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
         boot_nonce='',
         generation=row.generation + 1,
     )
+
+
+def with_inventories_by(row: HostRow, by: str | None) -> HostRow:
+    """The row where somebody else says what the host has from now on.
+
+    What it has stays until that one says otherwise.  Where it is its reports, the next one that
+    counts is a full one.
+
+    :param by: ``API``, or None: its reports
+    :raises InvalidMessage: neither of them
+    """
+    if by not in (None, API):
+        raise exceptions.invalid('inventories_by', f'expected {API!r} or none, got {by!r}')
+    if by == row.inventories_by:
+        return row
+    full_sequence = row.full_sequence if by == API else 0
+    return _replace(row, inventories_by=by, full_sequence=full_sequence)
 
 
 def _check_free(row: HostRow, now: float, held: float) -> None:

@@ -13,7 +13,7 @@ from gantt.core.filters.base import (
     one_or_all,
 )
 from gantt.core.messages.request import RequestSpec
-from gantt.core.plugin import Option
+from gantt.core.plugin import EVERY_KIND, Option
 from gantt.core.resources.host import Aggregate
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
@@ -30,6 +30,7 @@ class AggregateMultiTenancyIsolation(Filter):
 
     reason = 'kept for other projects than {spec.project_id} by its aggregates'
     columns = ('aggregates',)
+    kinds = EVERY_KIND
     fields = ('project_id',)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gantt.core.filters.base import Filter, UnknownFacts, has_any, names_of
 from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
@@ -19,6 +20,7 @@ class AggregatesFilter(Filter):
 
     reason = 'not in the aggregates asked for, or in a forbidden one'
     columns = ('aggregates',)
+    kinds = EVERY_KIND
     fields = ('member_of', 'forbidden_aggregates')
     always = True
 

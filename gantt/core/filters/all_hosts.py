@@ -4,6 +4,7 @@
 from gantt.core.filters.base import Filter
 from gantt.core.filters.ignored_hosts import IgnoredHostsFilter
 from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray
 from gantt.core.table.host_table import HostTable
 
@@ -13,6 +14,7 @@ class AllHostsFilter(Filter):
 
     reason = 'never removed'
     columns = ('names',)
+    kinds = EVERY_KIND
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return None

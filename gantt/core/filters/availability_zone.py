@@ -7,6 +7,7 @@ import numpy as np
 
 from gantt.core.filters.base import Filter, UnknownFacts, names_of, only
 from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
@@ -21,6 +22,7 @@ class AvailabilityZoneFilter(Filter):
     reason = 'not in availability zone {spec.availability_zone}'
     public_reason = 'the availability zone asked for'
     columns = ('zone',)
+    kinds = EVERY_KIND
     fields = ('availability_zone', 'force_hosts', 'force_nodes')
     always = True
 

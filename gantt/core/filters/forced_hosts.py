@@ -7,6 +7,7 @@ import msgspec
 
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, UnknownFacts, names_of, one_or_all, only
 from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
@@ -16,6 +17,7 @@ class ForcedHostsFilter(Filter):
 
     reason = 'not a forced host or node'
     columns = ('names', 'nodes')
+    kinds = EVERY_KIND
     purposes = EVERY_PURPOSE
     always = True
 

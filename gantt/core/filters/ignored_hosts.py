@@ -3,6 +3,7 @@
 
 from gantt.core.filters.base import Filter, all_but
 from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray
 from gantt.core.table.host_table import HostTable
 
@@ -12,6 +13,7 @@ class IgnoredHostsFilter(Filter):
 
     reason = 'ignored by the request'
     columns = ('names',)
+    kinds = EVERY_KIND
     always = True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from gantt.core.filters.base import UNBOUNDED, Filter, only
+from gantt.core.filters.base import UNBOUNDED, Filter, names_of, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import format_amount
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
@@ -25,6 +26,7 @@ class ResourcesFilter(Filter):
     reason = 'too little is free'
     public_reason = 'the amounts asked for'
     columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step')
+    kinds = EVERY_KIND
     always = True
     local = True
 
@@ -60,10 +62,13 @@ class ResourcesFilter(Filter):
         return True
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
-        if hosts.pools.of_class and hosts.pools.have_any(spec.resources):
-            return None  # a pick on another host may take it as well
-        # It passes now: its units admit the amounts, and no pick changes units.
-        codes = ((hosts.class_code(name), amount) for name, amount in spec.resources.items())
+        shared = hosts.pools.of_class
+        if shared and any(hosts.has(row, n, a) for n, a in spec.resources.items() if n in shared):
+            return None  # it may take of itself what pools have, too
+        # It passes now: its units admit the amounts, and no pick changes units.  What comes from
+        # pools is not the host's: who picks looks whether they have it still.
+        own = ((name, amount) for name, amount in spec.resources.items() if name not in shared)
+        codes = ((hosts.class_code(name), amount) for name, amount in own)
         return min(
             (hosts.free.item(code, row) // n for code, n in codes if code is not None),
             default=UNBOUNDED,
@@ -73,6 +78,7 @@ class ResourcesFilter(Filter):
         """Each host is counted for the first class that it is short of."""
         parts: dict[str, int] = {}
         best: dict[str, int] = {}
+        told: dict[str, str] = {}
         for name, amount in spec.resources.items():
             if not len(rows):
                 break
@@ -89,7 +95,11 @@ class ResourcesFilter(Filter):
             if count:
                 best[name] = most = max(int(np.maximum.reduce(free[short])), 0)
                 need, has = format_amount(name, amount), format_amount(name, most)
-                parts[f'too little free {name} (need {need}, best has {has})'] = count
+                part = f'too little free {name} (need {need}, best has {has})'
+                if count == 1 and served is not None:
+                    public, part = part, part + _of_pools(hosts, int(rows[short][0]), name)
+                    told[part] = public
+                parts[part] = count
                 rows = rows[~short]
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
@@ -103,7 +113,20 @@ class ResourcesFilter(Filter):
             if count:
                 parts[f'{name} not to be had as {format_amount(name, amount)} in one piece'] = count
                 rows = rows[~wrong]
-        return {'parts': parts, 'best': best}
+        return {'parts': parts, 'best': best} | ({'told': told} if told else {})
+
+    def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str] | None:
+        pools = hosts.pools
+        if not pools.have_any(spec.resources):
+            return None
+        host, found = hosts.host_state(row), []
+        for name in spec.resources:
+            of_pools = ''.join(
+                f', {format_amount(name, pools.free(pool, name))} in pool {pools.of_id[pool].name}'
+                for pool in pools.serving(host.provider_id, name)
+            )
+            found.append(f'{format_amount(name, host.free(name))} {name} free{of_pools}')
+        return found
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """The host with the least relative shortage; each class stated."""
@@ -127,6 +150,16 @@ class ResourcesFilter(Filter):
             bounds = ' and '.join(_bound(name, amount) for name, amount in most.items())
             return f'fits if {bounds} (on {hosts.names[row]})'
         return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
+
+
+def _of_pools(hosts: HostTable, row: int, name: str) -> str:
+    """The pools that a host was looked for in, and what they have left, for operators."""
+    pools = hosts.pools
+    found = [
+        f'pool {pools.of_id[pool].name} has {format_amount(name, max(pools.free(pool, name), 0))}'
+        for pool in pools.serving(hosts.hosts[row].id, name)
+    ]
+    return f'; {names_of(found)}' if found else '; no pool of it serves the host'
 
 
 def _bound(name: str, amount: int) -> str:

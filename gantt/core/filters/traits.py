@@ -15,6 +15,7 @@ from gantt.core.filters.base import (
     only,
 )
 from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray, words_of
 from gantt.core.table.host_table import HostTable
 
@@ -25,6 +26,7 @@ class TraitsFilter(ConditionsFilter):
     reason = 'lacks a required trait or has a forbidden one'
     public_reason = 'the traits asked for'
     columns = ('traits',)
+    kinds = EVERY_KIND
     fields = ('required_traits', 'forbidden_traits', 'any_traits')
     purposes = EVERY_PURPOSE
     always = True

@@ -18,6 +18,7 @@ from gantt import exceptions
 from gantt.core.messages import base, nova_hints
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
+from gantt.core.messages.since import since
 from gantt.core.messages.topology_request import Affinity
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
@@ -60,6 +61,14 @@ class Lifecycle(enum.StrEnum):
     API = 'api'  # whoever wrote it; never expires
     PLAN = 'plan'  # a group's place: own, longer lease
     HOLD = 'hold'  # a parent zone: lease
+    CALLER = 'caller'  # who asked for it confirms and releases it; a lease until then
+
+
+class RequestKind(enum.StrEnum):
+    """What a request is to be placed on."""
+
+    HOST = 'host'
+    POOL = 'pool'  # a provider that is no host and below none: storage, addresses, licences
 
 
 class Policy(enum.StrEnum):
@@ -205,10 +214,16 @@ class Networks(Message, frozen=True, kw_only=True):
     tunneled: bool = False
 
 
+#: Class -> amount.
+Amounts = Annotated[dict[Name, Positive], msgspec.Meta(max_length=64)]
+
+
 class RequestSpec(Message, frozen=True, kw_only=True):
     """What one member needs, and where it may and may not go."""
 
     resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
+    kind: Annotated[RequestKind, since(4)] = RequestKind.HOST
+    most: Annotated[Amounts, since(4)] = {}  # of pools: of a range; resources has the least
     consumer_type: Name = 'INSTANCE'
     project_id: Text | None = None
     user_id: Text | None = None
@@ -259,6 +274,11 @@ class RequestSpec(Message, frozen=True, kw_only=True):
         )
 
     @property
+    def at_most(self) -> dict[str, int]:
+        """What a member gets at most, by class."""
+        return {**self.resources, **self.most} if self.most else self.resources
+
+    @property
     def may_bring_rules(self) -> bool:
         """Whether its flavor or its caller may have rules of their own; decided at once."""
         return bool(self.flavor.extra_specs or self.hints)
@@ -307,6 +327,11 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     origin: Origin | None = None
 
     @property
+    def claim_lifecycle(self) -> Lifecycle:
+        """Of the claims that it makes: no host reports what lies on pools."""
+        return Lifecycle.CALLER if self.spec.kind is RequestKind.POOL else self.lifecycle
+
+    @property
     def fingerprint(self) -> str:
         """Digest of what decides the outcome: a repeat must carry the same."""
         return self.fingerprint_and_size()[0]
@@ -337,6 +362,67 @@ class ExtendClaims(Message, frozen=True, kw_only=True):
     seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
 
 
+class ConfirmRequest(Message, frozen=True, kw_only=True):
+    """What was asked for without a host is in use: its claims stay until they are released.
+
+    :ivar consumers: those whose claims are meant; empty: all of the request
+    """
+
+    request_id: Uuid
+    consumers: Uuids = []
+
+
+class ReleaseRequest(Message, frozen=True, kw_only=True):
+    """What was asked for without a host is used no more: its claims end, confirmed ones too.
+
+    :ivar consumers: those whose claims are meant; empty: all of the request
+    """
+
+    request_id: Uuid
+    consumers: Uuids = []
+    reason: Text = ''
+
+
+#: Classes that only hosts have.
+COMPUTE_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB')
+#: Fields of a spec that are about hosts alone: of a request for pools they are left out.
+HOST_FIELDS = (
+    *('group', 'same_host', 'different_host', 'force_nodes', 'destination', 'flavor', 'image'),
+    *('volume_backed', 'move_id', 'devices', 'networks', 'hints'),
+)
+
+
+def _check_pools(request: SelectDestinations) -> None:
+    """What a request for pools may not ask.
+
+    :raises InvalidMessage: names the field
+    """
+    spec = request.spec
+    for name in COMPUTE_CLASSES:
+        if name in spec.resources:
+            _refuse(
+                f'spec.resources.{name}',
+                "only hosts have it; expected other classes with the kind 'pool', or kind 'host'",
+            )
+    for name, amount in spec.most.items():
+        least = spec.resources.get(name)
+        if least is None or amount < least:
+            expected = 'it among the resources' if least is None else f'at least {least}'
+            _refuse(f'spec.most.{name}', f'expected {expected}, got {amount}')
+    for name in HOST_FIELDS:
+        if getattr(spec, name) != getattr(_PLAIN, name):
+            _refuse(f'spec.{name}', "is about hosts; expected none with the kind 'pool'")
+    if spec.purpose is not Purpose.CREATE:
+        _refuse(
+            'spec.purpose', f"expected 'create' with the kind 'pool', got {spec.purpose.value!r}"
+        )
+    if request.lifecycle is not Lifecycle.HOST:
+        _refuse('lifecycle', f"expected none with the kind 'pool', got {request.lifecycle.value!r}")
+
+
+_PLAIN = RequestSpec(resources={'DISK_GB': 1})
+
+
 def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -> None:
     """What types cannot say.
 
@@ -352,6 +438,15 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
             'lifecycle',
             "expected 'host', 'plan' or 'hold', got 'api': nobody would end the claims",
         )
+    if request.lifecycle is Lifecycle.CALLER:
+        _refuse(
+            'lifecycle',
+            "expected 'host', 'plan' or 'hold', got 'caller': it follows from the kind 'pool'",
+        )
+    if request.spec.kind is RequestKind.POOL:
+        _check_pools(request)
+    elif request.spec.most:
+        _refuse('spec.most', "expected ranges with the kind 'pool' only")
     if len(set(request.consumers)) != len(request.consumers):
         _refuse('consumers', 'expected distinct uuids, got one of them twice')
     if request.spec.group is not None and len(request.consumers) > GROUP_CONSUMERS_MAX:

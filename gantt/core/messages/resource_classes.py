@@ -40,8 +40,12 @@ UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
 
 #: Amounts above this are absurd: they fit 63 bits with room for sums.
 AMOUNT_MAX = 2**40
-#: So many times what there is may be promised.
+#: So many times what there is may be promised, by what a host reports.
 RATIO_MAX = 1000.0
+#: By who speaks for a provider through Placement's interface: what single precision holds.
+FREE_RATIO_MAX = 3.40282e38
+#: What may be promised is never more than this: two of it still fit 63 bits.
+CAP_MAX = 2**62 - 1
 
 
 def is_class_name(name: str) -> bool:
@@ -54,8 +58,8 @@ class Inventory(
 ):
     """How much of one class a provider has.
 
-    ``max_unit`` None means as much as the provider has.  The meaning of the
-    fields is Placement's.
+    ``max_unit`` None means as much as the provider has; where it is given it may be more, as
+    a ratio lets more be promised.  The meaning of the fields is Placement's.
     """
 
     total: int
@@ -68,12 +72,13 @@ class Inventory(
     @property
     def cap(self) -> int:
         """The largest sum of amounts that may be promised."""
-        return max(0, math.floor((self.total - self.reserved) * self.allocation_ratio))
+        promised = (self.total - self.reserved) * self.allocation_ratio
+        return max(0, math.floor(min(promised, CAP_MAX)))
 
     @property
     def largest(self) -> int:
-        """The largest single amount, never above the physical total."""
-        return min(self.total, self.max_unit if self.max_unit is not None else self.total)
+        """The largest single amount."""
+        return self.total if self.max_unit is None else self.max_unit
 
     def unit_problem(self, amount: int) -> tuple[str, int] | None:
         """(field, its value) that forbids an amount in one piece; None: it may be had."""
@@ -85,22 +90,31 @@ class Inventory(
             return 'step_size', self.step_size
         return None
 
-    def problem(self) -> tuple[str, str] | None:
-        """(field, what was expected) where these numbers are absurd, or None."""
+    def problem(self, free: bool = False) -> tuple[str, str] | None:
+        """(field, what was expected) where these numbers are absurd, or None.
+
+        :param free: of ratios all are taken that can be stored
+        """
         if not 0 <= self.total <= AMOUNT_MAX:
             return 'total', f'expected 0 to {AMOUNT_MAX}, got {self.total}'
         if not 0 <= self.reserved <= self.total:
             return 'reserved', f'expected 0 to total ({self.total}), got {self.reserved}'
-        if not (math.isfinite(self.allocation_ratio) and 0 < self.allocation_ratio <= RATIO_MAX):
-            return (
-                'allocation_ratio',
-                f'expected above 0 to {RATIO_MAX:g}, got {self.allocation_ratio}',
-            )
-        for field, least in (('min_unit', 1), ('step_size', 1), ('max_unit', self.min_unit)):
+        if problem := self._ratio_problem(free):
+            return 'allocation_ratio', f'expected {problem}, got {self.allocation_ratio}'
+        most = 1 if free else self.min_unit
+        for field, least in (('min_unit', 1), ('step_size', 1), ('max_unit', most)):
             value = getattr(self, field)
             if value is not None and not least <= value <= AMOUNT_MAX:
                 return field, f'expected {least} to {AMOUNT_MAX}, got {value}'
         return None
+
+    def _ratio_problem(self, free: bool) -> str:
+        ratio = self.allocation_ratio
+        if free:
+            fits = math.isfinite(ratio) and abs(ratio) <= FREE_RATIO_MAX
+            return '' if fits else f'at most {FREE_RATIO_MAX:g}'
+        fits = math.isfinite(ratio) and 0 < ratio <= RATIO_MAX
+        return '' if fits else f'above 0 to {RATIO_MAX:g}'
 
 
 def format_amount(resource_class: str, amount: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.claims.registration import UNDECLARED
 from gantt.core.messages.report import DICTIONARY_NONCE
 from gantt.core.nova import host as nova_host
@@ -99,7 +99,7 @@ def fold(
         return seen, _updated(host, claims, cast, event.guests, now)
     if not isinstance(event, GuestDeleted):
         return seen, NovaEffect()
-    mine = [claim for claim in claims if claim.consumer == event.consumer]
+    mine = [claim for claim in claims if guest_of(claim) == event.consumer]
     return seen, nova_host.delete(host, mine, event.consumer, now, cast.asked_at, cast.skew)
 
 
@@ -127,7 +127,7 @@ def _renewed(
     """Guests of the host in a list that may be of any time: their claims are kept."""
     listed = set(present)
     mine = [claim for claim in claims if claim.is_live and claim.provider_id == host.id]
-    both = [(claim, nova_host.renewed(claim, now)) for claim in mine if claim.consumer in listed]
+    both = [(claim, nova_host.renewed(claim, now)) for claim in mine if guest_of(claim) in listed]
     return NovaEffect(claims=[becomes for claim, becomes in both if becomes != claim])
 
 
@@ -138,7 +138,7 @@ def _updated(
     found: list[NovaEffect] = []
     begun = math.inf if cast.asked_at is None else cast.asked_at - cast.skew
     for guest in {guest.consumer: guest for guest in guests}.values():
-        mine = [claim for claim in claims if claim.consumer == guest.consumer]
+        mine = [claim for claim in claims if guest_of(claim) == guest.consumer]
         found.append(nova_host.update(host, mine, guest, now, begun))
     return NovaEffect(
         claims=[claim for one in found for claim in one.claims],

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
+from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, guest_of, stepped
 from gantt.core.messages import base
 from gantt.core.messages.request import Flavor, Lifecycle, Purpose, name_of
 from gantt.core.nova.events import GuestLocation, NovaGuest
@@ -193,7 +193,7 @@ def delete(
     :param skew: by how much that clock and the database's may differ
     """
     move = open_move(claims)
-    here = [c for c in claims if c.is_live and c.provider_id == host.id and c.consumer == consumer]
+    here = [c for c in claims if c.is_live and c.provider_id == host.id and guest_of(c) == consumer]
     if move is not None and move.source in here:
         here = [move.source]
     changed = []
@@ -276,7 +276,7 @@ def protected_by_moves(
     return {
         claim.id: _replace(claim, lease_until=now + SEEN_SECONDS, updated_at=now)
         for claim in due
-        if claim.consumer in by_consumer and not may_expire(claim, by_consumer[claim.consumer])
+        if guest_of(claim) in by_consumer and not may_expire(claim, by_consumer[guest_of(claim)])
     }
 
 
@@ -416,7 +416,7 @@ def _by_age(claims: Iterable[Claim]) -> list[Claim]:
 def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
     found: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
-        found[claim.consumer].append(claim)
+        found[guest_of(claim)].append(claim)
     return found
 
 
@@ -429,7 +429,7 @@ def _effect(
     """:param before: all claims by consumer, as they were"""
     was = {claim.id: claim for claims in before.values() for claim in claims}
     news = {claim.id: claim for claim in changed if was.get(claim.id) != claim}
-    for consumer in {claim.consumer for claim in news.values() if not claim.is_live}:
+    for consumer in {guest_of(claim) for claim in news.values() if not claim.is_live}:
         target = _left_alone(before.get(consumer, ()), news)
         if target is not None:
             until = max(target.lease_until, now + SEEN_SECONDS)

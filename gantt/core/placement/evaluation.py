@@ -81,9 +81,9 @@ class FilterRun:
             pipeline.detailed
             # To the rule of a group the nodes of one service are one host.
             or (spec.group is not None and table.rows_of_services)
-            # What a pick takes of a pool is gone for all hosts that it serves.
-            or (table.pools.of_class and table.pools.have_any(self.spec.resources))
         )
+        #: Whether pools may give something of it: what is taken there is gone for many hosts.
+        self.is_pooled = bool(table.pools.of_class) and table.pools.have_any(self.spec.resources)
         if forced and (passed_over := pipeline.passed_over(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
@@ -169,7 +169,7 @@ class FilterRun:
         None where more than the picked row may have changed, or where that row is
         left out now: then it takes a look.
         """
-        if not (self._is_local and self._changed):
+        if self.is_pooled or not (self._is_local and self._changed):
             return None
         row, pipeline = self._changed[-1], self.pipeline
         for k in self._again:
@@ -208,10 +208,24 @@ class FilterRun:
         weighing = self.weighing
         if not (self._is_local and weighing.locally and not weighing.whole):
             return False
+        spec = self._own_part(ranking.rows) if self.is_pooled else self.spec
         try:
-            return ranking.take_steps(self.table, self.spec, self.pipeline.distrusted)
+            return spec is not None and ranking.take_steps(
+                self.table, spec, self.pipeline.distrusted
+            )
         except Exception:
             return False  # asked as it is said everywhere else it may do better
+
+    def _own_part(self, rows: IntArray) -> RequestSpec | None:
+        """What picks take of these hosts themselves; None: one may have what pools have, too."""
+        table, own = self.table, dict[str, int]()
+        for name, amount in self.spec.resources.items():
+            code = table.class_code(name)
+            if name not in table.pools.of_class:
+                own[name] = amount
+            elif code is not None and (table.free[code].take(rows) >= amount).any():
+                return None
+        return msgspec.structs.replace(self.spec, resources=own)
 
     def picks_left(self, row: int) -> int:
         """For how many more members like the last no filter removes a host; 0: to be asked."""

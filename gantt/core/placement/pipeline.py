@@ -13,7 +13,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.filters.base import ClosingFilter, Filter, is_volatile, walks
 from gantt.core.filters.pci_passthrough import inside_of
-from gantt.core.messages.request import Purpose
+from gantt.core.messages.request import Purpose, RequestKind
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.records.decision import PASSED, FilterCount
 from gantt.core.table.columns import FOLLOWED
@@ -113,11 +113,7 @@ class Pipeline:
             )
         for plugin in (*filters, *weighers):
             plugin.check_columns()
-        closing = [f for f in filters if isinstance(f, ClosingFilter)]
-        self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
-        self._weighings = Weighings(weighers, normalization)
-        usual = self._weighings.usual
-        self.weighers, self.weigher_names = usual.weighers, usual.names
+        self._given = (list(filters), list(weighers))
         self.subset_size = max(1, subset_size)
         self.shuffle_best = shuffle_best
         self.default_zone = default_zone
@@ -125,13 +121,37 @@ class Pipeline:
         self.detailed = detailed
         self.normalization = normalization
         self.prefilters = Prefilters(**(prefilters or {}))
-        self._index_filters()
+        self._keep_to(RequestKind.HOST)
+        self._of_kind: dict[RequestKind, Pipeline] = {}
         #: Names of weighers whose steps were found to lead elsewhere than to what they say.
         self.distrusted: set[str] = set()
         #: Hosts by what became of them where a layout was asked for; who counts takes them out.
         self.layout_hosts: Counter[str] = Counter()
-        self._given = (list(filters), list(weighers))
         self.digest = self._digest()
+
+    def _keep_to(self, kind: RequestKind) -> None:
+        """Have the filters and weighers that concern such requests."""
+        filters, weighers = self._given
+        self._order([f for f in filters if kind in f.kinds])
+        self._weighings = Weighings([w for w in weighers if kind in w.kinds], self.normalization)
+        usual = self._weighings.usual
+        self.weighers, self.weigher_names = usual.weighers, usual.names
+
+    def _order(self, filters: Sequence[Filter]) -> None:
+        closing = [f for f in filters if isinstance(f, ClosingFilter)]
+        self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
+        self._index_filters()
+
+    def of_kind(self, kind: RequestKind) -> 'Pipeline':
+        """The filters and weighers that concern such requests, with the same digest."""
+        if kind is RequestKind.HOST:
+            return self
+        found = self._of_kind.get(kind)
+        if found is None:
+            found = copy.copy(self)
+            found._keep_to(kind)
+            self._of_kind[kind] = found
+        return found
 
     def _index_filters(self) -> None:
         """What is known of each filter by its place in the order."""
@@ -163,10 +183,7 @@ class Pipeline:
         if list(names) == list(by_name) or sorted(names) != sorted(by_name):
             return self
         other = copy.copy(self)
-        ordered = [by_name[name] for name in names]
-        closing = [f for f in ordered if isinstance(f, ClosingFilter)]
-        other.filters = [*(f for f in ordered if not isinstance(f, ClosingFilter)), *closing]
-        other._index_filters()
+        other._order([by_name[name] for name in names])
         return other
 
     def applying(self, purpose: Purpose, forced: bool) -> list[bool]:

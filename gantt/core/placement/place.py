@@ -7,16 +7,17 @@ picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gantt import exceptions
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement import bound_members, verdict
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.run import STEPS_MOST, Run
+from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome
 from gantt.core.records.members import MemberColumns, placed_of
 from gantt.core.table.host_table import HostTable
+from gantt.core.table.pools import Shares
 
 #: Hosts named in the line of a placed request.
 _NAMED_MAX = 4
@@ -75,6 +76,7 @@ def place(
     spread: int = 1,
     pause: Callable[[], Pause] | None = None,
     seen: Seen | None = None,
+    held: Mapping[str, Shares] = NOTHING_HELD,
 ) -> Decision:
     """Choose a host for each of ``members`` (indices into the consumers; None: all).
 
@@ -88,13 +90,15 @@ def place(
         whatever the pipeline says: where races for the best one are lost
     :param seen: of the requests before, which were planned on this table; the outcome is the
         same without it
+    :param held: consumer -> pool -> class -> amount, of what members of a move have already
     :raises InvalidMessage: the request names a group without its rule, or says something
         that a filter does not understand
     """
+    table, pipeline = table.of_kind(request.spec.kind), pipeline.of_kind(request.spec.kind)
     _check(request.spec, pipeline)
     table.default_zone = pipeline.default_zone or table.default_zone
     before = None if seen is None else seen.before(table, request, pipeline)
-    run = Run(table, request, pipeline, seed, attempt, spread, before)
+    run = Run(table, request, pipeline, seed, attempt, spread, before, held)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
@@ -146,6 +150,7 @@ def place(
         project_id=request.spec.project_id,
         attempt=attempt,
         planned=len(wanted),
+        held={c: {p: dict(of) for p, of in shares.items()} for c, shares in held.items()},
     )
 
 
@@ -231,8 +236,8 @@ def _placed_line(run: Run, hosts: int) -> str:
     names = [run.table.names[row] for row in dict.fromkeys(rows)]
     more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
     many = f'{len(rows)} members ' if len(rows) > 1 else ''
-    fit = looks[-1].survivors if looks else 0
-    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
+    fit, kind = looks[-1].survivors if looks else 0, run.request.spec.kind.value
+    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} {kind}s fit'
 
 
 def _given_up(members: MemberColumns) -> list[str]:

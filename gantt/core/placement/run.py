@@ -8,7 +8,7 @@ written for all of them together.  What is picked is the same, bit for bit.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -23,11 +23,21 @@ from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, top
-from gantt.core.records.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Selection
+from gantt.core.records.decision import (
+    CHOSEN,
+    PASSED,
+    FilterCount,
+    MemberDecision,
+    ProviderAllocation,
+    Selection,
+)
 from gantt.core.records.members import LookResult, MemberColumns
-from gantt.core.resources.host import Placed
+from gantt.core.resources.host import HostKind, Placed
 from gantt.core.table.host_table import HostTable
+from gantt.core.table.pools import NO_SHARES, Shares
 
+#: Nobody has anything of pools already.
+NOTHING_HELD: Mapping[str, Shares] = {}
 #: Finalists whose scores a decision keeps, at least.
 FINALISTS = 5
 #: Of so many runs one is checked for what its steps led to.
@@ -51,9 +61,10 @@ class Run:
         attempt: int,
         spread: int,
         before: 'Run | None' = None,
+        held: Mapping[str, Shares] = NOTHING_HELD,
     ) -> None:
         self.table, self.request, self.pipeline = table, request, pipeline
-        self.seed, self.attempt = seed, attempt
+        self.seed, self.attempt, self.held = seed, attempt, held
         self.spread, self.subset = spread, max(pipeline.subset_size, spread)
         spec = request.spec
         self.filter_run: FilterRun = (
@@ -81,6 +92,7 @@ class Run:
         self._steps: bool | None = None  # whether the members are alike; None: not known
         self._left: dict[int, int] = {}  # row -> how many more of them it takes
         self._last: int | None = None  # row of the last pick
+        self._shares: Shares = NO_SHARES  # what that took of pools
         self._seen: LookResult | None = None  # of the run before, until the first member is placed
         self.finalists: list[int] = []
         if before is not None:
@@ -106,7 +118,15 @@ class Run:
 
     def another(self) -> 'Run':
         """A run of the same request that has not begun."""
-        return Run(self.table, self.request, self.pipeline, self.seed, self.attempt, self.spread)
+        return Run(
+            self.table,
+            self.request,
+            self.pipeline,
+            self.seed,
+            self.attempt,
+            self.spread,
+            held=self.held,
+        )
 
     @contextlib.contextmanager
     def without_older(self) -> Iterator[None]:
@@ -155,6 +175,14 @@ class Run:
 
         :param fresh: look at all hosts, whatever was seen of the member before
         """
+        held = self.held.get(self.request.consumers[member])
+        if held is None:
+            return self._place(member, last, fresh)
+        # What a consumer that moves has of pools it does not need once more.
+        with self.table.pools.giving_back(held):
+            return self._place(member, last, fresh)
+
+    def _place(self, member: int, last: bool, fresh: bool) -> bool:
         consumer = self.request.consumers[member]
         counts = None if fresh else self.filter_run.look_again(consumer)
         again = counts is not None
@@ -221,10 +249,11 @@ class Run:
         of_group = group.uuid if group else None
         placed: list[Placed] = []
         rows: list[int] = []
+        shares: list[Shares] = []
         verdict[row] = PASSED
         pick = int(np.searchsorted(ranking.rows, row))
         for member, identity in zip(many, ids, strict=True):
-            if not (left[row] and self._step(ranking, pick)):
+            if not (left[row] and self._steps and self._step(ranking, pick)):
                 break
             self.finalists, pick = self._pick(ranking, member)
             row = ranking.rows.item(pick)
@@ -238,12 +267,13 @@ class Run:
                 Placed(identity, consumers[member], host, of_group, None, self.image, self.flavor)
             )
             rows.append(row)
+            shares += self._lay_on_pools(look, row, identity)
         if not look.members:
             self.members.looks.pop()
             self.members.goes_on = False
         look.claim_ids += ids[: len(rows)]
         verdict[row] = CHOSEN
-        table.take_alike(self.request.spec.resources, placed, rows)
+        table.take_alike(self.request.spec.resources, placed, rows, shares)
         self.taken += [(one.provider_id, one.claim_id) for one in placed]
         self.chosen += rows
         self._last = row
@@ -272,7 +302,8 @@ class Run:
         """
         if self._steps is None:
             run = self.filter_run
-            self._steps = self.claims and self.fitting is None and run.may_step(ranking)
+            may = self.claims and self.fitting is None and not self.held
+            self._steps = may and not self.request.spec.most and run.may_step(ranking)
         if self._steps and row not in self._left:
             self._left[row] = self.filter_run.picks_left(row)
         return self._steps
@@ -295,7 +326,7 @@ class Run:
     def _look_further(self, member: int, last: bool) -> bool:
         """None of the survivors has a layout: those who gave way to them may have one."""
         if self.pipeline.closing:
-            return self.place(member, last, fresh=True)
+            return self._place(member, last, fresh=True)
         self._fail(member, self.filter_run.counts)
         return False
 
@@ -332,13 +363,124 @@ class Run:
             placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
             if identity in self.table.placed.on(provider_id):
                 self._steps = False  # a repeat finds its own claim: it does not come once more
-            self.table.take(provider_id, spec.resources, placed)
+            wanted = self._amounts(row)
+            self._shares = self._lay(row, placed, wanted, self.held.get(consumer, NO_SHARES))
             self.taken.append((provider_id, identity))
             self.members.looks[-1].claim_ids.append(identity)
+            if self.filter_run.is_pooled or spec.most:
+                look = self.members.looks[-1]
+                look.allocations.append(self._allocations(row, wanted, self._shares))
+                if self.filter_run.is_pooled:
+                    self._heed(self._shares)
         self.chosen.append(row)
         self._last = row
 
-    def _place_of(self, row: int) -> Selection:
+    def _amounts(self, row: int) -> dict[str, int]:
+        """What the member gets of what it is put on; of a range as much as is left.
+
+        Those behind it may all come to the same pool: there the least is left for each.
+        """
+        spec = self.request.spec
+        if not spec.most:
+            return spec.resources
+        table, behind = self.table, len(self.request.consumers) - len(self.chosen) - 1
+        given = dict(spec.resources)
+        for name, most in spec.most.items():
+            inventory, code = table.hosts[row].facts.inventories[name], table.class_code(name)
+            assert code is not None, 'a filter has found it'
+            free = table.free.item(code, row) - behind * given[name]
+            amount = min(most, free, inventory.largest)
+            given[name] = max(given[name], amount - amount % inventory.step_size)
+        return given
+
+    def _lay(self, row: int, placed: Placed, wanted: dict[str, int], held: Shares) -> Shares:
+        """Lay a pick over its host; what it gets of pools.
+
+        :param held: what its consumer has of pools already, and takes no more of
+        """
+        table = self.table
+        if not held:
+            return table.take(placed.provider_id, wanted, placed)
+        found = table.providers_of(row, wanted)
+        own, shares = found.pop(placed.provider_id), found
+        more = {
+            pool: {
+                name: amount - held.get(pool, {}).get(name, 0)
+                for name, amount in amounts.items()
+                if amount > held.get(pool, {}).get(name, 0)
+            }
+            for pool, amounts in shares.items()
+        }
+        table.take(placed.provider_id, own, placed, more)
+        return shares
+
+    def _lay_on_pools(self, look: LookResult, row: int, identity: str) -> list[Shares]:
+        """Lay what a host does not have itself over the pools that it takes it from.
+
+        :returns: that; nothing where no pool has anything of the request
+        """
+        if not self.filter_run.is_pooled:
+            return []
+        table, host = self.table, self.table.hosts[row].id
+        shares = table.providers_of(row, self.request.spec.resources)
+        del shares[host]
+        table.pools.lay(host, identity, shares)
+        self._shares = shares
+        look.allocations.append(self._allocations(row, self.request.spec.resources, shares))
+        self._heed(shares)
+        return [shares]
+
+    def _heed(self, shares: Shares) -> None:
+        """Let the next member be looked at where it is not alike by these.
+
+        A pool has no more for another one, or a host took of itself what others take of pools.
+        """
+        pools, wanted = self.table.pools, self.request.spec.resources
+        pooled = {name for amounts in shares.values() for name in amounts}
+        has_more = all(
+            pools.times(pool, name, wanted[name])
+            for pool, amounts in shares.items()
+            for name in amounts
+        )
+        if not has_more or any(n in pools.of_class and n not in pooled for n in wanted):
+            self._steps = False
+
+    def _allocations(
+        self, row: int, wanted: dict[str, int], shares: Shares
+    ) -> list[ProviderAllocation]:
+        """Who gives what: the host first, then pools by id; empty where all is the host's own.
+
+        Not where that is another amount for each member.
+        """
+        if not (shares or self.request.spec.most):
+            return []
+        host, pools = self.table.hosts[row], self.table.pools
+        pooled = {name for amounts in shares.values() for name in amounts}
+        own = {name: amount for name, amount in wanted.items() if name not in pooled}
+        return [
+            ProviderAllocation(provider_id=host.id, uuid=host.uuid, name=host.name, resources=own),
+            *(
+                ProviderAllocation(
+                    provider_id=pool,
+                    uuid=pools.of_id[pool].uuid,
+                    name=pools.of_id[pool].name,
+                    resources=dict(shares[pool]),
+                )
+                for pool in sorted(shares)
+            ),
+        ]
+
+    def _of_alternate(self, row: int) -> list[ProviderAllocation]:
+        """Who would give what on a host that is taken in place of the last pick."""
+        table, wanted = self.table, self.request.spec.resources
+        if not (table.pools.of_class and table.pools.have_any(wanted)):
+            return []
+        with table.pools.giving_back(self._shares):
+            found = table.providers_of(row, wanted)
+        del found[table.hosts[row].id]
+        return self._allocations(row, wanted, found)
+
+    def _place_of(self, row: int, *, is_alternate: bool) -> Selection:
         """A host as it is selected, without what is the member's own."""
         host = self.table.hosts[row]
         return Selection(
@@ -349,8 +491,9 @@ class Run:
             consumer='',
             cell=host.cell,
             zone=self.table.zone_name(row),
-            build_topic=topic_of(host.name),
+            build_topic=topic_of(host.name) if host.kind is HostKind.HOST else '',
             resources=self.request.spec.resources,
+            allocations=self._of_alternate(row) if is_alternate else [],
         )
 
     def _fail(self, member: int, counts: list[FilterCount]) -> None:
@@ -366,8 +509,9 @@ class Run:
     def name_hosts(self) -> None:
         """Say what rows the hosts of the decision are on, before the table goes on."""
         members, hosts = self.members, self.table.hosts
+        chosen = set(self.chosen)
         members.places = {
-            row: self._place_of(row)
+            row: self._place_of(row, is_alternate=row not in chosen)
             for row in dict.fromkeys(
                 [*self.chosen, *(row for rows in members.alternates.values() for row in rows)]
             )

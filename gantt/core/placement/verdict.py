@@ -50,9 +50,9 @@ def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
     :param filter_run: after the look that left no host
     :returns: the line, and its cause: the same of all refusals that the same decided
     """
-    hosts = len(filter_run.table)
+    hosts, kind = len(filter_run.table), filter_run.spec.kind.value
     if not hosts:
-        return 'no host is known', ''
+        return f'no {kind} is known', ''
     unknown = _unknown(filter_run)
     most = max(member.filters, key=lambda count: count.removed, default=None)
     cause = most.name if most is not None else ''
@@ -69,7 +69,7 @@ def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
         lines = [f'{name}{problem}', *unknown.values()]
     else:
         counts = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
-        lines = [*unknown.values(), f'{member.survivors}/{hosts} hosts fit: {counts}']
+        lines = [*unknown.values(), f'{member.survivors}/{hosts} {kind}s fit: {counts}']
     return '; '.join(lines), next(iter(unknown), cause)
 
 

@@ -60,8 +60,27 @@ class Score(msgspec.Struct, frozen=True):
     weighted: list[float]
 
 
+class ProviderAllocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one provider gives to a group of resources of a request.
+
+    A provider that serves several groups has one for each.
+
+    :ivar group: suffix of the group; '': what is asked for without one
+    """
+
+    provider_id: int
+    uuid: str
+    name: str
+    resources: dict[str, int]
+    group: str = ''
+
+
 class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A host for one member: chosen and claimed, or an unclaimed alternate."""
+    """A host for one member: chosen and claimed, or an unclaimed alternate.
+
+    :ivar resources: all that the member gets, of whatever provider
+    :ivar allocations: by provider and group; empty where all of it is the host's own
+    """
 
     host: str
     node: str
@@ -75,6 +94,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: dict[str, int] = {}
     layout: dict | None = None
     lease_seconds: float = 0.0
+    allocations: Annotated[list[ProviderAllocation], since(4)] = []
 
 
 class Contradiction(msgspec.Struct, frozen=True):
@@ -125,6 +145,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar age_seconds: how old the oldest host state used may be (promise P5)
     :ivar attempts: times that the request was planned, this one included
     :ivar attempt: of the request's row: claim ids derive from it
+    :ivar held: consumer -> provider id -> class -> amount, of pools, that members of a move had
     :ivar planned: members that were to be placed; the last of ``members`` may have failed
     """
 
@@ -154,6 +175,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project_id: str | None = None
     attempt: int = 1
     planned: int = 0
+    held: Annotated[dict[str, dict[int, dict[str, int]]], since(4)] = {}
 
     @property
     def is_placed(self) -> bool:

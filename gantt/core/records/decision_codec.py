@@ -11,7 +11,8 @@ import numpy as np
 
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Decision, MemberDecision, Score
-from gantt.core.records.members import MemberColumns, StoredMembers, restored, stored
+from gantt.core.records.members import MemberColumns
+from gantt.core.records.stored_members import StoredMembers, restored, stored
 
 _ROW = np.dtype('<i4')
 #: Characters of an id that are enough to look for it.

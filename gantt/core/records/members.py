@@ -8,7 +8,8 @@ by itself.
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Annotated, Any, NamedTuple, overload
 
 import msgspec
@@ -22,6 +23,7 @@ from gantt.core.records.decision import (
     Decision,
     FilterCount,
     MemberDecision,
+    ProviderAllocation,
     Score,
     Selection,
 )
@@ -30,7 +32,6 @@ from gantt.core.records.decision import (
 VERDICT_BYTES_MAX = 1 << 22
 
 _replace = msgspec.structs.replace
-_ROW, _FLOAT = np.dtype('<i4'), np.dtype('<f8')
 
 
 class LookResult:
@@ -46,12 +47,14 @@ class LookResult:
     :ivar claim_ids: ids of their claims, of members that were just placed
     :ivar finalists: numbers of lines, as many for each member, best first
     :ivar layout: of the one member that was placed by it, where it has one
+    :ivar allocations: of each member who gives what, empty where all is its host's own; none at
+        all where no pool has what is asked for
     :ivar level: of what the host of that member does not meet; ``given_up``: the rules
     """
 
     __slots__ = (
-        *('claim_ids', 'filters', 'finalists', 'given_up', 'layout', 'level', 'line_rows', 'lines'),
-        *('members', 'rows', 'survivors', 'used', 'verdicts'),
+        *('allocations', 'claim_ids', 'filters', 'finalists', 'given_up', 'layout', 'level'),
+        *('line_rows', 'lines', 'members', 'rows', 'survivors', 'used', 'verdicts'),
     )
 
     def __init__(
@@ -66,6 +69,7 @@ class LookResult:
         self.claim_ids: list[str] = []
         self.finalists: list[int] = []
         self.layout: dict[str, Any] | None = None
+        self.allocations: list[list[ProviderAllocation]] = []
         self.level = 0
         self.given_up: list[str] = []
 
@@ -84,6 +88,43 @@ class Place(NamedTuple):
     claim_id: str | None
     layout: dict[str, Any] | None
     row: int
+    allocations: Sequence[ProviderAllocation] = ()
+
+    def selected(self, **of_claim: Any) -> Selection:
+        """Its host as it is selected for it, with what it gets there."""
+        parts = list(self.allocations)
+        total = _total(parts) or self.host.resources
+        return _replace(
+            self.host,
+            consumer=self.consumer,
+            layout=self.layout,
+            resources=self.host.resources if total == self.host.resources else total,
+            allocations=parts if len(parts) > 1 else [],
+            **of_claim,
+        )
+
+    def amounts(self, resources: dict[str, int]) -> dict[int, dict[str, int]]:
+        """Who gives what: provider id -> class -> amount; the host is always in it.
+
+        :param resources: all that the member gets
+        """
+        found: dict[int, dict[str, int]] = {self.host.provider_id: {}}
+        if not self.allocations:
+            return {self.host.provider_id: resources}
+        for part in self.allocations:
+            here = found.setdefault(part.provider_id, {})
+            for name, amount in part.resources.items():
+                here[name] = here.get(name, 0) + amount
+        return found
+
+
+def _total(parts: Iterable[ProviderAllocation]) -> dict[str, int]:
+    """Class -> amount, of whatever provider."""
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.resources.items():
+            found[name] = found.get(name, 0) + amount
+    return found
 
 
 class MemberColumns(Sequence[MemberDecision]):
@@ -158,9 +199,13 @@ class MemberColumns(Sequence[MemberDecision]):
             ids: Sequence[str | None] = [None] * len(look.members)
             if self.claims:
                 ids = look.claim_ids or claim_ids(self.request_id, self.attempt, look.members)
-            for member, row, claim_id in zip(look.members, look.rows, ids, strict=True):
+            columns = zip(
+                look.members, look.rows, ids, look.allocations or repeat(()), strict=False
+            )
+            for member, row, claim_id, allocations in columns:
                 host = self.places[row]
-                yield Place(member, self.consumers[member], host, claim_id, look.layout, row)
+                consumer = self.consumers[member]
+                yield Place(member, consumer, host, claim_id, look.layout, row, allocations)
 
     def alternates_of(self, row: int, consumer: str) -> list[Selection]:
         """The alternates of a member that was placed on a row."""
@@ -179,8 +224,10 @@ class MemberColumns(Sequence[MemberDecision]):
             claim_id = None
             if self.claims:
                 (claim_id,) = claim_ids(self.request_id, self.attempt, [member])
-            selection = _replace(
-                self.places[row], consumer=consumer, claim_id=claim_id, layout=look.layout
+            parts = look.allocations[at] if look.allocations else ()
+            of = (look.layout, row, parts)
+            selection = Place(member, consumer, self.places[row], claim_id, *of).selected(
+                claim_id=claim_id
             )
         verdicts = b''
         # Of a request of many members the first few say it all.
@@ -222,105 +269,15 @@ def placed_of(decision: Decision) -> Iterator[Place]:
     for one in members:
         if one.selection is not None:
             host = one.selection
-            yield Place(one.member, one.consumer, host, host.claim_id, host.layout, -1)
-
-
-# -- stored ------------------------------------------------------------------------------
-class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """See ``LookResult``: rows, members and numbers of lines as int32, lines as float64."""
-
-    filters: list[FilterCount]
-    survivors: int
-    verdicts: bytes
-    used: list[int]
-    line_rows: bytes
-    lines: bytes
-    members: bytes
-    rows: bytes
-    finalists: bytes
-    layout: dict[str, Any] | None = None
-    level: int = 0
-    given_up: list[str] = []
-
-
-class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """See ``MemberColumns``; the consumers are those of the request."""
-
-    attempt: int
-    weighers: int
-    claims: bool
-    is_withdrawn: bool
-    looks: list[StoredLook]
-    place_rows: list[int]
-    places: list[Selection]
-    host_rows: list[int]
-    hosts: list[tuple[str, int]]
-    alternates: list[tuple[list[int], list[int]]]  # rows of picks, and theirs
-    failed: MemberDecision | None = None
-
-
-def stored(members: MemberColumns) -> StoredMembers:
-    """Members as they are stored."""
-    of: dict[int, tuple[list[int], list[int]]] = {}
-    for row, rows in members.alternates.items():
-        of.setdefault(id(rows), ([], rows))[0].append(row)
-    return StoredMembers(
-        attempt=members.attempt,
-        weighers=members.weighers,
-        claims=members.claims,
-        is_withdrawn=members.is_withdrawn,
-        looks=[
-            StoredLook(
-                filters=look.filters,
-                survivors=look.survivors,
-                verdicts=look.verdicts.tobytes(),
-                used=look.used,
-                line_rows=_packed(look.line_rows),
-                lines=np.array(look.lines, _FLOAT).tobytes(),
-                members=_packed(look.members),
-                rows=_packed(look.rows),
-                finalists=_packed(look.finalists),
-                layout=look.layout,
-                level=look.level,
-                given_up=look.given_up,
+            yield Place(
+                one.member,
+                one.consumer,
+                host,
+                host.claim_id,
+                host.layout,
+                -1,
+                host.allocations,
             )
-            for look in members.looks
-        ],
-        place_rows=list(members.places),
-        places=list(members.places.values()),
-        host_rows=list(members.hosts),
-        hosts=list(members.hosts.values()),
-        alternates=list(of.values()),
-        failed=members.failed,
-    )
-
-
-def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) -> MemberColumns:
-    """Members as they were stored."""
-    members = MemberColumns(request_id, found.attempt, consumers, found.weighers, found.claims)
-    members.is_withdrawn, members.failed = found.is_withdrawn, found.failed
-    members.places = dict(zip(found.place_rows, found.places, strict=True))
-    members.hosts = dict(zip(found.host_rows, found.hosts, strict=True))
-    members.alternates = {row: rows for picks, rows in found.alternates for row in picks}
-    for one in found.looks:
-        look = LookResult(
-            one.filters, one.survivors, np.frombuffer(one.verdicts, np.uint8), one.used
-        )
-        look.line_rows, look.lines = _unpacked(one.line_rows), _unpacked(one.lines, _FLOAT)
-        look.members, look.rows = _unpacked(one.members), _unpacked(one.rows)
-        look.finalists, look.layout = _unpacked(one.finalists), one.layout
-        look.level, look.given_up = one.level, one.given_up
-        members.looks.append(look)
-    return members
-
-
-def _packed(numbers: list[int]) -> bytes:
-    return np.array(numbers, _ROW).tobytes()
-
-
-def _unpacked(packed: bytes, kind: np.dtype[Any] = _ROW) -> list[Any]:
-    found: list[Any] = np.frombuffer(packed, kind).tolist()
-    return found
 
 
 # -- answered -----------------------------------------------------------------------------
@@ -363,6 +320,8 @@ class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 class SelectionColumns(Sequence[list[Selection]]):
     """The selections of an answer: each host stands once, and members say where.
+
+    For members that take all of their hosts; who takes of pools as well has a list.
 
     The lists are made from the columns when somebody reads them; the newer form on the wire is the
     columns as they are.
@@ -411,6 +370,8 @@ class SelectionColumns(Sequence[list[Selection]]):
                 return None
             found, first = [], selections[0]
             for selection in selections:
+                if selection.allocations:
+                    return None
                 at = places.get(selection.provider_id)
                 if at is None:
                     at = places[selection.provider_id] = len(hosts)
@@ -452,6 +413,27 @@ class SelectionColumns(Sequence[list[Selection]]):
         return self._made
 
 
+def selections_of(
+    members: MemberColumns, lease: float, *, claims: bool
+) -> Sequence[list[Selection]]:
+    """Of the members that were placed, by their numbers: the chosen hosts, then alternates.
+
+    :param lease: seconds, of claims
+    """
+    if not any(map(any, (look.allocations for look in members.looks))) and not any(
+        place.allocations for place in members.places.values()
+    ):
+        return SelectionColumns.of(members, lease, claims=claims)
+    found: list[list[Selection]] = []
+    for one in sorted(members.placed(), key=operator.attrgetter('member')):
+        claim_id = one.claim_id if claims else None
+        chosen = one.selected(
+            claim_id=claim_id, lease_seconds=lease if claim_id is not None else 0.0
+        )
+        found.append([chosen, *members.alternates_of(one.row, one.consumer)])
+    return found
+
+
 def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool = False) -> Answer:
     """The answer to a request whose members were placed by one decision.
 
@@ -464,7 +446,7 @@ def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool =
         request_id=decision.request_id,
         decision_id=decision.id,
         outcome=decision.outcome,
-        selections=SelectionColumns.of(members, lease, claims=claims),
+        selections=selections_of(members, lease, claims=claims),
         reason=decision.reason,
         age_seconds=round(decision.age_seconds, 3),
         level=max((look.level for _, look in gave_way), default=0),

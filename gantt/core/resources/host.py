@@ -27,6 +27,10 @@ class HostKind(enum.StrEnum):
     NESTED = 'nested'  # below another provider
 
 
+#: ``HostRow.inventories_by`` of a host that requests to Placement's interface speak for.
+API = 'api'
+
+
 class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """The facts that an agent next to nova-compute sent last; see ``core.claims.host_facts``.
 
@@ -96,6 +100,8 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     # 'host': an agent of ours confirms; 'nova': casts only; 'unsaid': see registering
     speaks_for: str = 'host'
     key: HostKey | None = None  # of the agent that reports for it
+    # Whose word on inventories, traits and aggregates counts: API, or None: its reports'
+    inventories_by: str | None = None
 
     def cap(self, resource_class: str) -> int:
         """How much of a class may be promised here."""
@@ -109,6 +115,11 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
             - self.used.get(resource_class, 0)
             - self.foreign.get(resource_class, 0)
         )
+
+    @property
+    def reports_inventories(self) -> bool:
+        """Whether its reports say what it has, and not requests to Placement's interface."""
+        return self.inventories_by != API
 
     @property
     def is_open(self) -> bool:

@@ -19,6 +19,11 @@ _NAME = re.compile(base.NAME)
 _UUID = re.compile(base.UUID)
 
 
+#: Why a parent is refused, or a name or uuid: ``why`` of the error.
+UNKNOWN, LOOP, FIXED = 'unknown', 'loop', 'fixed'
+NAME_TAKEN, UUID_TAKEN = 'name taken', 'uuid taken'
+
+
 class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True):
     """One provider, a host or not.
 
@@ -28,6 +33,7 @@ class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True):
     :ivar host: name of the service host, of a host
     :ivar generation: grows with every change of its inventories and of what is used
     :ivar used: by class, what live claims take
+    :ivar changed_at: seconds; None: never by a request
     """
 
     id: int
@@ -40,6 +46,7 @@ class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     inventories: dict[str, Inventory] = {}
     used: dict[str, int] = {}
+    changed_at: float | None = None
 
 
 def kind_of(parent: object) -> HostKind:
@@ -63,6 +70,67 @@ def subtree(top: int, parents: Mapping[int, int | None]) -> set[int]:
     return found
 
 
+class VocabularyEntry(msgspec.Struct, frozen=True):
+    """A resource class or a trait.
+
+    :ivar changed_at: seconds; None: it is a standard one, or was made by no request
+    """
+
+    name: str
+    changed_at: float | None = None
+
+
+class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider is called and where it stands; see ``ResourceProvider``."""
+
+    uuid: str
+    name: str
+    generation: int
+    root: str
+    parent: str | None = None
+    changed_at: float | None = None
+
+
+class ProviderFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which providers are wanted: those that meet all of it.
+
+    :ivar in_tree: uuid of any provider of the tree
+    :ivar member_of: of each of these sets of aggregates' uuids it is in one at least
+    :ivar not_member_of: it is in none of these
+    :ivar required: of each of these sets of traits it has one at least
+    :ivar forbidden: it has none of these
+    :ivar resources: class -> amount, which it could give in one piece
+    """
+
+    name: str | None = None
+    uuid: str | None = None
+    in_tree: str | None = None
+    member_of: tuple[frozenset[str], ...] = ()
+    not_member_of: frozenset[str] = frozenset()
+    required: tuple[frozenset[str], ...] = ()
+    forbidden: frozenset[str] = frozenset()
+    resources: dict[str, int] = {}
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """All that are named."""
+        return self.forbidden.union(*self.required)
+
+
+class ProviderTraits(msgspec.Struct, frozen=True):
+    """The traits of a provider, by name."""
+
+    generation: int
+    traits: list[VocabularyEntry]
+
+
+class ProviderAggregates(msgspec.Struct, frozen=True):
+    """The aggregates that a provider is in by itself: uuids, sorted."""
+
+    generation: int
+    aggregates: list[str]
+
+
 # -- what is refused ----------------------------------------------------------------
 def check(name: str, uuid: str | None, inventories: Mapping[str, Inventory]) -> None:
     """Whether a provider may be called so, and have these.
@@ -82,7 +150,7 @@ def check_inventories(inventories: Mapping[str, Inventory]) -> None:
     for name, inventory in inventories.items():
         if not resource_classes.is_class_name(name):
             raise exceptions.UnknownResourceClass(field='provider.inventories', name=name)
-        problem = inventory.problem()
+        problem = inventory.problem(free=True)
         if problem is None and inventory.total < 1:
             problem = 'total', f'expected 1 to {resource_classes.AMOUNT_MAX}, got {inventory.total}'
         if problem is not None:
@@ -99,7 +167,7 @@ def check_below(parent: str, ids: Collection[int], parent_id: int) -> None:
         problem = (
             f'{parent} is the provider itself or below it; expected one outside of its subtree'
         )
-        raise exceptions.invalid('provider.parent', problem)
+        raise exceptions.InvalidMessage(field='provider.parent', problem=problem, why=LOOP)
 
 
 def check_used(uuid: str, used: Mapping[str, int], inventories: Iterable[str]) -> None:
@@ -130,29 +198,70 @@ def check_unused(uuid: str, children: int, claims: int) -> None:
         raise exceptions.InUse(f'provider {uuid}: {problem}', uuid=uuid, claims=claims)
 
 
+def check_generation(uuid: str, current: int, given: int | None) -> None:
+    """Whether a change was made from what is so now.
+
+    :param given: None: whatever it is
+    :raises StaleGeneration: it was not
+    """
+    if given is not None and given != current:
+        raise exceptions.StaleGeneration(uuid=uuid, generation=given, current=current)
+
+
+def check_known(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Whether there are such traits, or resource classes.
+
+    :raises NotFound: ``names`` are those that are not
+    """
+    missing = sorted(set(names) - set(known))
+    if missing:
+        raise exceptions.NotFound(kind=kind, name=', '.join(missing), names=missing)
+
+
+def not_there(uuid: str) -> exceptions.NotFound:
+    """To be raised where there is no such provider."""
+    return exceptions.NotFound(kind='provider', name=uuid)
+
+
 def unknown_parent(parent: str) -> exceptions.InvalidMessage:
     """To be raised where there is no such provider."""
     problem = f'no provider has the uuid {parent}; expected that of one that is there'
-    return exceptions.invalid('provider.parent', problem)
+    return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=UNKNOWN)
+
+
+def keeps_its_parent(parent: str | None) -> exceptions.InvalidMessage:
+    """To be raised where a provider that has a parent is to get another, or none."""
+    problem = f'expected the parent that it has; got {parent}'
+    return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=FIXED)
 
 
 def name_taken(name: str, uuid: str) -> exceptions.InvalidMessage:
     """To be raised where another provider goes by the name."""
     problem = f'{name!r} is the name of provider {uuid}; expected one of its own'
-    return exceptions.invalid('provider.name', problem)
+    return exceptions.InvalidMessage(field='provider.name', problem=problem, why=NAME_TAKEN)
 
 
 def uuid_taken(uuid: str, name: str) -> exceptions.InvalidMessage:
     """To be raised where another provider has the uuid."""
     problem = f'{uuid} is the uuid of provider {name!r}; expected one of its own'
-    return exceptions.invalid('provider.uuid', problem)
+    return exceptions.InvalidMessage(field='provider.uuid', problem=problem, why=UUID_TAKEN)
+
+
+def reports_it_itself(uuid: str, host: str) -> exceptions.ReportedByHost:
+    """To be raised where requests change what the reports of a host say that it has."""
+    return exceptions.ReportedByHost(
+        f'provider {uuid} is host {host!r}: its reports say what it has; that requests say it is '
+        f'for "gantt-manage host inventories {host} --by api"',
+        uuid=uuid,
+        host=host,
+    )
 
 
 def is_a_host(uuid: str, host: str) -> exceptions.Refused:
     """To be raised where a host is treated as if it were none."""
-    return exceptions.Refused(
-        f'provider {uuid} is host {host!r}: what it has it reports itself, it is a root, and it is '
-        'deleted by "gantt-manage host decommission"',
+    return exceptions.ReportedByHost(
+        f'provider {uuid} is host {host!r}: it is a root, and it is deleted by "gantt-manage host '
+        'decommission"',
         uuid=uuid,
         host=host,
     )

@@ -49,6 +49,13 @@ class HostIndex:
         provider_id = self._by_name.get(name)
         return None if provider_id is None else self.by_id[provider_id]
 
+    def known_row(self, provider_id: int) -> HostRow | None:
+        """A row by its id, for threads beside the owner's; None: it is not known (any more)."""
+        row = self.by_id.get(provider_id)
+        # Its owner may move rows meanwhile.
+        found = self.hosts[row] if row is not None and row < len(self.hosts) else None
+        return found if found is not None and found.id == provider_id else None
+
     def rows_of_host(self, name: str) -> list[int]:
         """Rows that a service host name stands for, exactly as written.
 

@@ -48,6 +48,10 @@ class Provenance(msgspec.Struct, frozen=True):
     age_seconds: float | None
 
 
+#: Provider id -> class -> amount.
+Allocations = dict[int, dict[str, int]]
+
+
 class Rows(Protocol):
     """What a view reads of the table."""
 
@@ -302,9 +306,16 @@ class HostState:
         return Provenance(source, self.version, age)
 
     # -- claims ---------------------------------------------------------------
-    def instance_claim(self, request: SelectDestinations, member: int, attempt: int = 1) -> Claim:
+    def instance_claim(
+        self,
+        request: SelectDestinations,
+        member: int,
+        attempt: int = 1,
+        allocations: Allocations | None = None,
+    ) -> Claim:
         """The claim of a new consumer on this host, to be committed.
 
+        :param allocations: provider id -> class -> amount; None: as it would be picked now
         :raises InvalidMessage: the request is a move, or claims nothing
         """
         purpose = request.spec.purpose
@@ -313,13 +324,20 @@ class HostState:
                 field='request.spec.purpose',
                 problem=f'expected create or unshelve for a new claim, got {purpose}',
             )
-        return self._claim(request, member, attempt, request.spec.move_id)
+        return self._claim(request, member, attempt, request.spec.move_id, allocations)
 
-    def resize_claim(self, request: SelectDestinations, member: int, attempt: int = 1) -> Claim:
+    def resize_claim(
+        self,
+        request: SelectDestinations,
+        member: int,
+        attempt: int = 1,
+        allocations: Allocations | None = None,
+    ) -> Claim:
         """The destination's claim of a move; the source keeps its own until the move ends.
 
         The two are tied by ``move_id``, derived from the request where it names none.
 
+        :param allocations: as of :meth:`instance_claim`
         :raises InvalidMessage: the request is not a move
         """
         if not request.spec.purpose.is_move:
@@ -328,17 +346,30 @@ class HostState:
                 problem=f'expected a resize, migration or evacuation, got {request.spec.purpose}',
             )
         move_id = request.spec.move_id or base.derived_id('move', request.request_id, member)
-        return self._claim(request, member, attempt, move_id)
+        return self._claim(request, member, attempt, move_id, allocations)
 
-    def claim(self, request: SelectDestinations, member: int, attempt: int = 1) -> Claim:
+    def claim(
+        self,
+        request: SelectDestinations,
+        member: int,
+        attempt: int = 1,
+        allocations: Allocations | None = None,
+    ) -> Claim:
         """``resize_claim`` for a move, else ``instance_claim``."""
         make = self.resize_claim if request.spec.purpose.is_move else self.instance_claim
-        return make(request, member, attempt)
+        return make(request, member, attempt, allocations)
 
     def _claim(
-        self, request: SelectDestinations, member: int, attempt: int, move_id: str | None
+        self,
+        request: SelectDestinations,
+        member: int,
+        attempt: int,
+        move_id: str | None,
+        allocations: Allocations | None,
     ) -> Claim:
         spec = request.spec
+        if allocations is None:
+            allocations = self._table.providers_of(self.row, spec.resources)
         return Claim(
             id=claim_id(request.request_id, attempt, member),
             request_id=request.request_id,
@@ -347,9 +378,9 @@ class HostState:
             consumer=request.consumers[member],
             provider_id=self.provider_id,
             host=self.name,
-            lifecycle=request.lifecycle,
+            lifecycle=request.claim_lifecycle,
             purpose=spec.purpose,
-            allocations=self._table.providers_of(self.row, spec.resources),
+            allocations=allocations,
             group=spec.group.uuid if spec.group else None,
             move_id=move_id,
             image=image_properties.text_of(spec.image) if spec.image.properties else None,

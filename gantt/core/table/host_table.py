@@ -18,6 +18,7 @@ never changes.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -25,16 +26,15 @@ from msgspec.structs import replace
 
 from gantt import exceptions
 from gantt.core.messages import resource_classes
+from gantt.core.messages.request import RequestKind
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.core.table.aggregates import Membership
 from gantt.core.table.caches import ArrayCache, MaskCache, Versions
 from gantt.core.table.columns import (
     PLAIN,
     PLAIN_LIVELY,
     ROWS_MIN,
-    BoolArray,
-    Columns,
     IntArray,
 )
 from gantt.core.table.facts import Facts
@@ -42,7 +42,8 @@ from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.placed_index import PlacedIndex
-from gantt.core.table.pools import SharedPools, in_one_piece
+from gantt.core.table.pooled_columns import PooledColumns, as_used
+from gantt.core.table.pools import NO_SHARES, SharedPools, Shares
 from gantt.core.table.topology import InsideColumns
 from gantt.core.table.usage import NO_PICKS, Pick, Unreported, UsageColumns
 from gantt.core.topology.free import FreeTopology
@@ -50,12 +51,13 @@ from gantt.moved import former_attributes
 
 
 @former_attributes(kept='array_cache', kept_masks='mask_cache', rows_beside='rows_of_same_host')
-class HostTable(Columns):
+class HostTable(PooledColumns):
     """All hosts; see the module docstring.  Not safe for writers in two threads.
 
     :ivar now: seconds of the database's clock, set by the owner
     :ivar seq: counts folds and picks
     :ivar default_zone: the zone of a host that is in no other
+    :ivar alone: a table of the pools that may be asked for alone; None: there are none
     """
 
     def __init__(self, *, default_zone: str = 'nova', rows: int = ROWS_MIN) -> None:
@@ -63,6 +65,7 @@ class HostTable(Columns):
         self.now = 0.0
         self.seq = 0
         self.default_zone = default_zone
+        self.alone: HostTable | None = None
         self.declared_metrics: dict[str, DeclaredMetric] = {}
         self._groups: dict[str, int] = {}
         self._packed_ids: bytes | None = None
@@ -71,7 +74,7 @@ class HostTable(Columns):
         self._take_parts(
             HostIndex(), UsageColumns(), Facts(), Membership(), InsideColumns(), PlacedIndex()
         )
-        self.pools = SharedPools(self.row_by_id, self.versions)
+        self.pools = SharedPools(self._index, self._membership, self.arrays, self.versions)
         for name in resource_classes.CORE_CLASSES:
             self.add_class(name)
 
@@ -91,7 +94,7 @@ class HostTable(Columns):
         self.row_of, self.row_by_id, self.row_of_id = index.row_of, index.by_id, index.by_id.get
         self.rows_of_host, self.rows_of_same_host = index.rows_of_host, index.rows_of_same_host
         self.rows_of_names, self.rows_of_nodes = index.rows_of_names, index.rows_of_nodes
-        self.service_name = index.service_name
+        self.service_name, self.known_row = index.service_name, index.known_row
         self.classes, self.class_code = usage.classes, usage.classes.get
         self.largest_floor, self.min_ceiling = usage.largest_floor, usage.min_ceiling
         self.has_step = usage.has_step
@@ -111,6 +114,8 @@ class HostTable(Columns):
         now: float = 0.0,
         *,
         metrics: Iterable[DeclaredMetric] = (),
+        pools: Iterable[SharedPool] = (),
+        alone: Sequence[HostChange] = (),
         default_zone: str = 'nova',
     ) -> 'HostTable':
         """A table of everything, as ``Store.load_everything`` gives it."""
@@ -125,12 +130,23 @@ class HostTable(Columns):
         for change in changes:
             table._fold(change)
         table.renew()
+        for pool in pools:
+            table.set_pool(pool)
+        table.apply_alone(alone)
         return table
 
     # -- looking things up -------------------------------------------------------
 
     def __len__(self) -> int:
         return self.count
+
+    def of_kind(self, kind: RequestKind) -> 'HostTable':
+        """The table of what such requests are placed on, as of the same time."""
+        if kind is RequestKind.HOST:
+            return self
+        self.alone = others = self.others
+        others.now, others.default_zone = self.now, self.default_zone
+        return others
 
     def host_state(self, name_or_row: str | int) -> HostState:
         """A typed view of one row, valid until the table changes.
@@ -177,41 +193,6 @@ class HostTable(Columns):
     def cap_of(self, code: int) -> IntArray:
         """Capacity of a class by row."""
         return self.cap[code]
-
-    @property
-    def pooled(self) -> frozenset[int]:
-        """Codes of the classes that hosts have of pools as well."""
-        return frozenset(
-            c for c, name in enumerate(self.classes.names) if name in self.pools.of_class
-        )
-
-    @property
-    def pool(self) -> IntArray:
-        """By class and row a pool that serves the host, for plug-ins of earlier releases; or -1."""
-        names = self.classes.names
-        found = [[self.pools.first(host.id, name) for host in self.hosts] for name in names]
-        return np.array(found, np.int64)
-
-    def served(self, name: str, amount: int) -> BoolArray | None:
-        """Which hosts a pool has an amount of a class for, by row; None: no pool has the class."""
-        return self.pools.served(len(self), name, amount)
-
-    def has(self, row: int, name: str, amount: int) -> bool:
-        """Whether a host itself has an amount of a class, in one piece."""
-        inventory = self.hosts[row].facts.inventories.get(name)
-        code = self.class_code(name)
-        return (
-            inventory is not None
-            and code is not None
-            and self.free.item(code, row) >= amount
-            and in_one_piece(inventory, amount)
-        )
-
-    def pool_for(self, row: int, name: str, amount: int) -> int | None:
-        """The pool that a host takes an amount from; None: from itself, or no pool has it."""
-        if name not in self.pools.of_class or self.has(row, name, amount):
-            return None
-        return self.pools.choose(self.hosts[row].id, name, amount)
 
     def room(self, row: int) -> FreeTopology:
         """What is left inside of a host: to be read, not to be changed."""
@@ -324,28 +305,6 @@ class HostTable(Columns):
         """The line of a resource class, a new one where needed."""
         return self._usage.add_class(self, name)
 
-    def set_pool(self, pool: SharedPool) -> bool:
-        """A pool that hosts share, as it is now.
-
-        :returns: False where it says nothing newer than what is known
-        :raises Bug: its id is that of a host
-        """
-        self.check_writable()
-        if self.row_of_id(pool.id) is not None:
-            raise exceptions.Bug(invariant=f'provider {pool.id} is a host, and no pool')
-        for name in sorted(pool.inventories):
-            self.add_class(name)
-        changed = self.pools.put(pool)
-        self.seq += changed
-        return changed
-
-    def remove_pool(self, pool_id: int) -> bool:
-        """A pool that is gone; whether it was known."""
-        self.check_writable()
-        changed = self.pools.remove(pool_id)
-        self.seq += changed
-        return changed
-
     def set_aggregates(self, aggregates: list[Aggregate]) -> None:
         """All aggregates anew: membership and availability zones follow."""
         self.check_writable()
@@ -357,6 +316,36 @@ class HostTable(Columns):
             membership.write(self, i, row, self._index.service_apart(i))
         self.facts_seq += 1
         self.seq += 1
+        if self.alone is not None:
+            self.alone.set_aggregates(aggregates)
+
+    def apply_alone(self, changes: Sequence[HostChange]) -> None:
+        """Fold news of pools that may be asked for alone."""
+        if changes:
+            self.alone = self.others
+        for change in changes:
+            self.others.apply(change)
+
+    @property
+    def others(self) -> 'HostTable':
+        """The table of the pools that may be asked for alone; an empty one where there are none."""
+        return self._empty() if self.alone is None else self.alone
+
+    def known_pools(self) -> set[int]:
+        """Ids of all providers that are known and are no hosts."""
+        return {*self.pools.of_id, *self.others.row_by_id}
+
+    def _empty(self) -> 'HostTable':
+        """Another table, in which nothing is but the same aggregates."""
+        other = HostTable(default_zone=self.default_zone)
+        other.set_aggregates(list(self.known_aggregates.values()))
+        return other
+
+    def correct_pool(self, usage: PoolUsage, claims: Container[str] = ()) -> None:
+        super().correct_pool(usage, claims)
+        alone = self.alone
+        if alone is not None and (i := alone.row_of_id(usage.id)) is not None:
+            alone.correct_usage(as_used(alone.hosts[i], usage), claims)
 
     def set_groups(self, groups: Mapping[str, int], whole: bool = False) -> None:
         """Generations of server groups; 0 is that of a group that is not known.
@@ -381,42 +370,69 @@ class HostTable(Columns):
 
     # -- picks -------------------------------------------------------------------
 
-    def take(self, provider_id: int, amounts: Mapping[str, int], placed: Placed) -> None:
+    def take(
+        self,
+        provider_id: int,
+        amounts: Mapping[str, int],
+        placed: Placed,
+        shares: Shares | None = None,
+    ) -> Shares:
         """Lay a pick over a host: its amounts are used, its consumer is there.
 
+        :param shares: what it takes of pools next to the amounts; None: of the amounts what the
+            host does not have itself
+        :returns: what it takes of pools
         :raises Bug: an unknown host
         """
         self.check_writable()
         i = self.row_of_id(provider_id)
+        if i is None and self.alone is not None:
+            return self.alone.take(provider_id, amounts, placed, shares)
         if i is None:
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         host = self.hosts[i]
         here, was_there = self.placed.add(placed)
         pick = Pick(amounts, placed, was_there)
-        if self.pools.of_class and self.pools.have_any(amounts):
-            pick = self._shared_pick(i, pick)
+        if shares is not None:
+            pick = replace(pick, shares=shares or None)
+        elif self.pools.of_class and self.pools.have_any(amounts):
+            found = self.providers_of(i, amounts)
+            pick = replace(pick, amounts=found.pop(provider_id), shares=found or None)
+        if pick.shares is not None:
+            self.pools.lay(provider_id, placed.claim_id, pick.shares)
         self._usage.lay(self, i, host, pick)
         if placed.layout is not None:
             self._inside.lay(self, i, host, here, placed.layout, not was_there)
         self.instances[i] = len(here)
         self.seq += 1
+        return pick.shares or NO_SHARES
 
     def take_alike(
-        self, amounts: Mapping[str, int], placed: Sequence[Placed], rows: Sequence[int]
+        self,
+        amounts: Mapping[str, int],
+        placed: Sequence[Placed],
+        rows: Sequence[int],
+        shares: Sequence[Shares] = (),
     ) -> None:
         """Lay picks of the same amounts, and without layouts, over the hosts at ``rows``.
 
         As so many ``take``, the table being written once for each host.
 
-        :raises Bug: a pool has one of the classes: what a host takes of it is asked for each pick
+        :param shares: of each what it takes of pools, which it is laid over already; in all of
+            them are the same classes
+        :raises Bug: a pool has one of the classes, and it is not said who takes what of it
         """
         self.check_writable()
-        if self.pools.have_any(amounts):
-            raise exceptions.Bug(invariant='picks of what hosts share are laid one by one')
+        if self.pools.have_any(amounts) and len(shares) < len(placed):
+            raise exceptions.Bug(invariant='of what hosts share each pick says what it takes')
+        if shares:
+            pooled = {name for of in shares[0].values() for name in of}
+            amounts = {name: n for name, n in amounts.items() if name not in pooled}
         of_row: dict[int, list[Pick]] = {}
-        for row, one in zip(rows, placed, strict=True):
+        for row, one, of_pools in zip(rows, placed, shares or repeat(None), strict=False):
             _, was_there = self.placed.add(one)
-            of_row.setdefault(row, []).append(Pick(amounts, one, was_there))
+            pick = Pick(amounts, one, was_there, shares=of_pools or None)
+            of_row.setdefault(row, []).append(pick)
         for row, picks in of_row.items():
             host = self.hosts[row]
             self._usage.lay_alike(self, row, host, picks)
@@ -430,14 +446,18 @@ class HostTable(Columns):
         """
         self.check_writable()
         i = self.row_of_id(provider_id)
+        if i is None and self.alone is not None and provider_id in self.alone.row_by_id:
+            self.alone.give(provider_id, amounts, claim_id)
+            return
         pick = None if i is None else self._usage.lift(self, i, self.hosts[i], claim_id)
-        if pick is not None and pick.shares is not None:
+        if pick is None:
+            self.pools.forget(provider_id, claim_id)
+        elif pick.shares is not None:
             self.pools.lift(provider_id, claim_id, pick.shares)
         if i is None or pick is None or pick.was_there:
             return
         self.placed.remove(provider_id, claim_id)
         here = self.placed.on(provider_id)
-        self.pools.keep(provider_id, here)
         if pick.placed.layout is not None:
             self._inside.write(self, i, self.hosts[i], here)
         self.instances[i] = len(here)
@@ -480,6 +500,7 @@ class HostTable(Columns):
         other: HostTable = HostTable.__new__(HostTable)
         self.copy_columns(other, writable)
         other.now, other.seq, other.default_zone = self.now, self.seq, self.default_zone
+        other.alone = None if self.alone is None else self.alone._clone(writable)
         other.declared_metrics, other._groups = self.declared_metrics, dict(self._groups)
         other._packed_ids = self._packed_ids
         other.versions, other.mask_cache = self.versions.copy(), MaskCache()
@@ -492,7 +513,7 @@ class HostTable(Columns):
             self._inside.copy(),
             self.placed.copy(),
         )
-        other.pools = self.pools.copy(other.row_by_id, other.versions)
+        other.pools = self.pools.copy(other._index, other._membership, other.arrays, other.versions)
         return other
 
     # -- inside ------------------------------------------------------------------
@@ -505,6 +526,7 @@ class HostTable(Columns):
                 self.seq += 1
             return i is not None
         if i is None:
+            self.pools.remove(row.id)  # a host may come to be of a provider that was none
             i = self._append(row)
         elif row.version <= self.hosts[i].version:
             return False
@@ -526,7 +548,6 @@ class HostTable(Columns):
             here[claim_id] = pick.placed
         self._usage.unreported.keep(row.id, here)
         self.placed.replace(row.id, here)
-        self.pools.keep(row.id, here)
         self.arrays['instances'][i] = len(here)
 
     def _append(self, row: HostRow) -> int:
@@ -541,7 +562,7 @@ class HostTable(Columns):
         provider_id = self.hosts[i].id
         self._index.remove(i)
         self.placed.replace(provider_id, {})
-        self.pools.keep(provider_id, ())
+        self.pools.forget(provider_id)
         self._usage.forget(provider_id)
         self._inside.forget(provider_id)
         self.move_row(self.count - 1, i)
@@ -577,23 +598,3 @@ class HostTable(Columns):
         for name, read in PLAIN:
             self.arrays[name][i] = read(row)
         self._usage.write(self, i, row)
-
-    def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
-        """Provider id -> class -> amount, of what a claim takes on a host as it is now."""
-        host = int(self.ids[row])
-        if not (self.pools.of_class and self.pools.have_any(amounts)):
-            return {host: dict(amounts)}
-        found: dict[int, dict[str, int]] = {host: {}}
-        for name, amount in amounts.items():
-            pool = self.pool_for(row, name, amount)
-            found.setdefault(host if pool is None else pool, {})[name] = amount
-        return found
-
-    def _shared_pick(self, row: int, pick: Pick) -> Pick:
-        """A pick of what pools have as well, laid over those that it takes from."""
-        shares = self.providers_of(row, pick.amounts)
-        own = shares.pop(pick.placed.provider_id)
-        if not shares:
-            return pick
-        self.pools.lay(pick.placed.provider_id, pick.placed.claim_id, shares)
-        return replace(pick, amounts=own, shares=shares)

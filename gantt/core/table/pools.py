@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools that hosts share: which host may take what from which, and what is laid over them.
 
-A host is served by any number of pools, several of one class as well.  What is asked for of a
-class comes from one provider: the host itself where it has it in one piece, else the fullest
-pool that still fits (the least is free there; of equals that with the lowest id), so that
-large pieces stay whole.
+A pool serves every host that is in one of its aggregates.  A host is served by any number of
+pools, several of one class as well.  What is asked for of a class comes from one provider: the
+host itself where it has it in one piece, else the fullest pool that still fits (the least is free
+there; of equals that with the lowest id), so that large pieces stay whole.
 
-A claim lies on a pool from when it is picked: until the pick is undone, its host is known
-without it, or the pool is known with it.  So never more of a pool is free than was known at
-its version, less what is on the hosts.
+A claim lies on a pool from when it is picked until it is taken back, or the commit that made it
+has told what is used of the pool.  So never more of a pool is free than was known at its version,
+less what was picked since.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Container, Iterable, Iterator, Mapping
 
+import msgspec
 import numpy as np
 
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.table.aggregates import Membership
 from gantt.core.table.caches import Versions
-from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.columns import BoolArray, IntArray, words_of
+from gantt.core.table.host_index import HostIndex
 
 #: Pool -> class -> amount.
 Shares = Mapping[int, Mapping[str, int]]
 NO_POOLS: tuple[int, ...] = ()
+NO_SHARES: Shares = {}
+_NO_AMOUNTS: Mapping[str, int] = {}
 #: A claim by its host and id: a repeat may have one of the same id elsewhere.
 _Claim = tuple[int, str]
 
@@ -40,31 +46,45 @@ class SharedPools:
     :ivar of_class: class -> ids of the pools that have it; empty where there are none at all
     """
 
-    def __init__(self, row_by_id: Mapping[int, int], versions: Versions) -> None:
-        """Of a table that has its hosts at these rows."""
-        self._row_by_id, self._versions = row_by_id, versions
-        # pool -> how often hosts had come or gone, and the rows that it served then
-        self._rows: dict[int, tuple[int, IntArray]] = {}
+    def __init__(
+        self,
+        index: HostIndex,
+        membership: Membership,
+        arrays: Mapping[str, np.ndarray],
+        versions: Versions,
+    ) -> None:
+        """Of a table of these parts."""
+        self._index, self._membership = index, membership
+        self._arrays, self._versions = arrays, versions
+        # pool -> what its rows were found at, and the rows that it served then
+        self._rows: dict[int, tuple[object, IntArray]] = {}
         self.of_id: dict[int, SharedPool] = {}
         self.of_class: dict[str, tuple[int, ...]] = {}
-        # host -> pools that serve it, by id
+        self._of_aggregate: dict[str, tuple[int, ...]] = {}
+        self._seq = 0  # how often pools have come, gone, or changed aggregates
+        # host -> pools that serve it, by id, as of the stamp
         self._of_host: dict[int, tuple[int, ...]] = {}
+        self._stamp: object = None
         # pool -> what claims take there that it is not known with, and the sum of it
         self._laid: dict[int, dict[_Claim, dict[str, int]]] = {}
         self._taken: dict[int, dict[str, int]] = {}
-        # host -> its claims that are laid over pools
-        self._claims: dict[int, set[str]] = {}
+        self._coming_back: Shares = NO_SHARES
 
-    def copy(self, row_by_id: Mapping[int, int], versions: Versions) -> 'SharedPools':
-        other = SharedPools(row_by_id, versions)
+    def copy(
+        self,
+        index: HostIndex,
+        membership: Membership,
+        arrays: Mapping[str, np.ndarray],
+        versions: Versions,
+    ) -> 'SharedPools':
+        other = SharedPools(index, membership, arrays, versions)
         other.of_id, other.of_class = dict(self.of_id), dict(self.of_class)
-        other._of_host = dict(self._of_host)
+        other._of_aggregate, other._seq = dict(self._of_aggregate), self._seq
         other._laid = {
             pool: {claim: dict(amounts) for claim, amounts in laid.items()}
             for pool, laid in self._laid.items()
         }
         other._taken = {pool: dict(taken) for pool, taken in self._taken.items()}
-        other._claims = {host: set(claims) for host, claims in self._claims.items()}
         return other
 
     # -- looking things up ---------------------------------------------------------
@@ -77,7 +97,24 @@ class SharedPools:
     def serving(self, host: int, name: str) -> list[int]:
         """The pools of a class that serve a host, by id."""
         of_id = self.of_id
-        return [p for p in self._of_host.get(host, NO_POOLS) if name in of_id[p].inventories]
+        return [pool for pool in self.of_host(host) if name in of_id[pool].inventories]
+
+    def of_host(self, host: int) -> tuple[int, ...]:
+        """The pools that serve a host, by id."""
+        if not self.of_id:
+            return NO_POOLS
+        stamp = (self._versions.at(('aggregates',)), self._seq)
+        if self._stamp != stamp:
+            self._of_host, self._stamp = {}, stamp
+        found = self._of_host.get(host)
+        if found is None:
+            row, pools = self._index.by_id.get(host), set[int]()
+            if row is not None:
+                service = self._index.service_apart(row)
+                for uuid in self._membership.of(self._index.hosts[row], service):
+                    pools.update(self._of_aggregate.get(uuid, NO_POOLS))
+            found = self._of_host[host] = tuple(sorted(pools))
+        return found
 
     def first(self, host: int, name: str) -> int:
         """The first pool of a class that serves a host; -1: none does."""
@@ -88,7 +125,9 @@ class SharedPools:
         known = self.of_id[pool]
         inventory = known.inventories.get(name)
         used = known.used.get(name, 0) + known.foreign.get(name, 0)
-        used += self._taken.get(pool, {}).get(name, 0)
+        used += self._taken.get(pool, _NO_AMOUNTS).get(name, 0)
+        if self._coming_back:
+            used -= self._coming_back.get(pool, _NO_AMOUNTS).get(name, 0)
         return (inventory.cap if inventory else 0) - used
 
     def times(self, pool: int, name: str, amount: int) -> int:
@@ -97,9 +136,17 @@ class SharedPools:
         return max(self.free(pool, name), 0) // amount if in_one_piece(inventory, amount) else 0
 
     def choose(self, host: int, name: str, amount: int) -> int | None:
-        """The pool that a host takes an amount from; None: none of its pools has it."""
+        """The pool that a host takes an amount from; None: none of its pools has it.
+
+        What is given back is taken again where it was: what lies in a pool stays there.
+        """
+        back = self._coming_back
         fitting = [p for p in self.serving(host, name) if self.times(p, name, amount)]
-        return min(fitting, key=lambda pool: (self.free(pool, name), pool), default=None)
+        return min(
+            fitting,
+            key=lambda pool: (name not in back.get(pool, ()), self.free(pool, name), pool),
+            default=None,
+        )
 
     def served(self, count: int, name: str, amount: int) -> BoolArray | None:
         """Which of ``count`` hosts a pool has an amount for, by row; None: none has the class."""
@@ -122,12 +169,25 @@ class SharedPools:
 
     def _rows_of(self, pool: int) -> IntArray:
         """The rows of the hosts that a pool serves; not to be written to."""
-        stamp, found = self._versions.rows, self._rows.get(pool)
+        stamp, found = self._versions.at(('aggregates',)), self._rows.get(pool)
         if found is None or found[0] != stamp:
-            rows = map(self._row_by_id.get, self.of_id[pool].hosts)
-            known = np.array([row for row in rows if row is not None], np.int64)
-            found = self._rows[pool] = (stamp, known)
+            codes = map(self._membership.codes.get, self.of_id[pool].aggregates)
+            bits, count = self._arrays['aggregates'], len(self._index.hosts)
+            mask = np.zeros(count, np.bool_)
+            for word, value in words_of(code for code in codes if code is not None).items():
+                if word < len(bits):
+                    mask |= (bits[word, :count] & np.uint64(value)) != 0
+            found = self._rows[pool] = (stamp, np.flatnonzero(mask))
         return found[1]
+
+    @contextlib.contextmanager
+    def giving_back(self, shares: Shares) -> Iterator[None]:
+        """As if these had been given back; who has them comes first among equals."""
+        before, self._coming_back = self._coming_back, shares
+        try:
+            yield
+        finally:
+            self._coming_back = before
 
     # -- news ------------------------------------------------------------------------
 
@@ -139,13 +199,41 @@ class SharedPools:
         known = self.of_id.get(pool.id)
         if known is not None and pool.version <= known.version:
             return False
+        if known is not None and pool.version < known.usage_version:
+            pool = msgspec.structs.replace(
+                pool,
+                usage_version=known.usage_version,
+                inventories=known.inventories,
+                used=known.used,
+                foreign=known.foreign,
+            )
         self._link(known, pool)
-        for claim in [c for c in self._laid.get(pool.id, ()) if c[1] in pool.claims]:
-            self._drop(pool.id, claim)
         return True
 
+    def correct(self, usage: PoolUsage, claims: Container[str]) -> None:
+        """What is used of a pool as a commit of ours left it, or read it.
+
+        :param claims: ids of the claims that the commit made: what it tells contains them
+        """
+        known = self.of_id.get(usage.id)
+        for claim in [c for c in self._laid.get(usage.id, ()) if c[1] in claims]:
+            self._drop(usage.id, claim)
+        if known is None or usage.version <= max(known.version, known.usage_version):
+            return
+        # Written by us right after what is known, all of it is; else others wrote it as well.
+        is_next = usage.is_written and usage.version == known.version + 1
+        new = msgspec.structs.replace(
+            known,
+            version=usage.version if is_next else known.version,
+            usage_version=0 if is_next else usage.version,
+            inventories=usage.inventories,
+            used=usage.used,
+            foreign=usage.foreign,
+        )
+        self._link(known, new)
+
     def remove(self, pool: int) -> bool:
-        """A pool that is gone; whether it was known."""
+        """A pool that is gone, or shares no more; whether it was known."""
         known = self.of_id.get(pool)
         if known is not None:
             self._laid.pop(pool, None)
@@ -154,12 +242,16 @@ class SharedPools:
         return known is not None
 
     def _link(self, old: SharedPool | None, new: SharedPool | None) -> None:
-        if old is not None:
-            del self.of_id[old.id]
-            self._rows.pop(old.id, None)
-        if new is not None:
+        if old is not None and new is not None and old.aggregates == new.aggregates:
             self.of_id[new.id] = new
-        for index, field in ((self.of_class, 'inventories'), (self._of_host, 'hosts')):
+        else:
+            self._seq += 1
+            if old is not None:
+                del self.of_id[old.id]
+                self._rows.pop(old.id, None)
+            if new is not None:
+                self.of_id[new.id] = new
+        for index, field in ((self.of_class, 'inventories'), (self._of_aggregate, 'aggregates')):
             before = set(getattr(old, field)) if old is not None else set()
             now = set(getattr(new, field)) if new is not None else set()
             for key in before - now:
@@ -176,11 +268,11 @@ class SharedPools:
     # -- picks -----------------------------------------------------------------------
 
     def lay(self, host: int, claim: str, shares: Shares) -> None:
-        """A claim of a host takes these."""
+        """A claim of a host takes these; of a pool that is not known it takes nothing."""
         for pool, amounts in shares.items():
-            laid = self._laid.setdefault(pool, {}).setdefault((host, claim), {})
-            self._add(pool, laid, amounts, 1)
-        self._claims.setdefault(host, set()).add(claim)
+            if pool in self.of_id:
+                laid = self._laid.setdefault(pool, {}).setdefault((host, claim), {})
+                self._add(pool, laid, amounts, 1)
 
     def lift(self, host: int, claim: str, shares: Shares) -> None:
         """Undo a ``lay``, as far as the pools are not known with it meanwhile."""
@@ -191,17 +283,11 @@ class SharedPools:
                 if not any(laid.values()):
                     self._drop(pool, (host, claim))
 
-    def keep(self, host: int, claims: Collection[str]) -> None:
-        """No claims but these are on a host."""
-        here = self._claims.get(host)
-        if here is None:
-            return
-        for claim in [claim for claim in here if claim not in claims]:
-            here.discard(claim)
-            for pool in [pool for pool, laid in self._laid.items() if (host, claim) in laid]:
-                self._drop(pool, (host, claim))
-        if not here:
-            del self._claims[host]
+    def forget(self, host: int, claim: str | None = None) -> None:
+        """Nothing of a claim of a host, or of all its claims, is laid over pools any more."""
+        for pool, laid in list(self._laid.items()):
+            for one in [c for c in laid if c[0] == host and claim in (None, c[1])]:
+                self._drop(pool, one)
 
     def _add(self, pool: int, laid: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
         taken = self._taken.setdefault(pool, {})

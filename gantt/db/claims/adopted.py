@@ -12,7 +12,7 @@ from gantt.db.engine import session
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 
 _c = models.claims
 
@@ -88,7 +88,7 @@ def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
     live: list[Claim] = []
     for start in range(0, len(consumers), PARTS):
         # Not "live = 1": of a few consumers this is.
-        where = [_c.c.consumer.in_(consumers[start : start + PARTS]), _c.c.live != 0]
+        where = [claim_form.of_guests(consumers[start : start + PARTS]), _c.c.live != 0]
         live += load_claims(changes.tx, where=where)
     return Adoption({row.name: row for row in hosts}, live, changes.tx.now)
 

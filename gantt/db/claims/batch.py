@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from gantt.core.claims import inheritance
 from gantt.core.claims.acceptance import Refusal, accept
-from gantt.core.claims.claim import EXPIRES, Claim, State
+from gantt.core.claims.claim import EXPIRES, Claim, State, guest_of
 from gantt.core.claims.commit import (
     NO_OWNERS,
     ClaimDraft,
@@ -33,7 +34,7 @@ from gantt.core.messages.layout import Layout
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.free import room_of
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import pools, providers, rows
 
 #: Columns of a request that change where it is carried on.
 CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
@@ -95,6 +96,18 @@ class BatchEntry:
         return len(self.accepted) == len(self.draft.claims)
 
 
+def inheriting(made: ClaimDraft, theirs: Mapping[str, Sequence[Claim]]) -> ClaimDraft:
+    """A draft as its claim takes no more of pools than its consumer needs.
+
+    :param theirs: consumer -> its other live claims
+    """
+    claim = made.claim
+    if not (claim.purpose.is_move and inheritance.of_pools(claim)):
+        return made
+    there = inheritance.held(theirs.get(guest_of(claim), ()))
+    return msgspec.structs.replace(made, claim=inheritance.reduced(claim, there))
+
+
 class CommitBatch:
     """A batch, from the rows read under lock to the rows to write.
 
@@ -121,6 +134,10 @@ class CommitBatch:
         #: ids of the live claims of the consumers, as they were judged
         self.known: set[str] = set()
         self.claims: list[Claim] = []
+        #: consumer -> other live claims of it, where it may inherit
+        self._others: dict[str, list[Claim]] = {}
+        #: (claim, provider) -> the claim, which has inherited there
+        self.inherited: dict[tuple[str, int], Claim] = {}
         self.touched: set[int] = set()
         #: Those of them that are no hosts.
         self.no_hosts: set[int] = set()
@@ -231,6 +248,29 @@ class CommitBatch:
         """Consumers that were counted up and got no claim."""
         return sorted(self.stepped - {claim.consumer for claim in self.claims})
 
+    def movers(self) -> set[str]:
+        """Consumers that move, or whose claims leave, and take of pools: that counts once."""
+        moving = (made.claim for entry in self.going() for made in entry.draft.claims)
+        concerned = [claim for claim in moving if claim.purpose.is_move]
+        return {
+            guest_of(claim)
+            for claim in (*concerned, *self._leaving())
+            if inheritance.of_pools(claim)
+        }
+
+    def inherit(self, live: Iterable[Claim]) -> None:
+        """Let claims of moves take of pools only what they need more than their consumers have.
+
+        :param live: the live claims of :meth:`movers`, read under the locks of all providers
+        """
+        leaving = {claim.id for claim in self._leaving()}
+        for claim in live:
+            if claim.id not in leaving:
+                self._others.setdefault(guest_of(claim), []).append(claim)
+        for entry in self.going():
+            claims = [inheriting(made, self._others) for made in entry.draft.claims]
+            entry.draft = msgspec.structs.replace(entry.draft, claims=claims)
+
     # -- providers ---------------------------------------------------------------
     def wanted(self) -> set[int]:
         """Providers to lock: all that a draft names, those read back included."""
@@ -314,6 +354,12 @@ class CommitBatch:
             self._add(locked, pid, amounts, -1)
             if pid in locked.counters:
                 rows.unflag(locked.counters[pid])
+        others = self._others.get(guest_of(claim), [])
+        for before, now in inheritance.heirs(claim, others):
+            others[others.index(before)] = now
+            for pid, amounts in inheritance.gained(before, now).items():
+                self._add(locked, pid, amounts, 1)
+                self.inherited[now.id, pid] = now
 
     def _add(
         self, locked: providers.LockedProviders, pid: int, amounts: Mapping[str, int], sign: int
@@ -401,6 +447,7 @@ class CommitBatch:
         return CommitResult(
             outcomes=[entry.outcome for entry in self.entries if entry.outcome],
             hosts=list(map(locked.row, locked.hosts())),
+            pools=pools.usages(locked, self.touched),
             freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
             groups=self.groups,
             now=self.now,

@@ -10,12 +10,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import LIVE, Claim, Event, State, after, stepped
+from gantt.core.claims import inheritance
+from gantt.core.claims.claim import LIVE, Claim, Event, State, after, guest_of, stepped
 from gantt.db.engine import session
+from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import inherited, providers, rows, sole
 from gantt.db.hosts.base import is_id
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 _c = models.claims
@@ -27,19 +29,8 @@ CHANGED = (
     *('state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id'),
     *('adopted', 'absences', 'reason', 'updated_at'),
 )
-WRITE = (
-    _c.update()
-    .where(_c.c.id == sa.bindparam('b_id'), _c.c.state == sa.bindparam('b_state'))
-    .values(
-        {
-            **{name: sa.bindparam(name) for name in CHANGED},
-            # Lost with what it stands for, and never gained.
-            'sole': sa.case(
-                (sa.bindparam('is_sole', type_=sa.Integer) == 1, _c.c.sole), else_=None
-            ),
-        }
-    )
-)
+#: What is sole is lost with what it stands for, and never gained.
+WRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED, stays={'sole': 'is_sole'})
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
 )
@@ -64,6 +55,7 @@ class Changes:
         self.grown: set[int] = set()
         self._writes: list[dict[str, Any]] = []
         self._layouts: list[dict[str, Any]] = []
+        self._inheritances = Inheritances(tx)
 
     def lock(self, provider_ids: Iterable[int]) -> None:
         """Lock the providers; before any claim is read that is to be changed."""
@@ -75,7 +67,7 @@ class Changes:
             {
                 'b_id': before.id,
                 'b_state': before.state.value,
-                'is_sole': int(rows.sole_of(now) is not None),
+                'is_sole': int(sole.sole_of(now) is not None),
                 **{name: rows.CLAIM[name](now) for name in CHANGED},
             }
         )
@@ -84,6 +76,7 @@ class Changes:
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
             self.count(before, -1)
+            self._inheritances.end(self.locked, before)
 
     def count(self, claim: Claim, sign: int) -> None:
         """Add or take off what a claim uses, on every provider that it is on."""
@@ -107,7 +100,7 @@ class Changes:
         :raises Again: a claim is not in the state any more that it was read in
         """
         self._writes.sort(key=lambda values: values['b_id'])
-        if self._writes and self.tx.many(WRITE, self._writes) != len(self._writes):
+        if self._writes and WRITE.run(self.tx, self._writes) != len(self._writes):
             raise Again('a claim was written meanwhile')
         if self._layouts:
             self.tx.many(WRITE_LAYOUT, sorted(self._layouts, key=lambda values: values['b_id']))
@@ -133,6 +126,54 @@ class Changes:
         return outcomes
 
 
+class Inheritances:
+    """What ended claims took of pools goes over to those that inherit it; the pools are locked."""
+
+    def __init__(self, tx: session.Tx) -> None:
+        self._tx = tx
+        # guest -> its live claims by id, as they become
+        self._others: dict[str, dict[str, Claim]] = {}
+        self._ended: set[str] = set()
+
+    def end(self, locked: providers.LockedProviders, ended: Claim) -> None:
+        """One claim more has ended; what it used is taken off already."""
+        self._ended.add(ended.id)
+        if not inheritance.of_pools(ended):
+            return
+        others = self._of(guest_of(ended))
+        alive = [one for one in others.values() if one.id not in self._ended]
+        for before, now in inheritance.heirs(ended, alive):
+            others[now.id] = now
+            for pid, amounts in inheritance.gained(before, now).items():
+                row = locked.counters.get(pid)
+                if row is not None:
+                    rows.add(row, amounts, 1)
+                    write_inherited(self._tx, now, pid)
+
+    def leave_out(self, claims: Iterable[Claim]) -> None:
+        """These inherit nothing: somebody says all that they take."""
+        self._ended.update(claim.id for claim in claims)
+
+    def _of(self, guest: str) -> dict[str, Claim]:
+        found = self._others.get(guest)
+        if found is None:
+            theirs = [claim_form.of_guests([guest]), claim_form.is_live]
+            read = rows.load_claims(self._tx, where=theirs)
+            found = {one.id: one for one in read if guest_of(one) == guest}
+            self._others[guest] = found
+        return found
+
+
+def write_inherited(tx: session.Tx, claim: Claim, provider_id: int) -> None:
+    """What a claim takes of one provider, and inherits there, as it has become."""
+    values = rows.amount_values(claim.allocations[provider_id])
+    values['inherits'] = inherited.text_of(claim.inherits.get(provider_id))
+    where = (_a.c.claim_id == claim.id, _a.c.provider_id == provider_id)
+    tx.run(_a.update().where(*where).values(values))
+    # By the time of its last change a claim is known to be as it was read.
+    tx.run(_c.update().where(_c.c.id == claim.id).values(updated_at=tx.now))
+
+
 def _outcome(claim: Claim, state: State) -> str:
     if claim.state not in LIVE:
         return 'gone'
@@ -148,15 +189,18 @@ def providers_of(claims: Iterable[Claim]) -> set[int]:
     return found
 
 
-def end_claims(changes: Changes, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
-    """Lock, read again, let ``event`` happen, write: for claims of any host.
+def end_claims(
+    changes: Changes, ids: Sequence[str], on: set[int], event: Event, reason: str
+) -> ClaimResult:
+    """Lock, read, let ``event`` happen, write: for claims of any host.
 
-    :param claims: as read before the lock
+    :param ids: of the claims
+    :param on: the providers that they were on before anything was locked
     """
-    changes.lock(providers_of(claims))
-    again = rows.load_claims(changes.tx, ids=[claim.id for claim in claims]) if claims else []
-    if providers_of(again) - providers_of(claims):
+    changes.lock(on)
+    claims = rows.load_claims(changes.tx, ids=ids) if ids else []
+    if providers_of(claims) - on:
         raise Again('a claim went to another provider meanwhile')
-    outcomes = changes.end(again, event, reason)
+    outcomes = changes.end(claims, event, reason)
     changes.write()
     return changes.result(outcomes)

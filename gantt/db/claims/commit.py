@@ -29,7 +29,7 @@ from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import groups
 from gantt.db.claims.batch import CORRECTED, CommitBatch, makers_of
-from gantt.db.claims.claims import owners_of
+from gantt.db.claims.claims import owners_of, write_inherited
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
@@ -123,7 +123,10 @@ USE_OTHER = (
 RELEASE = (
     models.claims.update()
     .where(
-        models.claims.c.id == sa.bindparam('b_id'), models.claims.c.state == sa.bindparam('b_state')
+        models.claims.c.id == sa.bindparam('b_id'),
+        models.claims.c.state == sa.bindparam('b_state'),
+        # It was read before the locks: who writes allocations may have changed what it takes.
+        models.claims.c.updated_at == sa.bindparam('b_updated_at'),
     )
     .values(
         state=State.RELEASED.value,
@@ -215,6 +218,10 @@ class Ledger:
         taken = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
         commit_batch.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, commit_batch.wanted())
+        movers = sorted(commit_batch.movers())
+        if movers:
+            theirs = [claim_form.of_guests(movers), claim_form.is_live]
+            commit_batch.inherit(load_claims(tx, where=theirs))
         commit_batch.finish(locked, layouts_on(tx, commit_batch.laid_on()))
         self._write_usage(tx, commit_batch, locked)
         commit_batch.step(locked, tx.stamp)
@@ -315,13 +322,16 @@ class Ledger:
             {
                 'b_id': claim.id,
                 'b_state': claim.state.value,
+                'b_updated_at': claim.updated_at,
                 'reason': reason,
                 'updated_at': commit_batch.now,
             }
             for claim, reason in sorted(commit_batch.released, key=lambda pair: pair[0].id)
         ]
         if gone and tx.many(RELEASE, gone) != len(gone):
-            raise Again('a claim that gives way ended or was confirmed meanwhile')
+            raise Again('a claim that gives way ended or was changed meanwhile')
+        for (_, pid), claim in sorted(commit_batch.inherited.items()):
+            write_inherited(tx, claim, pid)
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
         made = commit_batch.claims
         if made:

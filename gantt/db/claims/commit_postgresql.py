@@ -77,8 +77,8 @@ PROVIDERS = sql(f"""
 _REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at')
 #: By whether they are narrow, see ``claim_form``.
 _CLAIM = {
-    False: columns_of(models.claims, *_REST, *rows.NARROW),
-    True: columns_of(models.claims, *_REST),
+    False: columns_of(models.claims, 'guest', *_REST, *rows.NARROW),
+    True: columns_of(models.claims, 'guest', *_REST),
 }
 _ALLOCATION = columns_of(models.allocations)
 _GROUP = columns_of(models.group_rules, 'name', 'members')
@@ -248,6 +248,8 @@ class CarefulLedger(ledger.Ledger):
         commit_batch: CommitBatch,
         tried: list[tuple[CommitBatch, CommitResult]],
     ) -> CommitResult:
+        if commit_batch.movers():
+            raise _Rare  # what their consumers have is read under the locks
         raw = driver_of(tx)
         locked = self._lock(tx, raw, commit_batch)
         commit_batch.finish(locked, rows.layouts_on(tx, commit_batch.laid_on()))

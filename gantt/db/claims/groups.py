@@ -16,7 +16,7 @@ from gantt.db.engine.arrays import by_key
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import HostTables, is_id
-from gantt.db.schema import models
+from gantt.db.schema import claim_form, models
 
 _g = models.group_rules
 _c = models.claims
@@ -24,7 +24,7 @@ _c = models.claims
 READ = sa.select(_g).where(_g.c.uuid == sa.bindparam('uuid'))
 LOCK = READ.with_for_update(key_share=True)
 MEMBERS = (
-    sa.select(_c.c.group_uuid, _c.c.consumer)
+    sa.select(_c.c.group_uuid, claim_form.GUEST.label('consumer'))
     .where(_c.c.group_uuid.in_(sa.bindparam('uuids', expanding=True)), _c.c.live == 1)
     .order_by(_c.c.created_at, _c.c.id)
 )

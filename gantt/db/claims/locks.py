@@ -28,7 +28,7 @@ from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import CommitBatch
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import providers, rows, sole
 from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
@@ -449,7 +449,7 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
 
 def _insert_soles(tx: session.Tx, made: Iterable[Claim]) -> None:
     """Insert rows that meet claims which others are just inserting, and no others."""
-    soles = sorted({sole for claim in made if (sole := rows.sole_of(claim)) is not None})
+    soles = sorted({of for claim in made if (of := sole.sole_of(claim)) is not None})
     ended = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
     values = rows.claim_values(ended, narrow=True)
     found = [{**values, 'id': f'? {n}', 'sole': sole} for n, sole in enumerate(soles)]

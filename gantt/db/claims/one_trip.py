@@ -38,12 +38,13 @@ from gantt.core.claims.commit import (
     RequestOutcome,
     is_plain,
 )
+from gantt.core.messages.request import Lifecycle
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql as careful
 from gantt.db.engine import session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import Typed, array, arrays, names, sql, unnest
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import providers, rows, sole
 from gantt.db.records import decisions
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -83,7 +84,7 @@ _UNITS = f"""NOT EXISTS (
            CROSS JOIN {unnest(_EACH, 'k')}
            JOIN inventories i ON i.provider_id = ANY(k.hosts::bigint[]),
            LATERAL (SELECT CASE i.class_id {_AMOUNT} END AS amount) a
-     WHERE a.amount > 0 AND (a.amount < i.min_unit OR a.amount > LEAST(i.total, i.max_unit)
+     WHERE a.amount > 0 AND (a.amount < i.min_unit OR a.amount > COALESCE(i.max_unit, i.total)
                              OR mod(a.amount, i.step_size) <> 0))"""  # noqa: S608 - names only
 
 #: No row comes back: what the hosts have become follows from what was planned.
@@ -204,6 +205,7 @@ def _is_plain(claim: Claim, amounts: Mapping[str, int]) -> bool:
         and claim.layout is None
         and claim.group is None
         and claim.lifecycle in EXPIRES
+        and claim.lifecycle is not Lifecycle.CALLER  # it lies on pools
         and not claim.purpose.is_move  # what it leaves is a live claim
         and all(name in CORE_CLASS_COLUMNS and amount > 0 for name, amount in amounts.items())
     )
@@ -255,7 +257,7 @@ class PlainBatch:
                     return False
                 shared = _kind_of(claim)
                 sums = [amounts.get(name, 0) for name in CORE_CLASS_COLUMNS]
-                end = rows.sole_end(claim.purpose)
+                end = sole.sole_end(claim.purpose)
                 kinds.append((number, draft.lease_seconds, end, *shared[:-2], *sums))
                 owners.append(shared[len(_KIND) : -2])
             of_kind = [first + number for number in columns.kind] if first else columns.kind

@@ -5,13 +5,13 @@ Outside the group commit the request's row is locked before the providers of its
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import Claim, Event, State, longest
+from gantt.core.claims.claim import Claim, Event, State, longest, of_caller
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql, one_trip
@@ -36,6 +36,13 @@ CANCEL = (
     _r.update()
     .where(_r.c.id == sa.bindparam('b_id'))
     .values(state='cancelled', token=sa.bindparam('token'), updated_at=sa.bindparam('updated_at'))
+)
+_c, _a = models.claims, models.allocations
+#: Live claims, with what each is on: a row for every other provider than its host.
+LIVE_ON = (
+    sa.select(_c.c.id, _c.c.provider_id, _a.c.provider_id)
+    .select_from(_c.outerjoin(_a, _a.c.claim_id == _c.c.id))
+    .where(_c.c.request_id == sa.bindparam('id'), _c.c.live == 1)
 )
 
 
@@ -88,8 +95,7 @@ class SqlRequests(Locking):
         row = tx.first(LOCK, id=request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return ClaimResult(outcomes=[])
-        live = _live(tx, request_id)
-        result = end_claims(Changes(tx, self.memory), live, Event.CANCEL, 'given up')
+        result = self._cancel_claims(tx, request_id, 'given up')
         tx.run(DELETE, b_id=request_id)
         return result
 
@@ -107,19 +113,17 @@ class SqlRequests(Locking):
         return None if ours else _load(tx, request_id)
 
     @writing
-    def cancel_request(
-        self, tx: session.Tx, request_id: str, reason: str
-    ) -> tuple[StoredRequest, ClaimResult]:
+    def cancel_request(self, tx: session.Tx, request_id: str, reason: str) -> ClaimResult:
         token = _insert_cancelled(tx, request_id)
         _lock(tx, request_id)
         tx.run(CANCEL, b_id=request_id, token=token, updated_at=tx.now)
-        live = _live(tx, request_id)
-        changes = Changes(tx, self.memory)
-        result = end_claims(changes, live, Event.CANCEL, reason or 'cancelled')
-        stored = _load(tx, request_id)
-        if stored is None:
-            raise ValueError('a row that this transaction wrote is not there')
-        return stored, result
+        return self._cancel_claims(tx, request_id, reason or 'cancelled')
+
+    def _cancel_claims(self, tx: session.Tx, request_id: str, reason: str) -> ClaimResult:
+        found = tx.all(LIVE_ON, id=request_id)
+        ids = list(dict.fromkeys(row.id for row in found))
+        on = {pid for _, *on in found for pid in on if pid is not None}
+        return end_claims(Changes(tx, self.memory), ids, on, Event.CANCEL, reason)
 
     @writing
     def extend_request(
@@ -148,6 +152,28 @@ class SqlRequests(Locking):
         changes.write()
         return changes.result(outcomes)
 
+    @writing
+    def confirm_request(
+        self, tx: session.Tx, request_id: str, consumers: Collection[str] = ()
+    ) -> ClaimResult:
+        result = _happen(Changes(tx, self.memory), request_id, consumers, Event.CONFIRM, '')
+        outcomes = [
+            msgspec.structs.replace(one, outcome='ok' if one.state == State.CONFIRMED else 'gone')
+            for one in result.outcomes
+        ]
+        return msgspec.structs.replace(result, outcomes=outcomes)
+
+    @writing
+    def return_request(
+        self,
+        tx: session.Tx,
+        request_id: str,
+        consumers: Collection[str] = (),
+        reason: str = '',
+    ) -> ClaimResult:
+        changes = Changes(tx, self.memory)
+        return _happen(changes, request_id, consumers, Event.RETURN, reason or 'returned')
+
     @reading
     def requests(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
@@ -161,6 +187,19 @@ class SqlRequests(Locking):
             of_it = models.claims.c.request_id == _r.c.id
             query = query.where(sa.exists(theirs.where(of_it, claim_form.PROJECT.in_([project]))))
         return [RequestLine(**row._mapping) for row in tx.all(query)]
+
+
+def _happen(
+    changes: Changes, request_id: str, consumers: Collection[str], event: Event, reason: str
+) -> ClaimResult:
+    """Let ``event`` happen to the claims that who asked for them means."""
+    tx = changes.tx
+    if is_id(request_id):
+        tx.first(LOCK, id=request_id)
+    found = load_claims(tx, request_ids=[request_id]) if is_id(request_id) else []
+    meant = of_caller(request_id, found, consumers)
+    ids = [claim.id for claim in meant]
+    return end_claims(changes, ids, providers_of(meant), event, reason)
 
 
 def _load(tx: session.Tx, request_id: str) -> StoredRequest | None:

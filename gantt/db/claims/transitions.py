@@ -15,7 +15,15 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims import reconcile
 from gantt.core.claims.adoption import GuestOutcome, GuestToAdopt
-from gantt.core.claims.claim import Claim, Event, State, after, stepped, why_not_confirmed
+from gantt.core.claims.claim import (
+    Claim,
+    Event,
+    State,
+    after,
+    guest_of,
+    stepped,
+    why_not_confirmed,
+)
 from gantt.core.messages.report import ClaimUpdate
 from gantt.core.nova import host as nova_host
 from gantt.db.claims import adopted
@@ -123,7 +131,9 @@ class SqlClaims(Locking):
         claims = load_claims(tx, ids=[claim_id])
         if not claims:
             return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
-        return end_claims(Changes(tx, self.memory), claims, Event.FORCE, reason)
+        ids = [claim.id for claim in claims]
+        changes = Changes(tx, self.memory)
+        return end_claims(changes, ids, providers_of(claims), Event.FORCE, reason)
 
     def adopt_guests(
         self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
@@ -163,7 +173,7 @@ class SqlClaims(Locking):
         wanted = sorted(filter(is_id, set(consumers)))
         if not wanted:
             return []
-        among = [_c.c.consumer.in_(wanted)]
+        among = [claim_form.of_guests(wanted)]
         return self.database.read(lambda tx: load_claims(tx, live=True, where=among))
 
     @reading
@@ -321,9 +331,9 @@ def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:
     """The live claims of consumers of these claims, as far as those are on hosts of Nova."""
     templates = changes.locked.templates
     consumers = {
-        claim.consumer
+        guest_of(claim)
         for claim in due
         if claim.provider_id in templates and templates[claim.provider_id].speaks_for == 'nova'
     }
-    where = [_c.c.consumer.in_(sorted(consumers)), _c.c.live != 0]
+    where = [claim_form.of_guests(sorted(consumers)), _c.c.live != 0]
     return load_claims(changes.tx, where=where) if consumers else []

@@ -7,6 +7,7 @@ process, the driver runs the statement for each row.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -122,13 +123,25 @@ class Update:
 
     :param match: name in the given rows -> column that must have that value
     :param columns: columns written, under their own names
+    :param stays: column -> name in the given rows of a whole number: where it is 1 the column
+        stays as it is, else it becomes null
     """
 
-    def __init__(self, table: sa.Table, match: Mapping[str, str], columns: Sequence[str]) -> None:
+    def __init__(
+        self,
+        table: sa.Table,
+        match: Mapping[str, str],
+        columns: Sequence[str],
+        stays: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        values: dict[str, Any] = {name: sa.bindparam(name) for name in columns}
+        for column, name in stays.items():
+            is_set = sa.bindparam(name, type_=sa.Integer) == 1
+            values[column] = sa.case((is_set, table.c[column]), else_=None)
         self.portable = (
             table.update()
             .where(*[table.c[column] == sa.bindparam(name) for name, column in match.items()])
-            .values({name: sa.bindparam(name) for name in columns})
+            .values(values)
         )
         #: What the columns' types do to a value before it is stored.
         self._stored = {
@@ -137,22 +150,27 @@ class Update:
             if isinstance(table.c[name].type, sa.TypeDecorator)
             and (stored := table.c[name].type.bind_processor(_DIALECT)) is not None
         }
-        fields = [*match.items(), *((name, name) for name in columns)]
-        kinds = ', '.join(
-            f'{name} {table.c[column].type.compile(_DIALECT)}' for name, column in fields
-        )
+        fields: dict[str, Any] = {name: table.c[column].type for name, column in match.items()}
+        fields |= {name: table.c[name].type for name in columns}
+        fields |= {name: sa.Integer() for name in stays.values()}
+        kinds = ', '.join(f'{name} {kind.compile(_DIALECT)}' for name, kind in fields.items())
+        changes = [(name, f'v.{name}') for name in columns]
+        changes += [
+            (column, f'CASE WHEN v.{name} = 1 THEN t.{column} END')
+            for column, name in stays.items()
+        ]
         self._together = sa.text(
             f'UPDATE {table.name} AS t SET '  # noqa: S608 - names of columns only
-            + ', '.join(f'{name} = v.{name}' for name in columns)
+            + ', '.join(f'{name} = {value}' for name, value in changes)
             + f' FROM json_to_recordset(CAST(:rows AS json)) AS v ({kinds}) WHERE '
             + ' AND '.join(f't.{column} = v.{name}' for name, column in match.items())
         )
 
         self._joined = Joined(
             table,
-            {name: table.c[column].type for name, column in fields},
+            fields,
             on=' AND '.join(f't.{column} = v.{name}' for name, column in match.items()),
-            changes=', '.join(f't.{name} = v.{name}' for name in columns),
+            changes=', '.join(f't.{name} = {value}' for name, value in changes),
         )
 
     def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int:

@@ -13,15 +13,15 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.registration import renamed
+from gantt.core.claims.registration import renamed, with_inventories_by
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import HostChange
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts import host_events, providers, rows
+from gantt.db.hosts import details, host_events, providers, rows, trees
 from gantt.db.hosts.base import HostTables
-from gantt.db.hosts.hosts import FORMER, KEY, MEMBER_OF, NAMED, HostRecords
+from gantt.db.hosts.hosts import FORMER, KEY, NAMED, HostRecords
 from gantt.db.hosts.nova_hosts import key_of_host
 from gantt.db.schema import models
 
@@ -45,6 +45,21 @@ class HostAdministration(HostTables):
     def enable_host(self, tx: session.Tx, name: str, by: str = '') -> HostChange:
         hosts = HostRecords(tx, self.memory, by)
         return hosts.change(name, disabled=None, disabled_by=None)
+
+    @writing
+    def set_inventories_by(
+        self, tx: session.Tx, name: str, by: str | None, who: str = ''
+    ) -> HostChange:
+        if by is not None:
+            trees.must_be_known(tx)
+        hosts = HostRecords(tx, self.memory, who)
+        locked, counters, template = hosts.lock_one(name)
+        row = with_inventories_by(locked.row(counters.id), by)
+        hosts.write_facts(
+            locked, msgspec.structs.replace(template, inventories_by=row.inventories_by)
+        )
+        counters.full_sequence = row.full_sequence
+        return hosts.save(locked, counters.id)
 
     @writing
     def revoke_host_key(self, tx: session.Tx, name: str) -> HostChange:
@@ -77,12 +92,12 @@ class HostAdministration(HostTables):
         before = locked.row(counters.id)
         former = tx.first(FORMER, name=new)
         row = renamed(before, new, former.epoch if former is not None else 0)
-        member_of = [found.uuid for found in tx.all(MEMBER_OF, host=new)]
         tx.run(_h.delete().where(_h.c.name.in_([old, new])))
         tx.run(_h.insert().values(name=old, epoch=before.epoch))
         _move_events_seen(hosts, old, new)
         own_name = sa.case((_p.c.own_name != old, _p.c.own_name))  # chosen anew where it was that
         tx.run(_p.update().where(_p.c.id == row.id).values(name=new, own_name=own_name))
+        member_of = details.aggregates_of(tx, [row.id])[row.id]
         row_fields = {
             name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')
         }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aggregates: named sets of hosts with metadata.
 
-Members are kept by host name in ``aggregate_members``; the uuids of a host's
-aggregates stand in its facts as well, so that a host is read without them.
+Members are kept by host name in ``aggregate_members``.  Beside these a provider has
+aggregates by their uuids alone, in ``provider_aggregates``: a host is in both, see ``details``.
 """
 
 import uuid as uuids
@@ -15,13 +15,14 @@ from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.resources.host import Aggregate
 from gantt.db.engine import engine, session
-from gantt.db.hosts import providers
+from gantt.db.hosts import details, providers
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
 
 _a = models.aggregates
 _d = models.aggregate_metadata
 _m = models.aggregate_members
+_g = models.provider_aggregates
 
 READ = sa.select(_a).order_by(_a.c.id)
 METADATA = sa.select(_d)
@@ -29,11 +30,6 @@ MEMBERS = sa.select(_m).order_by(_m.c.host)
 # Not against those who only refer to the row, as a new member of it does.
 LOCK = sa.select(_a).where(_a.c.name == sa.bindparam('name')).with_for_update(key_share=True)
 HOSTS_OF = sa.select(_m.c.host).where(_m.c.aggregate_id == sa.bindparam('id'))
-OF_HOSTS = (
-    sa.select(_m.c.host, _a.c.uuid)
-    .join(_a, _a.c.id == _m.c.aggregate_id)
-    .where(_m.c.host.in_(sa.bindparam('hosts', expanding=True)))
-)
 CHANGED = (
     _a.update()
     .where(_a.c.id == sa.bindparam('b_id'))
@@ -130,19 +126,17 @@ def remove(hosts: HostRecords, name: str) -> None:
 
 
 def refresh(hosts: HostRecords, names: Iterable[str]) -> None:
-    """Bring the uuids in the facts of these hosts in line with the members."""
+    """Bring what is known of these hosts in line with the members."""
     tx = hosts.tx
     wanted = sorted(set(names))
     if not wanted:
         return
     known = providers.ids_by_name(tx, wanted)
     locked = providers.lock(tx, hosts.memory, known.values())
-    of: dict[str, list[str]] = {name: [] for name in wanted}
-    for host, uuid in tx.all(OF_HOSTS, hosts=wanted):
-        of[host].append(uuid)
+    of = details.aggregates_of(tx, locked.templates)
     touched = []
     for pid, template in sorted(locked.templates.items()):
-        uuids_now = sorted(of.get(template.name, []))
+        uuids_now = of[pid]
         if pid in locked.counters and uuids_now != template.aggregates:
             hosts.write_facts(locked, msgspec.structs.replace(template, aggregates=uuids_now))
             locked.counters[pid].generation += 1
@@ -169,8 +163,9 @@ def resolve(tx: session.Tx, names_listed: Iterable[list[str]]) -> dict[str, str]
     return {name: found[stored_name] for name, stored_name in stored.items()}
 
 
-def join(tx: session.Tx, host: str, uuids_now: list[str]) -> None:
-    """Make ``host`` a member of exactly these aggregates."""
+def join(tx: session.Tx, host: str, uuids_now: list[str], provider_id: int) -> None:
+    """Make ``host`` a member of exactly these aggregates; it is in none by its uuid alone."""
+    tx.run(_g.delete().where(_g.c.provider_id == provider_id))
     ids = {row.uuid: row.id for row in tx.all(READ)}
     wanted = {ids[uuid] for uuid in uuids_now if uuid in ids}
     query = sa.select(_m.c.aggregate_id).where(_m.c.host == host)

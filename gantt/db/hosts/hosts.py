@@ -15,13 +15,14 @@ from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import Registered, RegisterHost
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.core.resources.host import HostChange, HostFacts, HostKind, HostRow
+from gantt.core.resources.host import API, HostChange, HostFacts, HostKind, HostRow
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.claims.locks import Aside
 from gantt.db.engine import engine, retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import host_events, providers, rows
+from gantt.db.hosts import details, host_events, providers, rows
+from gantt.db.hosts.details import ProviderDetails
 from gantt.db.schema import models
 
 _p = models.providers
@@ -29,7 +30,7 @@ _c = models.claims
 _f = models.provider_facts
 _i = models.inventories
 _t = models.provider_traits
-_m = models.aggregate_members
+_g = models.provider_aggregates
 _h = models.former_hosts
 
 NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
@@ -53,12 +54,6 @@ KEY = (
     .where(_p.c.name == sa.bindparam('name'))
 )
 INCARNATION = sa.select(models.meta.c.incarnation)
-MEMBER_OF = (
-    sa.select(models.aggregates.c.uuid)
-    .join(_m, _m.c.aggregate_id == models.aggregates.c.id)
-    .where(_m.c.host == sa.bindparam('host'))
-    .order_by(models.aggregates.c.uuid)
-)
 _facts_columns = [c.name for c in _f.c if c.name != 'provider_id']
 WRITE_FACTS = Update(_f, {'b_id': 'provider_id'}, _facts_columns)
 #: Most of what hosts report anew are metrics: then nothing else of the row is written.
@@ -72,7 +67,6 @@ HOSTS_CALLED = sa.select(_p.c.name).where(
     _p.c.name.in_(_names), _p.c.own_name.is_(None), _p.c.id.not_in(_ids)
 )
 NAME = _p.update().where(_p.c.id == sa.bindparam('b_id')).values(own_name=sa.bindparam('own_name'))
-_NOTHING_KNOWN = HostFacts()
 INVENTORIES = sa.select(_i).where(_i.c.provider_id == sa.bindparam('id'))
 TRAITS = sa.select(_t.c.trait_id).where(_t.c.provider_id == sa.bindparam('id'))
 LIVE_CLAIMS = sa.select(sa.func.count()).where(
@@ -222,12 +216,19 @@ class HostRecords:
         return found
 
     def _insert_record(
-        self, provider_id: int, uuid: str, name: str, facts: HostFacts = _NOTHING_KNOWN
+        self, provider_id: int, uuid: str, name: str, by: str | None = None
     ) -> HostRow:
-        """The record of a host, of which no more is known yet."""
-        member_of = [found.uuid for found in self.tx.all(MEMBER_OF, host=name)]
-        blank = HostRow(id=provider_id, uuid=uuid, name=name, aggregates=member_of, facts=facts)
-        values = {'provider_id': provider_id, **facts_values(blank)}
+        """The record of a host, of which no more is known yet than its rows say."""
+        known = details.read(self.tx, [provider_id])[provider_id]
+        blank = HostRow(
+            id=provider_id,
+            uuid=uuid,
+            name=name,
+            aggregates=known.aggregates,
+            facts=HostFacts(inventories=known.inventories, traits=known.traits),
+            inventories_by=by,
+        )
+        values = {'provider_id': provider_id, **self._facts_values(blank, known)}
         self.tx.insert_new(_f, [values], 'provider_id')
         return blank
 
@@ -236,7 +237,7 @@ class HostRecords:
     ) -> None:
         """Let a provider under lock be the host that registers with its uuid.
 
-        Its id, name, inventories and what is claimed there stay.
+        Its id, name, what it has and what is claimed there stay, and so does who says what it has.
         """
         own = self.tx.first(WITH_ID, id=provider_id)
         if own.parent_id is not None:
@@ -252,9 +253,8 @@ class HostRecords:
                 .where(_p.c.id == provider_id)
                 .values(name=message.name, kind=HostKind.HOST.value)
             )
-        facts = HostFacts(inventories=providers.inventories_of(self.tx, [provider_id])[provider_id])
         locked.templates[provider_id] = self._insert_record(
-            provider_id, own.uuid, message.name, facts
+            provider_id, own.uuid, message.name, API
         )
         counters = locked.counters[provider_id]
         counters.facts_stamp = self.tx.stamp
@@ -328,7 +328,7 @@ class HostRecords:
         host_events.write(self.tx, [(name, removed)])
         self.tx.run(_h.delete().where(_h.c.name == name))
         self.tx.run(_h.insert().values(name=name, epoch=row.epoch))
-        for table in (_f, _i, _t):
+        for table in (_f, _i, _t, _g):
             self.tx.run(table.delete().where(table.c.provider_id == row.id))
         self.tx.run(_p.delete().where(_p.c.id == row.id))
         providers.announce(self.tx, 'host', [row.id])
@@ -356,15 +356,27 @@ class HostRecords:
         self.lines += [
             (row_known.name, one) for one in host_event.changes(known, row_known, self._by)
         ]
+        has = self.memory.share(self.memory.details.of_row(row_known))
         if row_known == msgspec.structs.replace(known, facts=row_known.facts):
-            self._long_facts.append({'b_id': row_known.id, 'facts': rows.text(row_known.facts)})
+            text = self._facts_text(row_known, has)
+            self._long_facts.append({'b_id': row_known.id, 'facts': text})
         else:
-            self._facts.append({'b_id': row_known.id, **facts_values(row_known)})
-        facts = self.memory.sharing(row_known.facts)
-        row_known = msgspec.structs.replace(row_known, facts=facts)
+            self._facts.append({'b_id': row_known.id, **self._facts_values(row_known, has)})
+        facts = self.memory.details.sharing(details.with_details(row_known.facts, has))
+        row_known = msgspec.structs.replace(row_known, facts=facts, aggregates=has.aggregates)
         locked.templates[row_known.id] = row_known
         locked.counters[row_known.id].facts_stamp = self.tx.stamp
         self.memory.keep(row_known, self.tx.stamp)
+
+    def follow_rows(self, locked: providers.LockedProviders, provider_id: int) -> None:
+        """Let what is known of a host be what its rows say, which this transaction has written."""
+        if locked.is_host(provider_id):
+            has = details.read(self.tx, [provider_id])[provider_id]
+            template = locked.templates[provider_id]
+            facts = details.with_details(template.facts, has)
+            self.write_facts(
+                locked, msgspec.structs.replace(template, facts=facts, aggregates=has.aggregates)
+            )
 
     def write_noted(self) -> None:
         """Write what was noted."""
@@ -376,6 +388,19 @@ class HostRecords:
         if self.lines:
             host_events.write(self.tx, self.lines)
         self.lines = []
+
+    def _facts_text(self, row: HostRow, has: ProviderDetails) -> str:
+        return rows.text(details.marked(row.facts, has, bare=bool(self.memory.narrow)))
+
+    def _facts_values(self, row: HostRow, has: ProviderDetails) -> dict[str, Any]:
+        """The columns of ``provider_facts``, without the provider's id."""
+        return {
+            **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
+            # Read by releases that know no mark; so are inventories and traits in the text.
+            'aggregates': rows.text(has.aggregates),
+            'facts': self._facts_text(row, has),
+            'signing_key': None if row.key is None else rows.text(row.key),
+        }
 
     def save(self, locked: providers.LockedProviders, provider_id: int) -> HostChange:
         """Write the counters of a host as they became; the host as it is now."""
@@ -460,7 +485,7 @@ def inventory_values(
         'foreign_use': other[2] if other else 0,
     }
     if inventory is not None:
-        values.update(msgspec.structs.asdict(inventory), cap=inventory.cap)
+        values.update(details.stored(inventory), cap=inventory.cap)
     return values
 
 
@@ -490,13 +515,3 @@ _REGISTERED = (
     *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
     *('journal', 'journal_count', 'key'),
 )
-
-
-def facts_values(row: HostRow) -> dict[str, Any]:
-    """The columns of ``provider_facts``, without the provider's id."""
-    return {
-        **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
-        'aggregates': rows.text(row.aggregates),
-        'facts': rows.text(row.facts),
-        'signing_key': None if row.key is None else rows.text(row.key),
-    }

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.messages.base import derived_id
 from gantt.core.nova import guest_events
 from gantt.core.nova import host as nova_host
@@ -52,7 +52,7 @@ WRITE = (
     .values({name: sa.bindparam(name) for name in ('casts', 'unclaimed', 'synced_at')})
 )
 MOVED = (
-    sa.select(_c.c.consumer)
+    sa.select(claim_form.GUEST.label('consumer'))
     .where(
         _c.c.move_id.is_not(None),
         _c.c.live == 1,
@@ -63,7 +63,7 @@ MOVED = (
 )
 # Of hosts of Nova alone: others, and groups that are planned, may have any number of such.
 AWAITED = (
-    sa.select(_c.c.consumer)
+    sa.select(claim_form.GUEST.label('consumer'))
     .join(_f, _f.c.provider_id == _c.c.provider_id)
     .where(
         _f.c.speaks_for == 'nova',
@@ -177,8 +177,8 @@ class GuestEventDesk:
         on = sorted({ids[host_of(cast)] for cast in casts})
         here = load_claims(tx, provider_ids=on, live=True)
         self._keep(here)
-        placed = {claim.consumer for claim in here}
-        placed_on = {(claim.provider_id, claim.consumer) for claim in here}
+        placed = {guest_of(claim) for claim in here}
+        placed_on = {(claim.provider_id, guest_of(claim)) for claim in here}
         unplaced = {
             consumer
             for cast in casts
@@ -190,7 +190,7 @@ class GuestEventDesk:
         # "live = 1": of a few consumers this is.
         for consumers, live in ((placed - unplaced, True), (unplaced, False)):
             for some in _parts(sorted(consumers)):
-                where = [_c.c.consumer.in_(some), *([_c.c.live != 0] if live else [])]
+                where = [claim_form.of_guests(some), *([_c.c.live != 0] if live else [])]
                 self._keep(load_claims(tx, where=where))
 
     def _keep(self, claims: Iterable[Claim]) -> None:
@@ -217,8 +217,8 @@ class GuestEventDesk:
 
     def _note(self, claim: Claim) -> None:
         self.now[claim.id] = claim
-        self._of.setdefault(claim.consumer, {})[claim.id] = None
-        self._on.setdefault(claim.provider_id, {})[claim.consumer] = None
+        self._of.setdefault(guest_of(claim), {})[claim.id] = None
+        self._on.setdefault(claim.provider_id, {})[guest_of(claim)] = None
 
     @property
     def changed(self) -> list[str]:
@@ -279,7 +279,7 @@ def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Cla
     named = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
     found: list[Claim] = []
     for some in _parts(sorted(named)):
-        found += load_claims(tx, where=[_c.c.consumer.in_(some), _c.c.live != 0])
+        found += load_claims(tx, where=[claim_form.of_guests(some), _c.c.live != 0])
     return found
 
 
@@ -394,12 +394,13 @@ class NovaHosts(Locking):
     @writing
     def resolve_guest(self, tx: session.Tx, counted: GuestLocation) -> NovaUpdateResult:
         changes = Changes(tx, self.memory)
-        where = [_c.c.consumer == counted.consumer, _c.c.live != 0]
+        where = [claim_form.of_guests([counted.consumer]), _c.c.live != 0]
         before = load_claims(tx, where=where)
         changes.lock(providers_of(before))
         again = load_claims(tx, where=where)
         if providers_of(again) - providers_of(before):
             raise Again('a claim came to be meanwhile')
+        again = [claim for claim in again if guest_of(claim) == counted.consumer]
         mine = [claim for claim in again if _counts(changes, claim.provider_id)]
         effect = nova_host.located(mine, counted, tx.now)
         was = {claim.id: claim for claim in again}

@@ -17,16 +17,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from gantt.core.claims.acceptance import ProviderState, why_closed
 from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
 from gantt.core.resources.host import HostChange, HostKind, HostRow, Placed
 from gantt.core.topology.free import FreeTopology
 from gantt.db.engine import arrays, engine, retry, session
-from gantt.db.engine.arrays import Update, by_key, one_of
+from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import rows
-from gantt.db.schema import models
+from gantt.db.hosts import details, rows
+from gantt.db.schema import claim_form, models
 
 _p = models.providers
 _f = models.provider_facts
@@ -84,7 +85,7 @@ PLACED = (
     sa.select(
         _c.c.provider_id,
         _c.c.id,
-        _c.c.consumer,
+        claim_form.GUEST.label('consumer'),
         _c.c.group_uuid,
         _unsettled.label('unsettled'),
         _c.c.image,
@@ -95,6 +96,26 @@ PLACED = (
     .order_by(_c.c.provider_id, _c.c.id)
 )
 PLACED_ON = PLACED.where(_c.c.provider_id.in_(_ids))
+PLACED_CLAIMS = PLACED.where(one_of(_c.c.id, 'claims', sa.Text))
+#: A line for each live claim of a host: id, consumer, 1 where it has a layout, 1 where it is
+#: unsettled.  Of most of them everything else is known already, and does not change.
+MEMBERS_ON = (
+    sa.select(
+        _c.c.provider_id,
+        sa.func.string_agg(
+            sa.func.concat_ws(
+                ' ',
+                _c.c.id,
+                _c.c.consumer,
+                sa.case((_c.c.layout.is_(None), 0), else_=1),
+                _unsettled,
+            ),
+            aggregate_order_by(sa.literal('\n'), _c.c.id),
+        ),
+    )
+    .where(_c.c.live == 1, one_of(_c.c.provider_id, 'ids', sa.BigInteger))
+    .group_by(_c.c.provider_id)
+)
 NO_HOSTS = sa.select(_p.c.id, _p.c.own_name).where(_p.c.id.in_(_ids), ~is_host)
 BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names', expanding=True)))
 BY_NAME_TOGETHER = sa.select(_p.c.name, _p.c.id).where(one_of(_p.c.name, 'names', sa.Text))
@@ -176,19 +197,26 @@ class LockedProviders:
         counters = self.counters[provider_id]
         template = self.templates.get(provider_id)
         if template is None:
-            name, inventories = self.pools[provider_id]
+            name = self.pools[provider_id].name
             closed = ''  # nobody disables it, and room is judged by class
         else:
-            name, inventories = template.name, template.facts.inventories
+            name = template.name
             closed = why_closed(template, over_full=bool(counters.over_committed))
         return ProviderState(
             name=name,
             generation=counters.generation,
-            inventories=inventories,
+            inventories=self.inventories(provider_id),
             room=rows.room(counters),
             closed=closed,
             inside=inside,
         )
+
+    def inventories(self, provider_id: int) -> dict[str, Inventory]:
+        """What a provider has."""
+        template = self.templates.get(provider_id)
+        if template is None:
+            return self.pools[provider_id].inventories
+        return template.facts.inventories
 
     def version_read(self, provider_id: int) -> int:
         """The version under the lock, before any change."""
@@ -253,8 +281,7 @@ def complete(
         else:
             unknown.append(row.id)
     if unknown:
-        for facts in tx.all(FACTS_OF, ids=unknown):
-            templates[facts.id] = memory.learn(facts)
+        templates |= learn(tx, memory, tx.all(FACTS_OF, ids=unknown))
         unknown = [pid for pid in unknown if pid not in templates]
     if unknown or no_hosts:
         names = dict(map(tuple, tx.all(NO_HOSTS, ids=[*unknown, *no_hosts])))
@@ -269,6 +296,32 @@ def complete(
     # A host that is just being removed may be gone from one of the two tables.
     known = {pid: row for pid, row in counters.items() if pid in templates or pid in pools}
     return LockedProviders(known, templates, pools)
+
+
+def learn(tx: session.Tx, memory: rows.Memory, found: Iterable[Any]) -> dict[int, HostRow]:
+    """What hosts say beyond counters, by id.
+
+    Of those whose records have the same mark one is asked what its rows say.  Where they were
+    written after the record was read the others are asked as well.
+
+    :param found: rows of ``FACTS``
+    """
+    records = {row.id: row for row in found}
+    marks = {pid: details.mark_of(row.facts) for pid, row in records.items()}
+    known = {pid: memory.details_of(pid, mark) for pid, mark in marks.items()}
+    of = {pid: one for pid, one in known.items() if one is not None}
+    missing = {pid: mark for pid, mark in marks.items() if pid not in of}
+    firsts = {mark: pid for pid, mark in missing.items() if mark is not None}
+    asked = [pid for pid, mark in missing.items() if mark is None or firsts[mark] == pid]
+    has = details.read(tx, asked)
+    alike = {one.digest: one for one in has.values()}
+    of |= has | {
+        pid: alike[mark]
+        for pid, mark in missing.items()
+        if mark is not None and mark in alike and pid not in has
+    }
+    of |= details.read(tx, records.keys() - of.keys())
+    return {pid: memory.learn(row, of[pid]) for pid, row in records.items()}
 
 
 def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> None:
@@ -363,7 +416,7 @@ def placed_on(
             missing.append(pid)
         else:
             found[pid] = known[0]
-    for pid, (placed, quiet) in read_placed(tx, missing).items():
+    for pid, (placed, quiet) in read_placed(tx, memory, missing).items():
         memory.keep_placed(pid, stamps[pid], placed, quiet)
         found[pid] = placed
     return found
@@ -376,10 +429,52 @@ def keep_members(memory: rows.Memory, provider_id: int, before: int, now: int) -
         memory.keep_placed(provider_id, now, known[0], None)
 
 
-def read_placed(tx: session.Tx, ids: Sequence[int]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
+def read_placed(
+    tx: session.Tx, memory: rows.Memory, ids: Sequence[int]
+) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
     """Provider id -> its live claims and the digest of a quiet report about them."""
-    found = fold_placed(tx.all(PLACED_ON, ids=list(ids)) if ids else ())
+    found: dict[int, tuple[tuple[Placed, ...], bytes]] = {}
+    if tx.kind == 'postgresql':
+        before = {pid: placed for pid in ids if (placed := memory.last_placed(pid))}
+        found = _read_members(tx, before) if before else {}
+    others = [pid for pid in ids if pid not in found]
+    found |= fold_placed(tx.all(PLACED_ON, ids=others) if others else ())
     return {pid: found.get(pid) or NOTHING_PLACED for pid in ids}
+
+
+def _read_members(
+    tx: session.Tx, before: dict[int, tuple[Placed, ...]]
+) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
+    """The same of hosts of which some claims are known: only the others are read whole.
+
+    :param before: what was placed on the hosts earlier
+    :returns: without the hosts where a claim went between the two statements
+    """
+    known = {one.claim_id: one for placed in before.values() for one in placed}
+    members: dict[int, list[list[str]]] = {pid: [] for pid in before}
+    unknown = []
+    for pid, lines in tx.all(MEMBERS_ON, ids=numbers(list(before))):
+        members[pid] = [line.split(' ') for line in lines.split('\n')]
+        for claim_id, consumer, has_layout, _ in members[pid]:
+            one = known.get(claim_id)
+            same = one is not None and one.consumer == consumer and one.provider_id == pid
+            if not same or has_layout == '1' or (one is not None and one.layout is not None):
+                unknown.append(claim_id)
+    if unknown:
+        read = tx.all(PLACED_CLAIMS, claims=texts(unknown))
+        for claim_id in unknown:
+            known.pop(claim_id, None)
+        for placed, _ in fold_placed(read).values():
+            known.update((one.claim_id, one) for one in placed)
+    found = {}
+    for pid, lines_of in members.items():
+        now = [known.get(claim_id) for claim_id, *_ in lines_of]
+        here = tuple(one for one in now if one is not None and one.provider_id == pid)
+        if len(here) == len(lines_of):
+            is_complete = all(unsettled == '0' for *_, unsettled in lines_of)
+            digest = quiet_digest(one.claim_id for one in here) if is_complete else b''
+            found[pid] = here, digest
+    return found
 
 
 def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:

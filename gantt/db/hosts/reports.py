@@ -112,7 +112,7 @@ class Fold:
             if placed_before is not None and placed_before[1] is not None:
                 digests[pid] = placed_before[1]
         missing = [pid for pid in stamps if pid not in digests]
-        for pid, (placed, quiet) in providers.read_placed(tx, missing).items():
+        for pid, (placed, quiet) in providers.read_placed(tx, changes.memory, missing).items():
             changes.memory.keep_placed(pid, stamps[pid], placed, quiet)
             digests[pid] = quiet
         desks = {pid: ReportDesk(locked.row(pid), digests[pid]) for pid in stamps}
@@ -299,7 +299,7 @@ class ReportDesk:
         if row.facts.traits != first.facts.traits:
             hosts.write_traits(row.id, row.facts.traits)
         if row.aggregates != first.aggregates:
-            aggregates.join(changes.tx, row.name, row.aggregates)
+            aggregates.join(changes.tx, row.name, row.aggregates, row.id)
 
 
 def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:

@@ -19,12 +19,13 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.messages.layout import Layout, unsettled
-from gantt.core.messages.report import NumaCell
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostFacts, HostKind, HostRow, Placed
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import engine, retry, session
+from gantt.db.hosts import inherited, sole
+from gantt.db.hosts.details import KnownDetails, ProviderDetails, mark_of, of_row, with_details
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -52,15 +53,15 @@ PLAIN_FACTS = [
     for column in models.provider_facts.c
     if column.name not in ('provider_id', 'aggregates', 'facts', 'signing_key')
 ]
-#: Columns that a HostRow is made of, and that no claim changes.
-FACTS = ('id', 'facts_stamp', 'uuid', 'name', 'kind', *PLAIN_FACTS, 'aggregates', 'facts')
-FACTS += ('signing_key',)
+#: Columns that a HostRow is made of, beside ``details``, and that no claim changes.
+FACTS = ('id', 'facts_stamp', 'uuid', 'name', 'kind', *PLAIN_FACTS, 'facts', 'signing_key')
 
-_names = msgspec.json.Decoder(list[str])
 _facts = msgspec.json.Decoder(HostFacts)
 _encode = msgspec.msgpack.Encoder().encode
 _key = msgspec.json.Decoder(HostKey)
 _amounts = msgspec.json.Decoder(dict[str, int])
+Amounts = dict[int, dict[str, int]]
+NOTHING: Amounts = {}
 encode = msgspec.json.encode
 decode_amounts, decode_facts = _amounts.decode, _facts.decode
 
@@ -122,8 +123,6 @@ def counters(row: Sequence[Any]) -> Counters:
 
 #: Facts remembered for hosts that say the same, where there are few hosts.
 FACTS_MIN = 64
-#: Different cells of hosts that are remembered: 2 to 20 kB each.
-CELLS_MAX = 256
 
 
 class Memory:
@@ -136,7 +135,7 @@ class Memory:
         self._lock = threading.Lock()
         self._templates: dict[int, tuple[int, HostRow]] = {}
         self._decoded: collections.OrderedDict[bytes, HostFacts] = collections.OrderedDict()
-        self._cells: collections.OrderedDict[bytes, list[NumaCell]] = collections.OrderedDict()
+        self.details = KnownDetails()
         self._no_hosts: dict[int, int] = {}
         self._placed: dict[int, tuple[int, tuple[Placed, ...], bytes | None]] = {}
 
@@ -145,19 +144,33 @@ class Memory:
         found = self._templates.get(provider_id)
         return found[1] if found is not None and found[0] == facts_stamp else None
 
-    def learn(self, row: Any) -> HostRow:
-        """From the columns of ``FACTS``."""
+    def details_of(self, provider_id: int, mark: str | None) -> ProviderDetails | None:
+        """What a provider whose record has that mark has; None: that is not known."""
+        found = self.details.known(mark)
+        if found is None and mark is not None and provider_id in self._templates:
+            before = of_row(self._templates[provider_id][1])
+            found = before if before.digest == mark else None
+        return found
+
+    def share(self, details: ProviderDetails) -> ProviderDetails:
+        """The same, remembered; see ``KnownDetails.shared``."""
+        return self.details.shared(details, most=len(self._templates) // 4)
+
+    def learn(self, row: Any, details: ProviderDetails) -> HostRow:
+        """From the columns of ``FACTS``, and what its rows say."""
+        details = self.share(details)
         template = HostRow(
             id=row.id,
             uuid=row.uuid,
             name=row.name,
             kind=HostKind(row.kind),
-            aggregates=_names.decode(row.aggregates),
-            facts=self.decode(row.facts),
+            aggregates=details.aggregates,
+            facts=self.decode(row.facts, details),
             key=key(row.signing_key),
             **{name: getattr(row, name) for name in PLAIN_FACTS},
         )
-        self.keep(template, row.facts_stamp)
+        if mark_of(row.facts) in (None, details.digest):  # else they were written meanwhile
+            self.keep(template, row.facts_stamp)
         return template
 
     def keep(self, row: HostRow, facts_stamp: int) -> None:
@@ -180,33 +193,22 @@ class Memory:
                     del self._no_hosts[known]
             self._no_hosts[provider_id] = facts_stamp
 
-    def decode(self, facts: str) -> HostFacts:
-        """Facts from JSON; hosts that say the same share one object."""
-        digest = hashlib.blake2b(facts.encode(), digest_size=16).digest()
+    def decode(self, facts: str, details: ProviderDetails) -> HostFacts:
+        """Facts from JSON and rows; hosts that say the same share one object."""
+        text = f'{details.digest}{facts}'
+        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
         with self._lock:
             found = self._decoded.get(digest)
             if found is not None:
                 self._decoded.move_to_end(digest)
                 return found
-        decoded = self.sharing(_facts.decode(facts))
+        decoded = self.details.sharing(with_details(decode_facts(facts), details))
         with self._lock:
             self._decoded[digest] = decoded
             # With a metric in them nearly all facts are said once.
             while len(self._decoded) > max(FACTS_MIN, len(self._templates) // 4):
                 self._decoded.popitem(last=False)
         return decoded
-
-    def sharing(self, facts: HostFacts) -> HostFacts:
-        """The same, with the cells of another host where they are equal, as of one model."""
-        if not facts.numa:
-            return facts
-        key = _encode(facts.numa)
-        with self._lock:
-            cells = self._cells.setdefault(key, facts.numa)
-            self._cells.move_to_end(key)
-            while len(self._cells) > CELLS_MAX:
-                self._cells.popitem(last=False)
-        return facts if cells is facts.numa else msgspec.structs.replace(facts, numa=cells)
 
     def placed(
         self, provider_id: int, stamp: int
@@ -217,6 +219,11 @@ class Memory:
         """
         found = self._placed.get(provider_id)
         return (found[1], found[2]) if found is not None and found[0] == stamp else None
+
+    def last_placed(self, provider_id: int) -> tuple[Placed, ...]:
+        """What was placed there when it was read last; empty where that is not known."""
+        found = self._placed.get(provider_id)
+        return found[1] if found is not None else ()
 
     def keep_placed(
         self, provider_id: int, stamp: int, placed: tuple[Placed, ...], quiet: bytes | None
@@ -321,7 +328,7 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
     'layout': lambda claim: None if claim.layout is None else text(claim.layout),
     'adopted': lambda claim: int(claim.adopted),
     'other': lambda claim: _other(claim.allocations.get(claim.provider_id, {})),
-    'sole': lambda claim: sole_of(claim),
+    'sole': lambda claim: sole.sole_of(claim),
     **{
         column: lambda claim, name=name: _of_own_host(claim, name)  # type: ignore[misc]
         for name, column in CORE_CLASS_COLUMNS.items()
@@ -372,7 +379,7 @@ def claim_values(claim: Claim, narrow: bool) -> dict[str, Any]:
     return {name: of(claim) for name, of in CLAIM.items() if narrow or name not in NARROW}
 
 
-def claim(row: Sequence[Any], allocations: dict[int, dict[str, int]]) -> Claim:
+def claim(row: Sequence[Any], allocations: Amounts, inherits: Amounts = NOTHING) -> Claim:
     """A claim from a row of ``CLAIMS``."""
     values = dict(zip(_FIELDS, row, strict=False))
     values['state'] = State(values['state'])
@@ -383,7 +390,7 @@ def claim(row: Sequence[Any], allocations: dict[int, dict[str, int]]) -> Claim:
     values['adopted'] = bool(values['adopted'])
     values['host'] = values['host'] or ''
     values['consumer_type'] = values['consumer_type'] or 'INSTANCE'
-    return Claim(allocations=allocations, **values)
+    return Claim(allocations=allocations, inherits=inherits, **values)
 
 
 def consumer_values(claims: Iterable[Claim]) -> list[dict[str, Any]]:
@@ -404,6 +411,7 @@ def allocation_values(claim: Claim, narrow: bool) -> list[dict[str, Any]]:
     """The rows of ``allocations`` for a claim."""
     return [
         {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
+        | {'inherits': inherited.text_of(claim.inherits.get(provider_id))}
         for provider_id, amounts in sorted(claim.allocations.items())
         if not narrow or provider_id != claim.provider_id
     ]
@@ -464,19 +472,26 @@ def load_claims(
     query = query.where(*where)
     if limit is not None:
         query = query.order_by(_c.id).limit(limit)
-    # With all that they take, in one statement: a claim may be moved from one form to the other
-    # between two.
+    return whole_claims(tx.all(with_shares(query)))
+
+
+def with_shares(query: Any) -> Any:
+    """A query of ``CLAIMS`` with all that they take, ascending by id.
+
+    In one statement: a claim may be moved from one form to the other between two.
+    """
     of = query.subquery('of')
-    found = tx.all(
-        sa.select(of, *_SHARE)
-        .select_from(of.outerjoin(_a, _a.c.claim_id == of.c.id))
-        .order_by(of.c.id)
-    )
-    return [claim(rows[0], _taken(rows)) for rows in _by_claim(found)]
+    source = of.outerjoin(_a, _a.c.claim_id == of.c.id)
+    return sa.select(of, *_SHARE).select_from(source).order_by(of.c.id)
 
 
-def _by_claim(found: Sequence[Any]) -> Iterable[list[Any]]:
-    return (list(rows) for _, rows in itertools.groupby(found, operator.attrgetter('id')))
+def whole_claims(found: Sequence[Any]) -> list[Claim]:
+    """Claims from rows of such a query."""
+    by_claim = itertools.groupby(found, operator.attrgetter('id'))
+    return [
+        claim(rows[0], _taken(rows), inherited.of_rows(rows))
+        for rows in (list(of) for _, of in by_claim)
+    ]
 
 
 def _taken(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
@@ -528,32 +543,9 @@ def owners(tx: session.Tx, consumers: Collection[str]) -> dict[str, dict[str, An
 
 
 # -- the forms of claims: whose they are, which one is written ----------------------
-def sole_of(claim: Claim) -> str | None:
-    """What no other claim may have while this one is reserved; None: it is not.
-
-    Two requests that claim for one consumer meet there; whom else it may not live beside is
-    looked at afterwards, see ``core.claims.commit.judge_rivals``.
-    """
-    if claim.state is not State.RESERVED or claim.lifecycle is Lifecycle.API:
-        return None
-    return claim.consumer + sole_end(claim.purpose)
-
-
-def sole_end(purpose: Purpose) -> str:
-    """What stands behind the consumer in ``sole``."""
-    if purpose is Purpose.CREATE:
-        return ''
-    return ' move' if purpose.is_move else f' {purpose.value}'
-
-
 def read_narrow(tx: session.Tx) -> bool:
     """Whether claims are written in the narrow form just now."""
     return bool(tx.first(claim_form.FORM).claims_form != claim_form.WIDE)
-
-
-def is_of_sole(error: BaseException) -> bool:
-    """Whether a driver says that another claim has what is ``sole``."""
-    return any(name in str(error) for name in ('ix_claims_sole', 'claims.sole'))
 
 
 def writes_narrow(tx: session.Tx) -> bool:
@@ -589,7 +581,7 @@ def insert_claims(tx: session.Tx, made: Sequence[Claim], narrow: bool) -> None:
     try:
         tx.many(models.claims.insert(), [claim_values(claim, narrow) for claim in made])
     except Exception as e:
-        if not is_of_sole(retry.root_of(e)):
+        if not sole.is_of_sole(retry.root_of(e)):
             raise
         raise retry.Again('a claim for the same consumer came to be meanwhile') from e
     amounts = [values for claim in made for values in allocation_values(claim, narrow)]

@@ -24,11 +24,13 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.hosts.hosts import CHILDREN, LIVE_CLAIMS, HostRecords
+from gantt.db.hosts.providers import LockedProviders
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-#: The step of the schema from which on processes take account of providers that are no hosts.
-STEP = '0017_expand_providers'
+#: The step of the schema from which on processes take account of providers that are no hosts, and
+#: of hosts whose reports do not say what they have.
+STEP = '0019_expand_inventories_by'
 #: Before the uuid, in the place of the name of a host: no host can be called so.
 NO_HOST = '\x7f'
 
@@ -56,7 +58,7 @@ MADE_BY = sa.select(_p.c.id).where(
 )
 _parent, _top = _p.alias('parent'), _p.alias('top')
 READ = sa.select(
-    *(_p.c[name] for name in ('id', 'uuid', 'name', 'kind', 'generation', 'cold')),
+    *(_p.c[name] for name in ('id', 'uuid', 'name', 'kind', 'generation', 'cold', 'changed_at')),
     *(_p.c[f'used_{column}'] for column in CORE_CLASS_COLUMNS.values()),
     OWN_NAME.label('own_name'),
     _parent.c.uuid.label('parent'),
@@ -68,7 +70,8 @@ ONE = READ.where(_p.c.uuid == _uuid)
 OLDER = (
     sa.select(_s.c.name)
     .where(
-        sa.or_(_s.c.revision.is_(None), _s.c.revision < STEP), _s.c.seen_at > sa.bindparam('since')
+        sa.or_(_s.c.revision.is_(None), _s.c.revision < sa.bindparam('step')),
+        _s.c.seen_at > sa.bindparam('since'),
     )
     .order_by(_s.c.name)
 )
@@ -82,9 +85,7 @@ class _Tree:
     """
 
     def __init__(self, tx: session.Tx, uuid: str) -> None:
-        self.row = _place(tx, uuid)
-        if self.row is None:
-            raise exceptions.NotFound(kind='provider', name=uuid)
+        self.row = _there(tx, uuid)
         if self.row.kind == HostKind.HOST:
             raise rules.is_a_host(uuid, self.row.name)
         parents = {row.id: row.parent_id for row in tx.all(TREE, root=self.row.root_id)}
@@ -129,7 +130,7 @@ class SqlProviders(HostTables):
         parent: str | None,
         inventories: Mapping[str, Inventory],
     ) -> ResourceProvider:
-        _must_be_known(tx)
+        must_be_known(tx)
         above = None if parent is None else _parent_of(tx, parent)
         locked = providers.lock(tx, self.memory, _around(above))
         if parent is not None and above != _parent_of(tx, parent):
@@ -173,6 +174,10 @@ class SqlProviders(HostTables):
 
     @writing
     def move_provider(self, tx: session.Tx, uuid: str, parent: str | None) -> ResourceProvider:
+        self._move(tx, uuid, parent)
+        return _read(tx, ONE, uuid=uuid)[0]
+
+    def _move(self, tx: session.Tx, uuid: str, parent: str | None) -> None:
         tree = _Tree(tx, uuid)
         above = _target(tx, tree, parent)
         locked = providers.lock(tx, self.memory, tree.below | tree.around | _around(above))
@@ -188,37 +193,34 @@ class SqlProviders(HostTables):
             place |= (
                 {'parent_id': None, 'root_id': None} if above is None else {'parent_id': above.id}
             )
+            place['changed_at'] = tx.now
             tx.run(_p.update().where(_p.c.id == tree.row.id).values(place))
             providers.save(tx, locked, wanted)
-        return _read(tx, ONE, uuid=uuid)[0]
 
     @writing
     def save_inventories(
         self, tx: session.Tx, uuid: str, inventories: Mapping[str, Inventory]
     ) -> ResourceProvider:
         rules.check_inventories(inventories)
-        locked = providers.lock(tx, self.memory, [_Tree(tx, uuid).row.id])
-        pid = _locked_one(tx, locked, uuid)
-        counters = locked.counters[pid]
-        others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
-        used = dict(zip(CORE_CLASSES, counters.used, strict=True))
-        used |= {name: of[1] for name, of in others.items()}
-        rules.check_used(uuid, used, inventories)
-        caps = {name: inventory.cap for name, inventory in inventories.items()}
-        hosts = HostRecords(tx, self.memory)
-        facts = HostFacts(inventories=dict(inventories))
-        counters.cold = hosts.write_inventories(pid, facts, others)
-        counters.cap = [caps.get(name, 0) for name in CORE_CLASSES]
-        counters.others = {
-            name: [cap, *(others[name][1:] if name in others else (0, 0))]
-            for name, cap in caps.items()
-            if name not in CORE_CLASSES
-        }
-        locked.forget_others(pid)
-        rows.flag(counters)
-        counters.generation += 1
+        locked, pid = self._lock_one(tx, uuid)
+        write_inventories(tx, self.memory, locked, uuid, inventories)
         providers.save(tx, locked, [pid])
         return _read(tx, ONE, uuid=uuid)[0]
+
+    def _lock_one(self, tx: session.Tx, uuid: str) -> tuple[LockedProviders, int]:
+        """A provider of which requests say what it has, under lock, and its id.
+
+        :raises NotFound:
+        :raises ReportedByHost: it is a host whose reports say it
+        """
+        place = _there(tx, uuid)
+        locked = providers.lock(tx, self.memory, [place.id])
+        if place.id not in locked.counters or _there(tx, uuid).id != place.id:
+            raise Again('the provider was deleted and made anew meanwhile')
+        host = locked.templates.get(place.id)
+        if host is not None and host.reports_inventories:
+            raise rules.reports_it_itself(uuid, host.name)
+        return locked, place.id
 
     def delete_provider(self, uuid: str) -> None:
         def already_committed(tx: session.Tx) -> bool | None:
@@ -235,7 +237,7 @@ class SqlProviders(HostTables):
         children = tx.connection.execute(CHILDREN, {'id': pid}).scalar_one()
         claims = tx.connection.execute(LIVE_CLAIMS, {'id': pid}).scalar_one()
         rules.check_unused(uuid, children, claims)
-        for table in (models.inventories, models.provider_traits):
+        for table in (models.inventories, models.provider_traits, models.provider_aggregates):
             tx.run(table.delete().where(table.c.provider_id == pid))
         tx.run(_p.delete().where(_p.c.id == pid))
         providers.announce(tx, 'provider', [pid])
@@ -243,9 +245,51 @@ class SqlProviders(HostTables):
         return True
 
 
+# -- what it has ----------------------------------------------------------------------
+def write_inventories(
+    tx: session.Tx,
+    memory: rows.Memory,
+    locked: LockedProviders,
+    uuid: str,
+    inventories: Mapping[str, Inventory],
+) -> None:
+    """Let it have exactly these; its counters are still to be saved.
+
+    :raises InUse: something is used of a class that would be gone
+    """
+    pid = _there(tx, uuid).id
+    counters = locked.counters[pid]
+    others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
+    used = dict(zip(CORE_CLASSES, counters.used, strict=True))
+    used |= {name: of[1] for name, of in others.items()}
+    rules.check_used(uuid, used, inventories)
+    caps = {name: inventory.cap for name, inventory in inventories.items()}
+    hosts = HostRecords(tx, memory)
+    facts = HostFacts(inventories=dict(inventories))
+    counters.cold = hosts.write_inventories(pid, facts, others)
+    counters.cap = [caps.get(name, 0) for name in CORE_CLASSES]
+    counters.others = {
+        name: [cap, *(others[name][1:] if name in others else (0, 0))]
+        for name, cap in caps.items()
+        if name not in CORE_CLASSES
+    }
+    locked.forget_others(pid)
+    rows.flag(counters)
+    counters.generation += 1
+    hosts.follow_rows(locked, pid)
+
+
 # -- where a provider stands ----------------------------------------------------------
 def _place(tx: session.Tx, uuid: str) -> Any:
     return tx.first(PLACE, uuid=uuid) if is_id(uuid) else None
+
+
+def _there(tx: session.Tx, uuid: str) -> Any:
+    """:raises NotFound:"""
+    place = _place(tx, uuid)
+    if place is None:
+        raise exceptions.NotFound(kind='provider', name=uuid)
+    return place
 
 
 def _parent_of(tx: session.Tx, parent: str) -> Any:
@@ -272,21 +316,16 @@ def _around(above: Any) -> set[int]:
     return set() if above is None else {above.id, above.root_id}
 
 
-def _locked_one(tx: session.Tx, locked: providers.LockedProviders, uuid: str) -> int:
-    pid: int = _Tree(tx, uuid).row.id
-    if pid not in locked.counters:
-        raise Again('the provider was deleted and made anew meanwhile')
-    return pid
-
-
 # -- making one -----------------------------------------------------------------------
-def _must_be_known(tx: session.Tx) -> None:
+def must_be_known(tx: session.Tx, step: str = STEP) -> None:
     """
-    :raises Refused: processes that take no account of providers which are no hosts may run
+    :param step: of the schema from which on processes know what is to be done
+    :raises Refused: processes may run that take no account of providers which are no hosts, or of
+        hosts whose reports do not say what they have
     """
     if tx.first(claim_form.FORM).claims_form == claim_form.WIDE:
         _refuse('the contract step is not taken: run "gantt-manage db contract --yes" first')
-    older = [row.name for row in tx.all(OLDER, since=tx.now - OLDER_SECONDS)]
+    older = [row.name for row in tx.all(OLDER, since=tx.now - OLDER_SECONDS, step=step)]
     if older:
         _refuse(
             f'{", ".join(older[:10])} of an earlier release was seen within {OLDER_SECONDS:g} s; '
@@ -296,8 +335,9 @@ def _must_be_known(tx: session.Tx) -> None:
 
 def _refuse(why: str) -> NoReturn:
     raise exceptions.Refused(
-        'a provider that is no host can be made when no process of a release runs that takes no '
-        f'account of such: {why}'
+        'a provider that is no host can be made, the Placement interface say what a host has, and '
+        'allocations be written, when no process of a release runs that takes no account of such: '
+        f'{why}'
     )
 
 
@@ -323,12 +363,18 @@ def _values(
         'parent_id': None if above is None else above.id,
         'root_id': None if above is None else above.root_id,
         'facts_stamp': tx.stamp,
+        'changed_at': tx.now,
         'cold': len(caps.keys() - set(CORE_CLASSES)),
         **{f'cap_{column}': caps.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()},
     }
 
 
 # -- reading --------------------------------------------------------------------------
+def read_one(tx: session.Tx, uuid: str) -> ResourceProvider:
+    """A provider that is there."""
+    return _read(tx, ONE, uuid=uuid)[0]
+
+
 def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
     found = tx.all(query, **parameters)
     ids = [row.id for row in found]
@@ -346,6 +392,7 @@ def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvide
             generation=row.generation,
             inventories=inventories[row.id],
             used={**_used(row), **others.get(row.id, {})},
+            changed_at=row.changed_at,
         )
         for row in found
     ]

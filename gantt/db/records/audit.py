@@ -19,7 +19,7 @@ from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.db.engine import session
 from gantt.db.engine.session import reading_long
-from gantt.db.hosts import rows
+from gantt.db.hosts import details, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.schema import claim_form, models
@@ -152,7 +152,10 @@ UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.ex
     _c.c.lifecycle.in_([one.value for one in Lifecycle if one is not Lifecycle.API]),
     sa.or_(
         sa.and_(_c.c.state == State.RESERVED.value, _c.c.expires_at.is_(None)),
-        sa.and_(_c.c.state != State.RESERVED.value, _c.c.lifecycle != Lifecycle.HOST.value),
+        sa.and_(
+            _c.c.state != State.RESERVED.value,
+            _c.c.lifecycle.not_in([Lifecycle.HOST.value, Lifecycle.CALLER.value]),
+        ),
     ),
 )
 _moves = [purpose.value for purpose in Purpose if purpose.is_move]
@@ -210,9 +213,12 @@ LAYOUTS = (
 )
 #: What the hosts of these are made of.
 INSIDES = (
-    sa.select(_p.c.name, _p.c.over_committed, _f.c.facts)
+    sa.select(_p.c.id, _p.c.name, _f.c.facts)
     .join(_f, _f.c.provider_id == _p.c.id)
-    .where(_p.c.id.in_(sa.select(_c.c.provider_id).where(_live, _c.c.layout.is_not(None))))
+    .where(
+        _p.c.over_committed == 0,
+        _p.c.id.in_(sa.select(_c.c.provider_id).where(_live, _c.c.layout.is_not(None))),
+    )
 )
 
 
@@ -255,10 +261,12 @@ def _inside(tx: session.Tx) -> Iterable[str]:
             layouts.setdefault(row.name, []).append((row.id, layout))
     for host, of in layouts.items():
         yield from doubled(host, of)
-    for row in tx.all(INSIDES):
-        if not row.over_committed:
-            facts, laid = rows.decode_facts(row.facts), layouts.get(row.name, ())
-            yield from overdrawn(row.name, facts, [layout for _, layout in laid])
+    insides = tx.all(INSIDES)
+    has = details.read(tx, [row.id for row in insides])
+    for row in insides:
+        facts = details.with_details(rows.decode_facts(row.facts), has[row.id])
+        laid = layouts.get(row.name, ())
+        yield from overdrawn(row.name, facts, [layout for _, layout in laid])
 
 
 def _compare(

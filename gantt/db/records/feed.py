@@ -26,7 +26,7 @@ from gantt.core.resources.host import HostChange
 from gantt.db.claims import groups
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, reading_long
-from gantt.db.hosts import aggregates, declared, providers, rows
+from gantt.db.hosts import aggregates, alone, declared, pools, providers, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.records import gaps
 from gantt.db.schema import claim_form, models
@@ -54,7 +54,7 @@ _UNDER_WAY = {
         sa.func.txid_snapshot_xmax(sa.func.txid_current_snapshot()),
     )
 }
-_HEAD = {
+HEAD = {
     kind: sa.select(
         session.Now(),
         sa.select(models.meta.c.incarnation).scalar_subquery(),
@@ -145,7 +145,7 @@ def _poll(
     :returns: the feed, and hosts whose version is below the known one: they may only be
         known to be newer since this has read
     """
-    now, incarnation, form, last, oldest, newest = tx.first(_HEAD[tx.kind])
+    now, incarnation, form, last, oldest, newest = tx.first(HEAD[tx.kind])
     memory.narrow = form != claim_form.WIDE
     if last < position:
         return Feed(position=last, now=now, incarnation=incarnation, went_back=True), []
@@ -166,6 +166,7 @@ def _poll(
     still += [Gap(first=first, last=upto, since=now) for first, upto in news.missing]
     remaining, given_up = gaps.bounded(still)
     versions = news.versions()
+    changed = sorted(map(int, news.refs['provider']))
     feed = Feed(
         position=last,
         hosts=_hosts(tx, memory, versions, known),
@@ -173,7 +174,9 @@ def _poll(
         metrics=declared.load(tx) if news.refs['metric'] else None,
         groups=news.refs['group'],
         rules=news.rules,
-        providers=sorted(map(int, news.refs['provider'])),
+        providers=changed,
+        pools=pools.load(tx, changed) if changed else [],
+        alone=alone.load(tx, changed) if changed else [],
         now=now,
         incarnation=incarnation,
         gaps=remaining,
@@ -273,7 +276,7 @@ def inside(tx: session.Tx, spans: Sequence[tuple[int, int]]) -> Sequence[Any]:
     return tx.all(_INSIDE, **ends)
 
 
-def _ended(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
+def ended_gaps(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
     """Of these gaps the parts that no transaction under way is about to fill.
 
     MariaDB and MySQL only: rows that are not committed are read here, so that there is
@@ -289,7 +292,7 @@ def _ended(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
     return gaps.without(old, here)
 
 
-def _less(open_gaps: Sequence[Gap], closed: Sequence[Gap]) -> list[Gap]:
+def less_gaps(open_gaps: Sequence[Gap], closed: Sequence[Gap]) -> list[Gap]:
     """These gaps without some of their parts."""
     numbers = [number for gap in closed for number in range(gap.first, gap.last + 1)]
     return gaps.without(open_gaps, numbers)
@@ -353,7 +356,7 @@ def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> F
     """
     tx.snapshot()
     now, incarnation = tx.now, tx.first(INCARNATION).incarnation
-    position, missing = _end(tx, now)
+    position, missing = end_of_feed(tx, now)
     versions = {**dict.fromkeys(known), **dict(tx.all(ALL_VERSIONS))}
     rules = groups.rules_of(tx.all(groups.RULES))
     return Feed(
@@ -364,6 +367,8 @@ def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> F
         groups={uuid: rule.generation for uuid, rule in rules.items()},
         rules=rules,
         providers=[row.id for row in tx.all(NO_HOSTS)],
+        pools=pools.load(tx),
+        alone=alone.load(tx),
         whole=True,
         now=now,
         incarnation=incarnation,
@@ -372,7 +377,7 @@ def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> F
     )
 
 
-def _end(tx: session.Tx, now: float) -> tuple[int, list[Gap]]:
+def end_of_feed(tx: session.Tx, now: float) -> tuple[int, list[Gap]]:
     """The last number of the feed, and the gaps before it."""
     last: int = tx.first(LAST)[0]
     if not draws_early(tx.kind):
@@ -387,12 +392,12 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
     """All hosts with what is placed on them, aggregates and groups."""
     tx.snapshot()
     now, incarnation = tx.now, tx.first(INCARNATION).incarnation
-    position, missing = _end(tx, now)
+    position, missing = end_of_feed(tx, now)
     counters = {row[0]: rows.counters(row) for row in tx.all(providers.ALL)}
     if any(memory.template(row.id, row.facts_stamp) is None for row in counters.values()):
-        for row in tx.all(providers.FACTS):
-            if memory.template(row.id, row.facts_stamp) is None:
-                memory.learn(row)
+        found = tx.all(providers.FACTS)
+        strange = (one for one in found if memory.template(one.id, one.facts_stamp) is None)
+        providers.learn(tx, memory, strange)
     locked = providers.complete(tx, memory, counters)
     rules = groups.rules_of(tx.all(groups.RULES))
     by_host = providers.fold_placed(tx.stream(providers.PLACED))
@@ -406,6 +411,8 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
         hosts=hosts,
         aggregates=aggregates.load(tx),
         metrics=declared.load(tx),
+        pools=pools.load(tx),
+        alone=alone.load(tx),
         groups={uuid: rule.generation for uuid, rule in rules.items()},
         rules=rules,
         resource_classes=frozenset(row.name for row in tx.all(declared.CLASSES)),
@@ -448,8 +455,8 @@ class SqlChangeFeed(HostTables):
                 return msgspec.structs.replace(found, went_back=True)
         old = [gap for gap in found.gaps if found.now - gap.since > DRAWN_SECONDS]
         if old and self.database.kind == 'mysql':
-            ended = self.reads.read(lambda tx: _ended(tx, old, found.now))
-            found = msgspec.structs.replace(found, gaps=_less(found.gaps, ended))
+            ended = self.reads.read(lambda tx: ended_gaps(tx, old, found.now))
+            found = msgspec.structs.replace(found, gaps=less_gaps(found.gaps, ended))
         return found
 
     @reading

@@ -27,6 +27,7 @@ _r = models.requests
 _d = models.decisions
 _x = models.changes
 _g = models.group_rules
+_w = models.written_consumers
 
 #: Entries of the feed that stay: many times what a poll reads again.
 CHANGES_STORED = 200_000
@@ -83,6 +84,8 @@ LOCKED_TOMBSTONES = (
 LOCKED_CONSUMERS = (
     sa.select(models.consumers.c.uuid).order_by(models.consumers.c.uuid).with_for_update()
 )
+LOCKED_WRITTEN = sa.select(_w.c.uuid).order_by(_w.c.uuid).with_for_update()
+WITH_LIVE_CLAIMS = sa.select(_c.c.consumer).where(_c.c.live != 0).distinct()
 WITH_CLAIMS = sa.select(_c.c.consumer).distinct()
 _ng = _next((_g.c.uuid.label('id'), _g.c.name, _g.c.members, _g.c.generation))
 GROUPS_EDGE = _edge(_ng)
@@ -374,6 +377,7 @@ def _tombstones(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> in
 
 
 def _forget_claims(tx: session.Tx, ids: Sequence[str]) -> int:
+    _forget_written(tx, ids)
     # Locked and looked at again: a request that is asked anew makes claims of the same ids.
     tombstones = _of(tx, LOCKED_TOMBSTONES, _c.c.id, sorted(ids))
     ids = [row.id for row in tombstones]
@@ -385,6 +389,17 @@ def _forget_claims(tx: session.Tx, ids: Sequence[str]) -> int:
     used = {row.consumer for row in _of(tx, WITH_CLAIMS, _c.c.consumer, consumers)}
     _delete(tx, models.consumers.c.uuid, [one for one in consumers if one not in used])
     return len(ids)
+
+
+def _forget_written(tx: session.Tx, ids: Sequence[str]) -> None:
+    """What is known of consumers that have no live claim any more, as others ended them.
+
+    Locked before we look, and before any claim, as who writes allocations does.
+    """
+    consumers = sorted({row.consumer for row in _of(tx, OF_REQUESTS, _c.c.id, sorted(ids))})
+    locked = [row.uuid for row in _of(tx, LOCKED_WRITTEN, _w.c.uuid, consumers)]
+    used = {row.consumer for row in _of(tx, WITH_LIVE_CLAIMS, _c.c.consumer, locked)}
+    _delete(tx, _w.c.uuid, [one for one in locked if one not in used])
 
 
 def _groups(tx: session.Tx, cursor: Cursor, limit: int) -> int:

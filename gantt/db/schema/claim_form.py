@@ -41,6 +41,8 @@ OWNED = _c.outerjoin(_u, _u.c.uuid == _c.c.consumer)
 PROJECT = sa.case((is_narrow, _c.c.project_id), else_=_u.c.project_id)
 USER = sa.case((is_narrow, _c.c.user_id), else_=_u.c.user_id)
 TYPE = sa.case((is_narrow, _c.c.consumer_type), else_=_u.c.type)
+#: Whose claim it is to lists, groups and hints, see ``core.claims.claim.guest_of``.
+GUEST = sa.func.coalesce(_c.c.guest, _c.c.consumer)
 #: Not "live = 1", by which PostgreSQL might read every live claim there is, and no parameter,
 #: for which no partial index is used.
 is_live = _c.c.live != sa.literal_column('0')
@@ -50,6 +52,11 @@ FORM_SHARED = FORM.with_for_update(read=True)
 _ids: Any = sa.bindparam('ids', expanding=True)
 _projects: Any = sa.bindparam('projects', expanding=True)
 _parts: Any = sa.bindparam('parts', expanding=True)
+
+
+def of_guests(guests: Sequence[str]) -> Any:
+    """Claims that are of these guests, or were and are another consumer's by now, by index."""
+    return sa.or_(_c.c.consumer.in_(guests), _c.c.guest.in_(guests))
 
 
 # -- reading ------------------------------------------------------------------------

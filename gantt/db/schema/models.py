@@ -2,7 +2,8 @@
 """The tables.
 
 Row locks are always taken in the order of this page: requests, group_rules,
-providers ascending by id, then everything that hangs off a provider.  The row
+providers ascending by id, then everything that hangs off a provider.  Who writes
+allocations by requests locks ``written_consumers`` ascending before providers.  The row
 of a provider is the lock for all rows of that provider.
 
 A provider's row is what every claim writes, so it is kept narrow: usage and
@@ -166,9 +167,12 @@ provider_facts = sa.Table(
     sa.Column('disabled', Note),
     sa.Column('disabled_by', Name),
     sa.Column('service_disabled', Note),
+    # What is read of these two stands in ``db.hosts.details``.
     sa.Column('aggregates', LongText, nullable=False),  # uuids, JSON
     sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON
     sa.Column('signing_key', LongText),  # HostKey, JSON
+    # Who says what it has: null: its reports; 'api': requests to Placement's interface.
+    sa.Column('inventories_by', Word),
 )
 
 # Of hosts that were removed: an epoch is never handed out twice.
@@ -327,6 +331,17 @@ consumers = sa.Table(
     ),
 )
 
+# Of consumers that allocations were written of by requests: the lock of such writers, and what
+# ``core.claims.allocations.ConsumerState`` says.  Others have none.
+written_consumers = sa.Table(
+    'written_consumers',
+    metadata,
+    sa.Column('uuid', Id, primary_key=True),
+    sa.Column('generation', sa.BigInteger, nullable=False),
+    sa.Column('digest', Id, nullable=False),
+    sa.Column('stamp', sa.BigInteger, nullable=False),  # of the transaction that wrote it last
+)
+
 # project_id: of a project, or ``default``; see core.quota.
 quotas = sa.Table(
     'quotas',
@@ -372,6 +387,7 @@ claims = sa.Table(
     sa.Column('user_id', Note),
     sa.Column('consumer_type', Name),
     sa.Column('sole', ascii_of(100)),
+    sa.Column('guest', Id),  # null: the consumer, see ``core.claims.claim.guest_of``
     sa.Index(
         'ix_claims_sole',
         'sole',
@@ -380,23 +396,14 @@ claims = sa.Table(
         sqlite_where=sa.text('sole IS NOT NULL'),
     ),
     sa.Index('ix_claims_provider_id_live', 'provider_id', 'live'),
-    sa.Index(
-        'ix_claims_expires_at',
-        'expires_at',
-        postgresql_where=sa.text('expires_at IS NOT NULL'),
-        sqlite_where=sa.text('expires_at IS NOT NULL'),
-    ),
-    sa.Index(
-        'ix_claims_group_uuid',
-        'group_uuid',
-        postgresql_where=sa.text('group_uuid IS NOT NULL'),
-        sqlite_where=sa.text('group_uuid IS NOT NULL'),
-    ),
-    sa.Index(
-        'ix_claims_move_id',
-        'move_id',
-        postgresql_where=sa.text('move_id IS NOT NULL'),
-        sqlite_where=sa.text('move_id IS NOT NULL'),
+    *(
+        sa.Index(
+            f'ix_claims_{column}',
+            column,
+            postgresql_where=sa.text(f'{column} IS NOT NULL'),
+            sqlite_where=sa.text(f'{column} IS NOT NULL'),
+        )
+        for column in ('expires_at', 'group_uuid', 'move_id', 'guest')
     ),
 )
 
@@ -442,6 +449,7 @@ allocations = sa.Table(
     sa.Column('provider_id', sa.BigInteger, primary_key=True, autoincrement=False, index=True),
     *[_count(suffix) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
+    sa.Column('inherits', LongText),  # the same, when another claim of the consumer ends
 )
 
 decisions = sa.Table(

@@ -15,7 +15,11 @@ from gantt.db.hosts.administration import HostAdministration
 from gantt.db.hosts.declared import SqlDeclarations
 from gantt.db.hosts.nova_hosts import NovaHosts
 from gantt.db.hosts.reports import SqlReports
-from gantt.db.hosts.trees import SqlProviders
+from gantt.db.placement.candidates import SqlCandidates
+from gantt.db.placement.providers import SqlProviderRecords
+from gantt.db.placement.reshaping import SqlReshaping
+from gantt.db.placement.usages import SqlUsages
+from gantt.db.placement.vocabulary import SqlVocabulary
 from gantt.db.records.audit import Audit
 from gantt.db.records.decisions import SqlDecisions
 from gantt.db.records.feed import SqlChangeFeed
@@ -51,9 +55,13 @@ class SqlStore(
     SqlReports,
     NovaHosts,
     HostAdministration,
-    SqlProviders,
+    SqlReshaping,
+    SqlUsages,
+    SqlProviderRecords,
+    SqlVocabulary,
     SqlDeclarations,
     SqlChangeFeed,
+    SqlCandidates,
     SqlDecisions,
     SqlActivity,
     Audit,

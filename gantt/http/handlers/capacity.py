@@ -5,13 +5,15 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import resource_classes as resources
-from gantt.core.messages.base import Message
+from gantt.core.messages.base import Message, Text
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement.what_if_edits import HostEdits
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import path_of
 from gantt.http.queries import DryRun
+from gantt.insights import roll_up
+from gantt.insights.roll_up import RollUp
 from gantt.insights.views import Capacity, Change
 from gantt.insights.what_if import WhatIfAnswer
 
@@ -40,6 +42,23 @@ def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacit
     """Count how many more of a shape fit now, where, and what runs out first."""
     with world.gates.trials.passing(caller):
         return world.insights.capacity(body.spec)
+
+
+class RollUpQuery(Message, frozen=True, kw_only=True):
+    """The query of the roll-up: ``VCPU:2,MEMORY_MB:4096;VGPU:1`` are two shapes, 16 at most."""
+
+    shapes: Text = ''
+
+
+def show_roll_up(world: HandlerContext, caller: Caller, query: RollUpQuery) -> RollUp:
+    """Show the cloud as one pool: sums of each class, the largest piece, what fits by shape.
+
+    Over hosts and providers that are none; as large for ten hosts as for ten thousand.
+    """
+    known = resources.STANDARD | world.store.declared_classes()
+    shapes = roll_up.parse_shapes(query.shapes, known)
+    with world.gates.trials.passing(caller):
+        return world.insights.roll_up(shapes)
 
 
 class WhatIfBody(Message, frozen=True, kw_only=True):

@@ -5,13 +5,14 @@ A write goes through the schedulers, so that there is one way to a claim; a
 dry run and a look are answered from what this process knows.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.base import Message
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.base import Message, Text
+from gantt.core.messages.request import SelectDestinations, Uuids
 from gantt.core.records.decision import Answer, for_caller
 from gantt.http import request_access, requested_fields
 from gantt.http.context import Caller, HandlerContext
@@ -60,6 +61,19 @@ class Lease(Message, frozen=True, kw_only=True):
     """How long the lease of what is reserved shall last from now on, in seconds."""
 
     seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+
+
+class Confirmation(Message, frozen=True, kw_only=True):
+    """Whose claims are meant; nobody named: all of the request."""
+
+    consumers: Uuids = []
+
+
+class Return(Message, frozen=True, kw_only=True):
+    """Whose claims are meant, and why they end; nobody named: all of the request."""
+
+    consumers: Uuids = []
+    reason: Text = ''
 
 
 def create_request(
@@ -168,6 +182,44 @@ def extend_lease(
         world.client.extend_claims(request_id, body.seconds)
     summary = f'request {request_id}: the leases of {reserved} reserved claims are extended'
     return Change(dry_run=False, what=summary, now=_view(world, caller, request_id))
+
+
+def confirm_request(
+    world: HandlerContext, caller: Caller, request_id: str, query: DryRun, body: Confirmation
+) -> Change[RequestView]:
+    """Say that what a request has of pools is in use: its lease ends nothing any more.
+
+    Claims that ended before stay ended: their state says so.
+    """
+    now = _view(world, caller, request_id)
+    summary = f'request {now.request_id}: {_meant(now, body.consumers)} claims'
+    if query.dry_run:
+        return Change(dry_run=True, what=f'{summary} would be confirmed', now=now)
+    with world.gates.placements.passing(caller):
+        world.client.confirm_request(now.request_id, body.consumers)
+    now = _view(world, caller, now.request_id)
+    return Change(dry_run=False, what=f'{summary} are confirmed', now=now)
+
+
+def release_request(
+    world: HandlerContext, caller: Caller, request_id: str, query: DryRun, body: Return
+) -> Change[RequestView]:
+    """Say that what a request has of pools is used no more: its claims end."""
+    now = _view(world, caller, request_id)
+    summary = f'request {now.request_id}: {_meant(now, body.consumers)} claims'
+    if query.dry_run:
+        return Change(dry_run=True, what=f'{summary} would be released', now=now)
+    with world.gates.placements.passing(caller):
+        world.client.release_request(now.request_id, body.consumers, body.reason)
+    world.insights.reload_soon()
+    now = _view(world, caller, now.request_id)
+    return Change(dry_run=False, what=f'{summary} are released', now=now)
+
+
+def _meant(request: RequestView, consumers: Sequence[str]) -> int:
+    """How many live claims of a request are meant."""
+    live = [one for one in request.claims if one.state in ('reserved', 'confirmed')]
+    return sum(not consumers or one.consumer in consumers for one in live)
 
 
 def _view(world: HandlerContext, caller: Caller, request_id: str) -> RequestView:

@@ -11,7 +11,14 @@ from gantt import exceptions
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, classes_of
-from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.core.messages.request import (
+    CancelClaims,
+    ConfirmRequest,
+    ExtendClaims,
+    GetRequest,
+    ReleaseRequest,
+    SelectDestinations,
+)
 from gantt.core.nova.source import (
     AggregateUpdate,
     GroupUpdate,
@@ -73,6 +80,8 @@ class SchedulerMethods:
                 ),
                 'get_request': Method(self.get_request, takes={'request': GetRequest}),
                 'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
+                'confirm_request': Method(self.confirm_request, takes={'request': ConfirmRequest}),
+                'release_request': Method(self.release_request, takes={'request': ReleaseRequest}),
             },
             repeatable=frozenset({'select_destinations'}),
             is_placing=True,
@@ -104,6 +113,12 @@ class SchedulerMethods:
 
     def cancel_claims(self, call: RpcCall) -> Any:
         return base.to_builtins(self._scheduler.cancel(wire.argument(call)))
+
+    def confirm_request(self, call: RpcCall) -> Any:
+        return base.to_builtins(self._scheduler.confirm_request(wire.argument(call)))
+
+    def release_request(self, call: RpcCall) -> Any:
+        return base.to_builtins(self._scheduler.release_request(wire.argument(call)))
 
 
 class ClaimsMethods:

@@ -106,13 +106,25 @@ _SELECTION_CHANGES = [
 
 def allocation_request(selection: Selection) -> str:
     """What Placement would be asked to allocate, as the JSON text of version 1.36."""
-    amounts = dict(sorted(selection.resources.items()))
-    return json.dumps(
-        {
-            'allocations': {selection.uuid: {'resources': amounts}},
-            'mappings': {'': [selection.uuid]},
-        }
-    )
+    if not selection.allocations:
+        amounts = dict(sorted(selection.resources.items()))
+        return json.dumps(
+            {
+                'allocations': {selection.uuid: {'resources': amounts}},
+                'mappings': {'': [selection.uuid]},
+            }
+        )
+    providers: dict[str, dict[str, int]] = {}
+    mappings: dict[str, list[str]] = {}
+    for one in selection.allocations:
+        if not one.resources:
+            continue  # the host, where all comes from elsewhere
+        mappings.setdefault(one.group, []).append(one.uuid)
+        here = providers.setdefault(one.uuid, {})
+        for name, amount in sorted(one.resources.items()):
+            here[name] = here.get(name, 0) + amount
+    allocations = {uuid: {'resources': of} for uuid, of in providers.items()}
+    return json.dumps({'allocations': allocations, 'mappings': mappings})
 
 
 def _service(found: Selection, host: HostRow | None) -> str:

@@ -10,9 +10,16 @@ from gantt.core.claims.quota import Excess
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records import decision_codec
-from gantt.core.records.decision import Answer, Answered, Outcome, Selection
+from gantt.core.records.decision import (
+    Answer,
+    Answered,
+    Outcome,
+    ProviderAllocation,
+    Selection,
+)
 from gantt.core.records.members import AnswerReference, answer_of, pack, plain, unpack
 from gantt.core.resources.host import HostRow
+from gantt.core.resources.shared_pool import SharedPool
 from gantt.scheduler.placing.admission import Admission, PendingRequest, refusal
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
 
@@ -24,10 +31,16 @@ class StoredAnswers:
     """What requests were answered, as it is stored with them.
 
     :param host_of: what is known of a host; None: nothing
+    :param pool_of: the same of a pool that hosts share
     """
 
-    def __init__(self, store: Store, host_of: Callable[[int], HostRow | None]) -> None:
-        self._store, self._host_of = store, host_of
+    def __init__(
+        self,
+        store: Store,
+        host_of: Callable[[int], HostRow | None],
+        pool_of: Callable[[int], SharedPool | None],
+    ) -> None:
+        self._store, self._host_of, self._pool_of = store, host_of, pool_of
 
     def read(self, request_id: str, stored: bytes) -> Answer:
         """An answer, made again where a reference is stored.
@@ -63,20 +76,40 @@ class StoredAnswers:
         )
 
     def _selection(self, claim: Claim, lease_seconds: float) -> Selection:
-        host = self._host_of(claim.provider_id)
+        host, resources = self._host_of(claim.provider_id), dict[str, int]()
+        # The host first, then pools, as it was answered.
+        order = sorted(claim.allocations, key=lambda pid: (pid != claim.provider_id, pid))
+        allocations = [self._allocation(claim, pid, claim.allocations[pid]) for pid in order]
+        for amounts in claim.allocations.values():
+            for name, amount in amounts.items():
+                resources[name] = resources.get(name, 0) + amount
+        name = claim.host or (host.name if host else '')
         return Selection(
-            host=claim.host,
-            node=(host and host.node) or claim.host,
+            host=name,
+            node=(host and host.node) or name,
             uuid=host.uuid if host else '',
             provider_id=claim.provider_id,
             consumer=claim.consumer,
             claim_id=claim.id,
             cell=host.cell if host else None,
             zone=host.zone if host else None,
-            build_topic=topic_of(claim.host),
-            resources=claim.allocations.get(claim.provider_id, {}),
+            build_topic=topic_of(name) if claim.host else '',
+            resources=resources,
             layout=claim.layout,
             lease_seconds=lease_seconds,
+            allocations=allocations if len(allocations) > 1 else [],
+        )
+
+    def _allocation(
+        self, claim: Claim, provider_id: int, resources: dict[str, int]
+    ) -> ProviderAllocation:
+        is_host = provider_id == claim.provider_id
+        known = self._host_of(provider_id) if is_host else self._pool_of(provider_id)
+        return ProviderAllocation(
+            provider_id=provider_id,
+            uuid=known.uuid if known is not None else '',
+            name=claim.host if is_host else (known.name if known is not None else ''),
+            resources=resources,
         )
 
 

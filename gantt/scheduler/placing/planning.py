@@ -18,7 +18,6 @@ from gantt import exceptions
 from gantt.core.claims.claim import longest
 from gantt.core.claims.commit import (
     ClaimColumns,
-    ClaimDraft,
     CommitResult,
     CommitStatus,
     DecisionRecord,
@@ -30,7 +29,13 @@ from gantt.core.claims.commit import (
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import Lifecycle, Policy, Purpose, SelectDestinations
+from gantt.core.messages.request import (
+    Lifecycle,
+    Policy,
+    Purpose,
+    RequestKind,
+    SelectDestinations,
+)
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause, Seen, place
 from gantt.core.records import decision_codec
@@ -44,15 +49,16 @@ from gantt.core.records.decision import (
 from gantt.core.records.members import (
     AnswerReference,
     MemberColumns,
-    SelectionColumns,
     answer_of,
     pack,
+    selections_of,
 )
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing import drafts
 from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
 from gantt.scheduler.ports import Recorder, Store
@@ -201,7 +207,7 @@ class Plan:
         """The members of this pass."""
         members = self.columns
         looks = {m: look for look in members.looks for m in look.members}
-        selections = SelectionColumns.of(members, self.lease, claims=not self.claims_nothing)
+        selections = selections_of(members, self.lease, claims=not self.claims_nothing)
         return {
             member: Done(of, looks[member].level, looks[member].given_up)
             for member, of in zip(sorted(looks), selections, strict=True)
@@ -323,6 +329,7 @@ class Planner:
             spread=spread,
             pause=pause,
             seen=self._seen,
+            held=drafts.held(self._store, table, request),
         )
         decision = msgspec.structs.replace(
             decision,
@@ -332,12 +339,12 @@ class Planner:
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
             project_id=request.spec.project_id,
         )
-        if decision.outcome is Outcome.NO_VALID_HOST:
+        if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)
         members = list(attempt.todo[: decision.planned])
         plan = Plan(call, request, decision, members, group, self._lease(request))
         if plan.is_placed and not plan.claims_nothing:
-            plan.drafts = _drafts(table, plan)
+            plan.drafts = drafts.claims_of(table, request, attempt.number, decision)
             self._cache.note_picks(plan.drafts)
         return plan
 
@@ -397,7 +404,7 @@ class Planner:
             written |= plan.providers(outcome.accepted)
             claims.update(map(plan.drafts.ids.__getitem__, outcome.accepted))
         self._cache.commit_applied(
-            result.hosts, written - set(result.freed), claims, result.stepped
+            result.hosts, written - set(result.freed), claims, result.stepped, result.pools
         )
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
@@ -570,24 +577,3 @@ def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestin
     ignored = list(dict.fromkeys((*request.spec.ignore_hosts, *hosts)))
     spec = msgspec.structs.replace(request.spec, ignore_hosts=ignored)
     return msgspec.structs.replace(request, spec=spec)
-
-
-def _drafts(table: HostTable, plan: Plan) -> ClaimColumns:
-    """What the elected hosts' ``instance_claim`` or ``resize_claim`` say, to be committed."""
-    request, attempt, members = plan.request, plan.call.attempt.number, plan.columns
-    drafts = ClaimColumns()
-    has_like = False  # whether the last kind has nothing of its host alone
-    for one in members.placed():
-        if one.layout is None and one.claim_id and has_like:
-            # As the first one's, but for whose and where it is.
-            place = one.host
-            drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
-            continue
-        host = table.host_state(one.row)
-        claim, generation = host.claim(request, one.member, attempt), None
-        if one.layout is not None:
-            claim = msgspec.structs.replace(claim, layout=one.layout)
-            generation = host.generation
-        has_like = one.layout is None and not request.spec.purpose.is_move
-        drafts.add(ClaimDraft(claim=claim, generation=generation))
-    return drafts

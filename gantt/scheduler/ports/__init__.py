@@ -8,6 +8,14 @@ locked that nothing can be done without; nothing else leaks out.
 
 from typing import Protocol
 
+from gantt.scheduler.ports.allocations import (
+    Allocations,
+    ConsumerAllocations,
+    ProviderAllocations,
+    ReshapedProvider,
+    TypeUsage,
+)
+from gantt.scheduler.ports.candidates import CandidateReads, ProviderNews
 from gantt.scheduler.ports.claims import ClaimOutcome, ClaimResult, Claims
 from gantt.scheduler.ports.feed import ChangeFeed, Everything, Feed, Gap
 from gantt.scheduler.ports.groups import Groups
@@ -21,17 +29,21 @@ from gantt.scheduler.ports.hosts import (
 )
 from gantt.scheduler.ports.nova import Nova, NovaUpdateResult, OpenMove
 from gantt.scheduler.ports.process import Clock, Inbox, Recorder, Replies
-from gantt.scheduler.ports.providers import Providers
+from gantt.scheduler.ports.providers import ProviderRecords, Providers
 from gantt.scheduler.ports.quotas import Quotas
 from gantt.scheduler.ports.records import Decisions, Services, TableLogs
 from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
+from gantt.scheduler.ports.vocabulary import Vocabulary
 
 __all__ = [
+    'Allocations',
+    'CandidateReads',
     'ChangeFeed',
     'ClaimOutcome',
     'ClaimResult',
     'Claims',
     'Clock',
+    'ConsumerAllocations',
     'Decisions',
     'Declarations',
     'Everything',
@@ -44,6 +56,9 @@ __all__ = [
     'Inbox',
     'Nova',
     'OpenMove',
+    'ProviderAllocations',
+    'ProviderNews',
+    'ProviderRecords',
     'Providers',
     'Quotas',
     'Recorder',
@@ -53,14 +68,19 @@ __all__ = [
     'Reports',
     'RequestLine',
     'Requests',
+    'ReshapedProvider',
     'Services',
     'Store',
     'StoredRequest',
     'TableLogs',
+    'TypeUsage',
+    'Vocabulary',
 ]
 
 
 class Store(
+    Allocations,
+    CandidateReads,
     ChangeFeed,
     Claims,
     Decisions,
@@ -68,12 +88,14 @@ class Store(
     Groups,
     Hosts,
     Nova,
+    ProviderRecords,
     Providers,
     Quotas,
     Reports,
     Requests,
     Services,
     TableLogs,
+    Vocabulary,
     Protocol,
 ):
     """The database, in terms of core types.  Every method is one transaction.

@@ -74,7 +74,7 @@ class Claims(Protocol):
         """One claim, live or tombstone."""
 
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
-        """The live claims of all these consumers, in one look."""
+        """The live claims that are, or were before they were handed over, of these consumers."""
 
     def count_claims(self) -> ClaimCounts:
         """Claims by state, tombstones included; reads every claim."""

@@ -8,6 +8,7 @@ import msgspec
 
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, HostChange
+from gantt.core.resources.shared_pool import SharedPool
 from gantt.core.table.metrics import DeclaredMetric
 
 
@@ -31,6 +32,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     :ivar groups: generations, 0 of a group that is gone
     :ivar rules: of those of them that are there
     :ivar providers: ids of those that are no hosts, and of those that became one
+    :ivar pools: those of these providers that hosts share, as they are now
+    :ivar alone: those of them that may be asked for alone, as they are now
     :ivar whole: these are all groups that there are, and all providers that are no hosts
     :ivar now: the database's clock at the read
     :ivar incarnation: another number than before: reload everything
@@ -46,6 +49,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, int] = {}
     rules: dict[str, GroupRule] = {}
     providers: list[int] = []
+    pools: list[SharedPool] = []
+    alone: list[HostChange] = []
     whole: bool = False
     now: float = 0.0
     incarnation: int = 1
@@ -65,6 +70,8 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     incarnation: int
     metrics: list[DeclaredMetric] = []
+    pools: list[SharedPool] = []
+    alone: list[HostChange] = []
     rules: dict[str, GroupRule] = {}
     gaps: list[Gap] = []
 

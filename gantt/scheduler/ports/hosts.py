@@ -102,6 +102,17 @@ class Hosts(Protocol):
     def enable_host(self, name: str, by: str = '') -> HostChange:
         """:raises NotFound:"""
 
+    def set_inventories_by(self, name: str, by: str | None, who: str = '') -> HostChange:
+        """Let reports or requests to the Placement interface say what a host has.
+
+        That is its inventories, traits and aggregates by uuid; all else its reports say anyway.
+
+        :param by: ``core.resources.host.API``, or None: its reports
+        :raises NotFound:
+        :raises InvalidMessage: ``by`` is neither
+        :raises Refused: processes that would let a report say it may run
+        """
+
     def revoke_host_key(self, name: str) -> HostChange:
         """Nobody reports for the host until its key is forgotten; that one is never taken again.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests: committed together, given up, cancelled, extended, read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -61,7 +61,7 @@ class Requests(Protocol):
     def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
         """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
 
-    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+    def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
         """Set it cancelled (inserting it if need be) and release its reserved claims."""
 
     def extend_request(
@@ -70,6 +70,22 @@ class Requests(Protocol):
         """Lengthen the leases of its reserved claims to now + seconds, at most ``most``.
 
         :param most_of_plans: at most, of claims of a plan; None: as of all others
+        """
+
+    def confirm_request(self, request_id: str, consumers: Collection[str] = ()) -> ClaimResult:
+        """Who asked says that its claims are in use: confirmed, as far as they live.
+
+        :param consumers: of whom they are; empty: of all of the request
+        :raises NotFound, Refused: see ``core.claims.claim.of_caller``
+        """
+
+    def return_request(
+        self, request_id: str, consumers: Collection[str] = (), reason: str = ''
+    ) -> ClaimResult:
+        """Who asked says that its claims are used no more: live ones are released.
+
+        :param consumers: of whom they are; empty: of all of the request
+        :raises NotFound, Refused: see ``core.claims.claim.of_caller``
         """
 
     def requests(

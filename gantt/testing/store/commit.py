@@ -4,13 +4,14 @@
 Plain on purpose: what every other store must do, said in the simplest way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from gantt.core.claims import inheritance
 from gantt.core.claims.acceptance import Acceptance, ProviderState, accept, why_closed
-from gantt.core.claims.claim import EXPIRES, Claim, State
+from gantt.core.claims.claim import EXPIRES, Claim, State, guest_of
 from gantt.core.claims.commit import (
     CommitResult,
     CommitStatus,
@@ -52,13 +53,16 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     rivals, ended = judge_rivals(_live_of(tables, going), going, owners)
     outcomes.update(ended)
     going = [draft for draft in going if draft.id not in outcomes]
+    leaving = {rival.id for of in rivals.values() for rival in of}
+    going = [_inheriting(tables, draft, leaving) for draft in going]
     judged = _accept(tables, going, rivals)
     accepted = {request_id: one.accepted for request_id, one in judged.items()}
     for draft in going:
         outcomes[draft.id] = _write(tables, draft, judged[draft.id], now)
-        made = (draft.claims[index].claim.id for index in accepted[draft.id])
+        made = [draft.claims[index].claim.id for index in accepted[draft.id]]
+        # The new claim inherits from what stays, and not from these.
         for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
-            released |= _release(tables, rival, f'replaced by {draft.id}', now)
+            released |= _release(tables, rival, f'replaced by {draft.id}', now, made)
     guarded = [d for d in going if d.group and d.group.is_guarded]
     for uuid in sorted({d.group.uuid for d in guarded if d.group and accepted[d.id]}):
         tables.bump_group(uuid)
@@ -70,6 +74,7 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
             CommitStatus.BARRED,
         ):
             del tables.requests[request_id]
+    written = tables.to_write
     tables.write()
     named = {p for d in batch for c in d.claims for p in c.claim.allocations} | released
     hosts = {p: tables.hosts[p] for p in sorted(named) if p in tables.hosts}
@@ -80,10 +85,24 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         outcomes=[outcomes[draft.id] for draft in batch],
         hosts=[] if blind else list(hosts.values()),
         stepped={p: row.version for p, row in hosts.items()} if blind else {},
+        pools=[tables.pools[p].usage(p in written) for p in sorted(others)],
         freed=sorted(released),
         groups=groups,
         now=now,
     )
+
+
+def _inheriting(tables: Tables, draft: RequestDraft, leaving: Container[str]) -> RequestDraft:
+    """What consumers that move have of pools by other claims counts once."""
+    claims = []
+    for made in draft.claims:
+        claim = made.claim
+        if claim.purpose.is_move:
+            theirs = tables.live_of_guest(guest_of(claim))
+            others = [one for one in theirs if one.id not in leaving]
+            claim = inheritance.reduced(claim, inheritance.held(others))
+        claims.append(_replace(made, claim=claim))
+    return _replace(draft, claims=claims)
 
 
 def _is_whole(batch: Sequence[RequestDraft], accepted: Mapping[str, list[int]]) -> bool:
@@ -96,8 +115,11 @@ def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
     return [claim for consumer in sorted(consumers) for claim in tables.live_of(consumer)]
 
 
-def _release(tables: Tables, claim: Claim, reason: str, now: float) -> set[int]:
-    tables.put_claim(_replace(claim, state=State.RELEASED, reason=reason, updated_at=now))
+def _release(
+    tables: Tables, claim: Claim, reason: str, now: float, made: Container[str] = ()
+) -> set[int]:
+    ended = _replace(claim, state=State.RELEASED, reason=reason, updated_at=now)
+    tables.put_claim(ended, no_heirs=made)
     return set(claim.allocations)
 
 

@@ -8,20 +8,29 @@ method that raises has changed nothing.  It says in the simplest way what the
 SQL store must do, and the same contract suite holds both to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core.claims import reconcile, registration
-from gantt.core.claims.claim import EXPIRES, Claim, Event, State, longest, why_not_confirmed
+from gantt.core.claims.claim import (
+    EXPIRES,
+    Claim,
+    Event,
+    State,
+    guest_of,
+    longest,
+    of_caller,
+    why_not_confirmed,
+)
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.nova import host as nova_host
-from gantt.core.resources.host import Aggregate, HostFacts, HostRow
+from gantt.core.resources.host import API, Aggregate, HostFacts, HostRow
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports import (
     ClaimOutcome,
@@ -33,15 +42,15 @@ from gantt.scheduler.ports import (
     StoredRequest,
 )
 from gantt.testing.store import commit as memory_commit
+from gantt.testing.store.allocations import AllocationTables
 from gantt.testing.store.nova import NovaTables
 from gantt.testing.store.operators import atomic
-from gantt.testing.store.providers import ProviderTables
 from gantt.testing.store.tables import RequestRow
 
 _replace = msgspec.structs.replace
 
 
-class MemoryStore(NovaTables, ProviderTables):
+class MemoryStore(NovaTables, AllocationTables):
     """See ``scheduler.ports`` for what each method does; here is what callers, hosts and time do.
 
     :param clock: its ``wall`` is the database's clock
@@ -104,17 +113,14 @@ class MemoryStore(NovaTables, ProviderTables):
         return known
 
     @atomic
-    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+    def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
         row = self._tables.requests.setdefault(
             request_id,
             RequestRow(id=request_id, fingerprint='', state='', owner='', attempt=0, deadline=0.0),
         )
         row.state = 'cancelled'
         live = self._tables.of_request(request_id, live=True)
-        result = self._happen(live, Event.CANCEL, reason or 'cancelled')
-        stored = self.load_request(request_id)
-        assert stored is not None
-        return stored, result
+        return self._happen(live, Event.CANCEL, reason or 'cancelled')
 
     @atomic
     def extend_request(
@@ -135,6 +141,23 @@ class MemoryStore(NovaTables, ProviderTables):
             )
         return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
 
+    @atomic
+    def confirm_request(self, request_id: str, consumers: Collection[str] = ()) -> ClaimResult:
+        meant = of_caller(request_id, self._tables.of_request(request_id), consumers)
+        result = self._happen(meant, Event.CONFIRM, '')
+        outcomes = [
+            _replace(one, outcome='ok' if one.state == State.CONFIRMED else 'gone')
+            for one in result.outcomes
+        ]
+        return _replace(result, outcomes=outcomes)
+
+    @atomic
+    def return_request(
+        self, request_id: str, consumers: Collection[str] = (), reason: str = ''
+    ) -> ClaimResult:
+        meant = of_caller(request_id, self._tables.of_request(request_id), consumers)
+        return self._happen(meant, Event.RETURN, reason or 'returned')
+
     def _happen(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
         outcomes = self._tables.happen(claims, event, reason, self._now)
         return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
@@ -154,12 +177,13 @@ class MemoryStore(NovaTables, ProviderTables):
             report_seconds=self._report_seconds,
         )
         if made is not None:
-            pool = tables.pools.pop(made)
+            pool, place = tables.pools.pop(made), tables.places[made]
             row = _replace(
                 row,
                 generation=row.generation + pool.generation,
                 version=row.version + pool.version,
-                facts=HostFacts(inventories=pool.inventories),
+                facts=HostFacts(inventories=pool.inventories, traits=sorted(place.traits)),
+                inventories_by=API,
                 used=pool.used,
                 over_committed=pool.over_committed,
             )
@@ -228,8 +252,8 @@ class MemoryStore(NovaTables, ProviderTables):
         if row is None:
             return ReportOutcome(name=report.name, outcome='unknown_host')
         accepted = reconcile.judge(row, report) == reconcile.APPLIED
-        if accepted and report.aggregates is not UNSET:
-            report = _replace(report, aggregates=self._join(row.name, report.aggregates))
+        if accepted and report.aggregates is not UNSET and row.reports_inventories:
+            report = _replace(report, aggregates=self._join(row, report.aggregates))
         live = tables.live_on(row.id)
         here = {claim.id for claim in live}
         known = {
@@ -248,9 +272,9 @@ class MemoryStore(NovaTables, ProviderTables):
             tables.bump_group(group)
         return ReportOutcome.of(effect)
 
-    def _join(self, host: str, host_aggregates: Sequence[str]) -> list[str]:
+    def _join(self, row: HostRow, host_aggregates: Sequence[str]) -> list[str]:
         """Make a host a member of exactly these aggregates; a name never heard makes one."""
-        tables = self._tables
+        tables, host = self._tables, row.name
         uuids: dict[str, str] = {}
         for aggregate in tables.aggregates.values():
             uuids.setdefault(aggregate.uuid, aggregate.uuid)
@@ -260,6 +284,10 @@ class MemoryStore(NovaTables, ProviderTables):
                 uuids[name] = derived_id('aggregate', name)
                 tables.put_aggregate(Aggregate(id=tables.next_id(), uuid=uuids[name], name=name))
         wanted = {uuids[name] for name in host_aggregates}
+        if sorted(wanted) == row.aggregates:
+            return row.aggregates
+        place = tables.places[row.id]
+        tables.places[row.id] = _replace(place, aggregates=frozenset())
         for aggregate in list(tables.aggregates.values()):
             if (host in aggregate.hosts) != (aggregate.uuid in wanted):
                 hosts = set(aggregate.hosts) ^ {host}
@@ -338,8 +366,8 @@ class MemoryStore(NovaTables, ProviderTables):
         """The live claims of those consumers of these claims whose hosts Nova runs."""
         hosts = self._tables.hosts
         consumers = {
-            claim.consumer
+            guest_of(claim)
             for claim in due
             if claim.provider_id in hosts and hosts[claim.provider_id].speaks_for == 'nova'
         }
-        return [claim for one in sorted(consumers) for claim in self._tables.live_of(one)]
+        return [claim for one in sorted(consumers) for claim in self._tables.live_of_guest(one)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gantt.core.claims import reconcile
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.messages.base import derived_id
 from gantt.core.nova import guest_events
 from gantt.core.nova import host as nova_host
@@ -39,7 +39,7 @@ class NovaTables(Operators):
                 result.not_novas.append(host.name)
                 continue
             about = set(guest_events.consumers_of(cast))
-            about |= {claim.consumer for claim in self._tables.live_on(host.id)}
+            about |= {guest_of(claim) for claim in self._tables.live_on(host.id)}
             claims = self._claims_of(about)
             seen, effect = guest_events.fold(
                 host, self._events_seen(host.name), claims, cast, self._now
@@ -59,7 +59,7 @@ class NovaTables(Operators):
 
     def _claims_of(self, consumers: Iterable[str]) -> list[Claim]:
         wanted = set(consumers)
-        return [claim for claim in self._tables.claims.values() if claim.consumer in wanted]
+        return [claim for claim in self._tables.claims.values() if guest_of(claim) in wanted]
 
     def _put_claims(self, claims: Iterable[Claim]) -> None:
         tables = self._tables
@@ -89,7 +89,7 @@ class NovaTables(Operators):
         hosts = self._tables.hosts
         claims = [
             claim
-            for claim in self._tables.live_of(location.consumer)
+            for claim in self._tables.live_of_guest(location.consumer)
             if (host := hosts.get(claim.provider_id)) is None or guest_events.counts(host)
         ]
         effect = nova_host.located(claims, location, self._now)

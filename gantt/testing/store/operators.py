@@ -13,6 +13,7 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.claims.quota import Limit
+from gantt.core.claims.registration import with_inventories_by
 from gantt.core.messages import resource_classes
 from gantt.core.messages.base import derived_id
 from gantt.core.resources import group_rule
@@ -173,6 +174,10 @@ class Operators:
         return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
 
     @atomic
+    def set_inventories_by(self, name: str, by: str | None, who: str = '') -> HostChange:
+        return self._put(with_inventories_by(self._host(name), by))
+
+    @atomic
     def load_host_key(self, name: str) -> HostKey | None:
         row = self._tables.named(name)
         return None if row is None else row.key
@@ -225,6 +230,8 @@ class Operators:
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             rules={uuid: group.rule for uuid, group in tables.groups.items()},
             resource_classes=frozenset(tables.classes),
+            pools=tables.shared_pools(),
+            alone=tables.pools_alone(),
             now=self._now,
             incarnation=self.incarnation,
         )
@@ -253,6 +260,8 @@ class Operators:
             },
             rules={u: tables.groups[u].rule for u in refs['group'] if u in tables.groups},
             providers=sorted(refs['provider']),
+            pools=tables.shared_pools(refs['provider']),
+            alone=tables.pools_alone(refs['provider']),
             now=self._now,
             incarnation=self.incarnation,
             went_back=tables.position < position or self._is_behind(ids, known),
@@ -270,6 +279,8 @@ class Operators:
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             rules={uuid: group.rule for uuid, group in tables.groups.items()},
             providers=sorted(tables.pools),
+            pools=tables.shared_pools(),
+            alone=tables.pools_alone(),
             whole=True,
             now=self._now,
             incarnation=self.incarnation,
@@ -325,7 +336,11 @@ class Operators:
     @atomic
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
         wanted = set(consumers)
-        found = [c for c in self._tables.claims.values() if c.is_live and c.consumer in wanted]
+        found = [
+            claim
+            for claim in self._tables.claims.values()
+            if claim.is_live and (claim.consumer in wanted or claim.guest in wanted)
+        ]
         return sorted(found, key=lambda claim: claim.id)
 
     @atomic

@@ -3,6 +3,7 @@
 
 import uuid as uuids
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -40,8 +41,9 @@ class ProviderTables(Operators):
             if place.name == name:
                 raise rules.name_taken(name, place.uuid)
         pid = tables.next_id()
-        tables.places[pid] = ProviderPlace(uuid=made, name=name, parent=above)
+        tables.places[pid] = ProviderPlace(uuid=made, name=name, parent=above, changed_at=self._now)
         tables.pools[pid] = PoolRow(id=pid, inventories=dict(inventories))
+        tables.classes.update(inventories)
         tables.append_change('provider', pid)
         self._touch_tree(pid)
         return self._provider(pid)
@@ -72,6 +74,9 @@ class ProviderTables(Operators):
 
     @atomic
     def move_provider(self, uuid: str, parent: str | None) -> ResourceProvider:
+        return self._provider(self._move(uuid, parent))
+
+    def _move(self, uuid: str, parent: str | None) -> int:
         tables, pid = self._tables, self._no_host(uuid)
         above = None
         if parent is not None:
@@ -80,22 +85,26 @@ class ProviderTables(Operators):
         before = tables.places[pid]
         if before.parent != above:
             self._touch_tree(pid)
-            tables.places[pid] = _replace(before, parent=above)
+            tables.places[pid] = _replace(before, parent=above, changed_at=self._now)
             for one in sorted(tables.subtree(pid)):
                 tables.append_change('provider', one)
             self._touch_tree(pid)
-        return self._provider(pid)
+        return pid
 
     @atomic
     def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
         rules.check_inventories(inventories)
-        tables, pid = self._tables, self._no_host(uuid)
-        row = tables.pools[pid]
+        return self._provider(self._write_inventories(uuid, inventories))
+
+    def _write_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> int:
+        tables, pid = self._tables, self._changed_by_requests(uuid)
+        row = tables.row(pid)
+        assert row is not None
         rules.check_used(uuid, row.used, inventories)
-        row = _replace(row, inventories=dict(inventories), generation=row.generation + 1)
-        tables.pools[pid] = _replace(row, over_committed=row.is_over)
-        tables.append_change('provider', pid)
-        return self._provider(pid)
+        tables.classes.update(inventories)
+        self._declare(pid, generation=row.generation + 1, inventories=dict(inventories))
+        tables.flag([pid])
+        return pid
 
     @atomic
     def delete_provider(self, uuid: str) -> None:
@@ -105,11 +114,35 @@ class ProviderTables(Operators):
         del tables.places[pid], tables.pools[pid]
         tables.append_change('provider', pid)
 
+    def _declare(self, pid: int, generation: int, **values: Any) -> None:
+        """What a provider has from now on; of a host it is a fact."""
+        tables, row = self._tables, self._tables.row(pid)
+        assert row is not None
+        if isinstance(row, PoolRow):
+            version = row.version + 1
+            tables.pools[pid] = _replace(row, version=version, generation=generation, **values)
+            tables.append_change('provider', pid)
+        else:
+            facts = _replace(row.facts, **values)
+            tables.hosts[pid] = _replace(row, generation=generation, facts=facts)
+            tables.touch(pid)
+
     # -- looked up -------------------------------------------------------------------
-    def _no_host(self, uuid: str) -> int:
+    def _changed_by_requests(self, uuid: str) -> int:
+        pid = self._there(uuid)
+        host = self._tables.hosts.get(pid)
+        if host is not None and host.reports_inventories:
+            raise rules.reports_it_itself(uuid, host.name)
+        return pid
+
+    def _there(self, uuid: str) -> int:
         pid = self._tables.with_uuid(uuid)
         if pid is None:
             raise exceptions.NotFound(kind='provider', name=uuid)
+        return pid
+
+    def _no_host(self, uuid: str) -> int:
+        pid = self._there(uuid)
         if pid in self._tables.hosts:
             raise rules.is_a_host(uuid, self._tables.hosts[pid].name)
         return pid
@@ -146,6 +179,7 @@ class ProviderTables(Operators):
             generation=row.generation,
             inventories={name: one for name, one in row.inventories.items() if one.total},
             used={name: amount for name, amount in row.used.items() if amount},
+            changed_at=place.changed_at,
         )
 
 

@@ -6,17 +6,20 @@ live claims' allocations there.  What one verb touched is written up once, by
 ``write``: one version further, and in the feed.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 import msgspec
 
-from gantt.core.claims import reconcile
+from gantt.core.claims import inheritance, reconcile
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
+from gantt.core.claims.allocations import ConsumerState
+from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, guest_of, stepped
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.guest_events import EventsSeen
-from gantt.core.resources.host import Aggregate, Group, HostChange, HostRow, Placed
+from gantt.core.resources.host import Aggregate, Group, HostChange, HostFacts, HostRow, Placed
+from gantt.core.resources.provider import kind_of
+from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.scheduler.ports import ClaimOutcome
 
 _replace = msgspec.structs.replace
@@ -53,6 +56,16 @@ class PoolRow(msgspec.Struct, kw_only=True):
         inventory = self.inventories.get(resource_class)
         return (inventory.cap if inventory else 0) - self.used.get(resource_class, 0)
 
+    def usage(self, is_written: bool) -> PoolUsage:
+        """As a commit tells it."""
+        return PoolUsage(
+            id=self.id,
+            version=self.version,
+            is_written=is_written,
+            inventories=self.inventories,
+            used=self.used,
+        )
+
     @property
     def is_over(self) -> bool:
         """Whether more of a class is used than there is."""
@@ -63,11 +76,16 @@ class ProviderPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where any provider stands, and what it is called there.
 
     :ivar parent: its id; None: it is a root
+    :ivar traits: of one that is no host; of a host they are among its facts
+    :ivar aggregates: those that it is in by their uuids alone
     """
 
     uuid: str
     name: str
     parent: int | None = None
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+    changed_at: float | None = None
 
 
 class Tables:
@@ -77,6 +95,7 @@ class Tables:
         self.hosts: dict[int, HostRow] = {}
         self.pools: dict[int, PoolRow] = {}  # providers that are no hosts
         self.places: dict[int, ProviderPlace] = {}  # of both
+        self.sharing: dict[int, list[str]] = {}  # pools with the trait -> their aggregates
         self.ids: dict[str, int] = {}
         self.epochs: dict[str, int] = {}  # of hosts that were removed: never handed out again
         self.refusals: dict[int, int] = {}
@@ -85,7 +104,10 @@ class Tables:
         self.groups: dict[str, Group] = {}  # members as told; claims count beside
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
+        self.class_changes: dict[str, float] = {}
+        self.traits: dict[str, float] = {}
         self.events_seen: dict[str, EventsSeen] = {}  # of hosts and aggregates of Nova
+        self.written: dict[str, ConsumerState] = {}  # of consumers that allocations were written of
         self.serial = 0
         self.position = 0
         self.news: dict[tuple[str, object], int] = {}
@@ -111,6 +133,11 @@ class Tables:
         found = self._of_consumer.get(consumer, {})
         return [found[claim_id] for claim_id in sorted(found)]
 
+    def live_of_guest(self, guest: str) -> list[Claim]:
+        """Live claims of a guest, whose consumer it is or was, by id."""
+        found = [claim for claim in self.all_live() if guest_of(claim) == guest]
+        return sorted(found, key=lambda claim: claim.id)
+
     def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
         """The project of the first claim of each of these consumers, live or ended."""
         first: dict[str, str | None] = {}
@@ -119,10 +146,11 @@ class Tables:
                 first.setdefault(claim.consumer, claim.project_id)
         return first
 
-    def put_claim(self, claim: Claim, *, count: bool = True) -> None:
+    def put_claim(self, claim: Claim, *, count: bool = True, no_heirs: Container[str] = ()) -> None:
         """Write a claim; usage follows on every provider that it is on.
 
         :param count: False: the row of its host has been written with it already
+        :param no_heirs: claims that inherit nothing from it
         """
         before = self.claims.get(claim.id)
         was_live = before is not None and before.is_live
@@ -135,6 +163,21 @@ class Tables:
                 used = reconcile.usage(row.used, provider_id, old, [claim])
                 self.put_use(row, used)
                 self._changed.add(provider_id)
+            if was_live and before is not None:
+                self.pass_on(before, no_heirs)
+        self._file(claim)
+        if count:
+            self.touch(claim.provider_id)
+
+    def put_written(self, claim: Claim) -> None:
+        """Write a claim whose use is counted already."""
+        self._file(claim)
+        self.touch(claim.provider_id)
+
+    def _file(self, claim: Claim) -> None:
+        before = self.claims.get(claim.id)
+        if before is not None and before.consumer != claim.consumer:
+            self._forget_consumer(before)
         self.claims[claim.id] = claim
         if claim.request_id is not None:
             self._of_request.setdefault(claim.request_id, {})[claim.id] = None
@@ -147,8 +190,26 @@ class Tables:
             theirs.pop(claim.id, None)
         if not theirs:
             del self._of_consumer[claim.consumer]
-        if count:
-            self.touch(claim.provider_id)
+
+    def _forget_consumer(self, claim: Claim) -> None:
+        theirs = self._of_consumer.get(claim.consumer, {})
+        theirs.pop(claim.id, None)
+        if not theirs:
+            self._of_consumer.pop(claim.consumer, None)
+
+    def pass_on(self, ended: Claim, no_heirs: Container[str] = ()) -> None:
+        """What a claim took of pools goes over to those that inherit it, without some."""
+        theirs = self.live_of_guest(guest_of(ended))
+        others = [one for one in theirs if one.id != ended.id and one.id not in no_heirs]
+        for before, now in inheritance.heirs(ended, others):
+            self.claims[now.id] = self._live[now.provider_id][now.id] = now
+            self._of_consumer[now.consumer][now.id] = now
+            for provider_id, amounts in inheritance.gained(before, now).items():
+                row = self.row(provider_id)
+                if row is not None:
+                    used = {n: row.used.get(n, 0) + a for n, a in amounts.items()}
+                    self.put_use(row, {**row.used, **used})
+                    self._changed.add(provider_id)
 
     def put_use(self, row: HostRow | PoolRow, used: dict[str, int]) -> None:
         """Write what is used of a provider; where all of it fits it is not flagged any more."""
@@ -238,16 +299,62 @@ class Tables:
             known = ProviderPlace(uuid=row.uuid, name=name)
         self.places[row.id] = _replace(known, uuid=row.uuid)
 
+    def shared_pools(self, ids: Iterable[int] | None = None) -> list[SharedPool]:
+        """Pools that hosts share, by id: all there are, or those among these providers."""
+        wanted = sorted(self.sharing.keys() & (self.sharing if ids is None else set(ids)))
+        return [
+            SharedPool(
+                id=pid,
+                uuid=self.places[pid].uuid,
+                name=self.places[pid].name,
+                version=self.pools[pid].version,
+                inventories=self.pools[pid].inventories,
+                used=self.pools[pid].used,
+                aggregates=self.sharing[pid],
+            )
+            for pid in wanted
+            if pid in self.pools and self.sharing[pid]
+        ]
+
+    def pools_alone(self, ids: Iterable[int] | None = None) -> list[HostChange]:
+        """Pools that may be asked for alone, by id: all there are, or those of these providers."""
+        wanted = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
+        return [self._alone(pid) for pid in wanted if self.root(pid) in self.pools]
+
+    def _alone(self, provider_id: int) -> HostChange:
+        pool, place = self.pools[provider_id], self.places[provider_id]
+        row = HostRow(
+            id=provider_id,
+            uuid=place.uuid,
+            name=place.name,
+            kind=kind_of(place.parent),
+            generation=pool.generation,
+            version=pool.version,
+            facts=HostFacts(inventories=pool.inventories, traits=sorted(place.traits)),
+            used=pool.used,
+            aggregates=sorted(place.aggregates),
+        )
+        return HostChange(provider_id=provider_id, row=row)
+
     # -- hosts -------------------------------------------------------------------
     def named(self, name: str) -> HostRow | None:
         """A host by its name."""
         provider_id = self.ids.get(name)
         return None if provider_id is None else self.hosts[provider_id]
 
+    def step(self, provider_id: int) -> None:
+        """Its generation grows by one with this verb."""
+        self._changed.add(provider_id)
+
     def touch(self, provider_id: int) -> None:
         """The row is written by this verb, whatever else changes."""
         if self.row(provider_id) is not None:
             self._touched.add(provider_id)
+
+    @property
+    def to_write(self) -> set[int]:
+        """Providers that ``write`` is about to count up."""
+        return self._touched | self._changed
 
     def write(self, written: Collection[int] = ()) -> list[HostChange]:
         """Count up what was touched, tell the feed; the hosts as they are now.
@@ -274,7 +381,7 @@ class Tables:
         placed = [
             Placed(
                 claim.id,
-                claim.consumer,
+                guest_of(claim),
                 provider_id,
                 claim.group,
                 unsettled(claim.layout),
@@ -318,7 +425,7 @@ class Tables:
             return None
         mine = [claim for claim in self.all_live() if claim.group == uuid]
         mine.sort(key=lambda claim: (claim.created_at, claim.id))
-        members = dict.fromkeys([*group.members, *(claim.consumer for claim in mine)])
+        members = dict.fromkeys([*group.members, *(guest_of(claim) for claim in mine)])
         return _replace(group, members=list(members))
 
     def aggregate(self, name: str) -> Aggregate | None:
@@ -331,13 +438,18 @@ class Tables:
         self.aggregates[aggregate.id] = grown
         self.append_change('aggregate', aggregate.id)
 
+    def aggregates_of(self, row: HostRow) -> list[str]:
+        """Uuids of those that a host is in, by its name and by their uuids alone."""
+        named = {a.uuid for a in self.aggregates.values() if row.name in a.hosts}
+        return sorted(named | self.places[row.id].aggregates)
+
     def refresh_membership(self, names: Iterable[str]) -> None:
         """Bring the uuids in the rows of these hosts in line with the aggregates."""
         for name in names:
             row = self.named(name)
             if row is None:
                 continue
-            uuids = sorted(a.uuid for a in self.aggregates.values() if name in a.hosts)
+            uuids = self.aggregates_of(row)
             if uuids != row.aggregates:
                 self.hosts[row.id] = _replace(row, aggregates=uuids)
                 self._changed.add(row.id)

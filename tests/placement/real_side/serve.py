@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement in a WSGI server; runs in the environment that has it, and imports nothing of ours.
 
-``python serve.py FOLDER``, where the folder has a ``placement.conf``.  The port is chosen here
-and written to the file ``port`` there, once the server listens.  It ends with its standard input,
-so that none is left when the runner was killed.
+``python serve.py FOLDER THREADS``, where the folder has a ``placement.conf``.  The port is chosen
+here and written to the file ``port`` there, once the server listens.  It ends with its standard
+input, so that none is left when the runner was killed.
 """
 
 import json
@@ -18,8 +18,6 @@ from placement import policies
 
 #: The name of a rule that others are made from; it belongs to no request.
 BASE_RULES = {'admin_api'}
-#: Requests at a time; the tests make one.
-THREADS = 4
 
 
 def open_policies() -> str:
@@ -36,7 +34,7 @@ def end_with_input() -> None:
 
 def main() -> None:
     threading.Thread(target=end_with_input, daemon=True).start()
-    folder = pathlib.Path(sys.argv[1])
+    folder, threads = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     if (folder / 'open').exists():
         (folder / 'policy.yaml').write_text(open_policies())
     os.environ['OS_PLACEMENT_CONFIG_DIR'] = str(folder)
@@ -45,7 +43,7 @@ def main() -> None:
     from placement.wsgi import api
 
     server = waitress.server.create_server(
-        api.application, host='127.0.0.1', port=0, threads=THREADS, ident=''
+        api.application, host='127.0.0.1', port=0, threads=threads, ident=''
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     new = folder / 'port.new'

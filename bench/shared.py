@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pool that all hosts of a site share, for requests that take from it and others that do not."""
+
+from typing import Any
+
+from bench import callers
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.shared_pool import SHARES
+from gantt.db.hosts import providers
+from gantt.db.schema import models
+from gantt.db.stores.store import SqlStore
+
+SHARED = 'CUSTOM_SHARED'
+AGGREGATE = 'of the pool'
+#: Larger than any run takes.
+UNITS = 1_000_000_000
+#: What a request takes that takes from the pool as well.
+TAKES = {**callers.TAKES, SHARED: 1}
+
+
+def add_pool(database: str) -> None:
+    """One pool for all hosts that are there; schedulers learn of it by their feed."""
+    store = SqlStore.for_url(database)
+    try:
+        store.declare_class(SHARED)
+        with store.engine.connect() as connection:
+            found = connection.execute(
+                models.providers.select()
+                .where(providers.is_host)
+                .with_only_columns(models.providers.c.name)
+            )
+            names = [row.name for row in found]
+        store.save_aggregate(AGGREGATE, {}, names)
+        uuids = {one.name: one.uuid for one in store.load_everything().aggregates}
+        pool = store.create_provider(
+            derived_id('bench', 'pool'), inventories={SHARED: Inventory(total=UNITS)}
+        )
+        store.database.write(lambda tx: _share(tx, store, pool.id, uuids[AGGREGATE]))
+    finally:
+        store.close()
+
+
+def _share(tx: Any, store: SqlStore, pool: int, aggregate: str) -> None:
+    locked = providers.lock(tx, store.memory, [pool])
+    trait = providers.Ids(tx, models.traits).of([SHARES])[SHARES]
+    tx.run(models.provider_traits.insert().values(provider_id=pool, trait_id=trait))
+    tx.run(models.provider_aggregates.insert().values(provider_id=pool, uuid=aggregate))
+    providers.save(tx, locked, [pool])

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt provider``: list, show, create, set, delete."""
+
+import argparse
+import functools
+from typing import Any
+
+from gantt.cli import base, placement, text
+from gantt.cli.endpoint import Exit, Failure
+from gantt.cli.placement import OfPlacement, PlacementLister, PlacementWrite, find, unless_raced
+from gantt.cli.text import TextColumn
+
+_PROVIDER = base.arg('provider', help='its uuid or its name')
+_CONTENT = (
+    base.arg(
+        '--inventory',
+        action='append',
+        type=placement.inventory,
+        default=[],
+        metavar='CLASS=TOTAL[,NUMBER=VALUE...]',
+        help='what it has of a class, such as VCPU=64,reserved=2,allocation_ratio=4; numbers: '
+        'reserved, min_unit, max_unit, step_size, allocation_ratio (may be repeated)',
+    ),
+    base.arg(
+        '--trait', action='append', default=[], metavar='NAME', help='a trait (may be repeated)'
+    ),
+    base.arg(
+        '--aggregate',
+        action='append',
+        type=placement.uuid,
+        default=[],
+        metavar='UUID',
+        help='an aggregate that it is in (may be repeated)',
+    ),
+)
+_GENERATION = 'resource_provider_generation'
+_INVENTORIES = (
+    TextColumn('CLASS', text.key('name'), least=12),
+    TextColumn('TOTAL', text.key('total'), right=True),
+    TextColumn('RESERVED', text.key('reserved'), right=True),
+    TextColumn('RATIO', lambda r: f'{r["allocation_ratio"]:g}', right=True),
+    TextColumn('UNITS', lambda r: f'{r["min_unit"]}..{r["max_unit"]}/{r["step_size"]}', right=True),
+    TextColumn('USED', text.key('used'), right=True),
+)
+
+
+def _path(uuid: str, rest: str = '') -> str:
+    return f'/resource_providers/{base.path_part(uuid)}' + (f'/{rest}' if rest else '')
+
+
+class ProviderList(PlacementLister):
+    """List resource providers: hosts, what is nested in them, pools."""
+
+    path = '/resource_providers'
+    member = 'resource_providers'
+    nothing = 'there is no such provider'
+    columns = (
+        TextColumn('NAME', text.key('name'), least=16),
+        TextColumn('UUID', text.key('uuid')),
+        TextColumn('PARENT', lambda r: text.short_id(r['parent_provider_uuid'])),
+        TextColumn('GENERATION', text.key('generation'), right=True),
+    )
+    takes = (
+        base.arg('--name', help='that of this name'),
+        base.arg('--in-tree', metavar='PROVIDER', help='those of the tree of this one'),
+        base.arg(
+            '--resource',
+            action='append',
+            type=base.resource,
+            default=[],
+            metavar='CLASS=AMOUNT',
+            help='those that could give so much in one piece (may be repeated)',
+        ),
+        base.arg('--required', metavar='TRAIT[,!TRAIT...]', help='with these traits, without !'),
+        base.arg(
+            '--member-of', type=placement.uuid, metavar='UUID', help='those in this aggregate'
+        ),
+    )
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        tree = args.in_tree and find(self.placement, args.in_tree)['uuid']
+        return {
+            'name': args.name,
+            'in_tree': tree,
+            'resources': ','.join(f'{name}:{amount}' for name, amount in args.resource) or None,
+            'required': args.required,
+            'member_of': args.member_of,
+        }
+
+
+class ProviderShow(OfPlacement):
+    """Show a provider: where it stands, what it has, and what of that is used."""
+
+    takes = (_PROVIDER,)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        ask = self.placement
+        found = find(ask, parsed_args.provider)
+        uuid = found['uuid']
+        del found['links']
+        found['inventories'] = ask.get(_path(uuid, 'inventories'))['inventories']
+        found['usages'] = ask.get(_path(uuid, 'usages'))['usages']
+        found['traits'] = sorted(ask.get(_path(uuid, 'traits'))['traits'])
+        found['aggregates'] = sorted(ask.get(_path(uuid, 'aggregates'))['aggregates'])
+        return self.show(parsed_args.form, found, self._lines(found))
+
+    def _lines(self, found: dict[str, Any]) -> list[str]:
+        lines = [
+            f'provider    {found["name"]} ({found["uuid"]}), generation {found["generation"]}',
+            f'parent      {found["parent_provider_uuid"] or "none, it is a root"}',
+            f'root        {found["root_provider_uuid"]}',
+        ]
+        for key in ('traits', 'aggregates'):
+            listed = text.wrap(', '.join(found[key]) or 'none', self.width - 12, '')
+            lines += [f'{key if not i else "":<12}{line}' for i, line in enumerate(listed)]
+        rows = [
+            {'name': name, **numbers, 'used': found['usages'].get(name, 0)}
+            for name, numbers in sorted(found['inventories'].items())
+        ]
+        return [*lines, '', *text.table(_INVENTORIES, rows, self.width)] if rows else lines
+
+
+class _Change(PlacementWrite):
+    """Of what a provider has; each part is read, changed and sent with its generation."""
+
+    def change(self, uuid: str, args: argparse.Namespace) -> None:
+        """What ``_CONTENT`` says, and what is taken away.  :raises Failure:"""
+        gone = {'traits': [], 'aggregates': [], 'inventories': []} | getattr(args, 'gone', {})
+        given = {'traits': args.trait, 'aggregates': args.aggregate}
+        if args.inventory or gone['inventories']:
+            unless_raced(lambda: self._inventories(uuid, dict(args.inventory), gone['inventories']))
+        for key, names in given.items():
+            if names or gone[key]:
+                unless_raced(functools.partial(self._set, uuid, key, names, gone[key]))
+
+    def _inventories(self, uuid: str, given: dict[str, Any], gone: list[str]) -> None:
+        now = self.placement.get(_path(uuid, 'inventories'))
+        for name in gone:
+            if name not in now['inventories']:
+                raise Failure(f'provider {uuid} has no inventory of {name}')
+        wanted = {k: v for k, v in now['inventories'].items() if k not in gone}
+        for name, numbers in given.items():
+            wanted[name] = {**wanted.get(name, {}), **numbers}
+        body = {_GENERATION: now[_GENERATION], 'inventories': wanted}
+        self.placement.put(_path(uuid, 'inventories'), body)
+        self.done(f'inventories of provider {uuid}: {", ".join(sorted(wanted)) or "none"}')
+
+    def _set(self, uuid: str, key: str, names: list[str], gone: list[str]) -> None:
+        now = self.placement.get(_path(uuid, key))
+        wanted = sorted({*now[key], *names} - set(gone))
+        self.placement.put(_path(uuid, key), {_GENERATION: now[_GENERATION], key: wanted})
+        self.done(f'{key} of provider {uuid}: {", ".join(wanted) or "none"}')
+
+
+class ProviderCreate(_Change):
+    """Create a provider that is no host: a pool, or one below another provider."""
+
+    takes = (
+        base.arg('name'),
+        base.arg('--uuid', type=placement.uuid, help='its uuid (default: a new one)'),
+        base.arg('--parent', metavar='PROVIDER', help='what it is below of (default: nothing)'),
+        *_CONTENT,
+    )
+
+    def act(self, args: argparse.Namespace) -> str:
+        body = {'name': args.name}
+        if args.uuid:
+            body['uuid'] = args.uuid
+        if args.parent:
+            body['parent_provider_uuid'] = find(self.placement, args.parent)['uuid']
+        made = self.placement.post('/resource_providers', body)
+        what = f'provider {made["name"]} is created: {made["uuid"]}'
+        self.done(what)
+        self.change(made['uuid'], args)
+        return what
+
+
+class ProviderSet(_Change):
+    """Change a provider; what is not named stays as it is."""
+
+    takes = (
+        _PROVIDER,
+        base.arg('--name', help='another name'),
+        base.arg('--parent', metavar='PROVIDER', help='another provider that it is below of'),
+        base.arg('--no-parent', action='store_true', help='let it be a root'),
+        *_CONTENT,
+        *(
+            base.arg(
+                f'--no-{key}',
+                action='append',
+                default=[],
+                metavar=what,
+                help=f'take this {key} away (may be repeated)',
+            )
+            for key, what in (('inventory', 'CLASS'), ('trait', 'NAME'), ('aggregate', 'UUID'))
+        ),
+    )
+
+    def act(self, args: argparse.Namespace) -> str:
+        if args.parent and args.no_parent:
+            raise Failure('--parent and --no-parent: expected one of them', Exit.USAGE)
+        found = find(self.placement, args.provider)
+        uuid = found['uuid']
+        args.gone = {
+            'inventories': args.no_inventory,
+            'traits': args.no_trait,
+            'aggregates': args.no_aggregate,
+        }
+        parent = found['parent_provider_uuid']
+        if args.parent:
+            parent = find(self.placement, args.parent)['uuid']
+        elif args.no_parent:
+            parent = None
+        name = args.name or found['name']
+        if (name, parent) != (found['name'], found['parent_provider_uuid']):
+            body = {'name': name, 'parent_provider_uuid': parent}
+            self.placement.put(_path(uuid), body)
+            self.done(f'name and parent of provider {uuid}')
+        self.change(uuid, args)
+        if not self.made:
+            raise Failure('nothing to change is named; see --help', Exit.USAGE)
+        return f'provider {name} is changed'
+
+
+class ProviderDelete(PlacementWrite):
+    """Delete a provider that nothing is taken from and that has nothing below it."""
+
+    takes = (_PROVIDER,)
+
+    def act(self, args: argparse.Namespace) -> str:
+        found = find(self.placement, args.provider)
+        self.placement.delete(_path(found['uuid']))
+        return f'provider {found["name"]} is deleted'

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage placement``: everything from a server that speaks Placement, or to it."""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gantt import exceptions
+from gantt.cli import login
+from gantt.cli.endpoint import NO_AUTH_TOKEN, Failure
+from gantt.cmd import console, manage_claims
+from gantt.db.claims.contract import ClaimsContract
+from gantt.db.schema import claim_form
+from gantt.db.stores import store
+from gantt.transfer import copying, differences
+from gantt.transfer.own import OwnSide
+from gantt.transfer.server import PlacementServer
+from gantt.transfer.side import PlacementSide
+
+_TIMEOUT_MAX = 3600.0
+
+
+def add_commands(add: Any, group: Any) -> None:
+    """Its commands."""
+    placement = group('placement', 'All that Placement has, into Gantt and out of it.')
+    for name, run, writes in (
+        ('import', copy_in, True),
+        ('compare', compare, False),
+        ('export', copy_out, True),
+    ):
+        parser = add(placement, name, run, json_too=True, writes=writes)
+        parser.add_argument(
+            'url',
+            metavar='URL',
+            help='where /resource_providers is below of, e.g. http://controller:8778/placement',
+        )
+        who = parser.add_mutually_exclusive_group()
+        who.add_argument(
+            '--token',
+            help='is sent as it is; without keystone: admin (default, where no cloud is named)',
+        )
+        who.add_argument(
+            '--os-cloud',
+            metavar='NAME',
+            help='the cloud of clouds.yaml to log in to (environment: OS_CLOUD, or OS_AUTH_URL '
+            'and its kin)',
+        )
+        parser.add_argument(
+            '--timeout',
+            type=_seconds,
+            default=60.0,
+            metavar='SECONDS',
+            help='how long one request may take (60)',
+        )
+        if writes:
+            parser.add_argument(
+                '--delete',
+                action='store_true',
+                help='also delete what is there and the other side does not have',
+            )
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _TIMEOUT_MAX:  # nan neither
+        raise argparse.ArgumentTypeError(
+            f'expected above 0 to {_TIMEOUT_MAX:g} seconds, got {text!r}'
+        )
+    return number
+
+
+@contextlib.contextmanager
+def _sides(conf: Any) -> Iterator[tuple[store.SqlStore, PlacementServer]]:
+    """Gantt and the server."""
+    connected = store.connect(conf)
+    try:
+        server = server_of(conf.command)
+        try:
+            yield connected, server
+        finally:
+            server.close()
+    finally:
+        connected.close()
+
+
+def server_of(command: Any) -> PlacementServer:
+    """The server that a command line names, asked by who it names.
+
+    :raises Misconfigured: the credentials cannot be used
+    """
+    is_cloud = command.os_cloud or any(os.environ.get(name) for name in login.VARIABLES)
+    if command.token or not is_cloud:
+        token = command.token or NO_AUTH_TOKEN
+        return PlacementServer(command.url, lambda: token, timeout=command.timeout)
+    try:
+        found = login.Login(command.os_cloud)
+        return PlacementServer(
+            command.url,
+            _worded(found.token),
+            _worded(found.token),
+            command.timeout,
+            found.verify,
+        )
+    except Failure as e:
+        raise _unusable(e) from None
+
+
+def _worded(token: Callable[[], str]) -> Callable[[], str]:
+    def call() -> str:
+        try:
+            return token()
+        except Failure as e:
+            raise _unusable(e) from None
+
+    return call
+
+
+def _unusable(error: Failure) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(
+        option='--os-cloud, OS_CLOUD or OS_AUTH_URL and its kin',
+        problem=error.message,
+        fix='Or give a token with --token',
+    )
+
+
+def _progress(line: str) -> None:
+    console.print_lines(line, file=sys.stderr)
+    sys.stderr.flush()
+
+
+def copy_in(conf: Any) -> int:
+    """Take all that a server has into Gantt; started again it goes on.
+
+    Only what differs is written. Hosts that report for themselves, and claims of schedulers and
+    hosts, stay as they are. 1 where something could not be taken over, which is named.
+    """
+    with _sides(conf) as (connected, server):
+        _must_be_narrow(connected)
+        return _copied(conf, server, OwnSide(connected))
+
+
+def copy_out(conf: Any) -> int:
+    """Write all that Gantt has to a server; started again it goes on.
+
+    Only what differs is written. 1 where something was refused, which is named.
+    """
+    with _sides(conf) as (connected, server):
+        return _copied(conf, OwnSide(connected), server)
+
+
+def _must_be_narrow(connected: store.SqlStore) -> None:
+    """
+    :raises Refused: else each provider and each consumer would be refused, by the same reason
+    """
+    found = ClaimsContract(connected).look()
+    if found.form == claim_form.WIDE:
+        raise exceptions.Refused(
+            f'{manage_claims.describe(found)}; run "gantt-manage db contract" first'
+        )
+
+
+def _copied(conf: Any, source: PlacementSide, target: PlacementSide) -> int:
+    report = copying.copy(source, target, _progress, conf.command.delete)
+    counts = ', '.join(f'{count} {kind}' for kind, count in report.written.items())
+    lines = [f'from {source.name} to {target.name}: {counts} written']
+    lines += [f'stays as it is here: {line}' for line in report.reported]
+    lines += [f'left: {line}' for line in report.left]
+    lines += [f'changed until the end, run it again: {line}' for line in report.changing]
+    console.show(conf, report, lines)
+    return 1 if report.left or report.changing else 0
+
+
+def compare(conf: Any) -> int:
+    """Name each difference between Gantt and a server; 0 only without any."""
+    with _sides(conf) as (connected, server):
+        own = OwnSide(connected)
+        found, here, _ = differences.compare(own, server, _progress)
+        lines = [one.line(own.name, server.name) for one in found]
+        what = f'{len(here.outlines)} providers, {len(here.consumers)} consumers in {own.name}'
+        count = f'{len(found)} differences' if len(found) > 1 else '1 difference'
+        lines.append(f'{count if found else "no difference"}: {what}')
+        body = {'differences': found, 'url': server.name}
+        console.show(conf, body, lines)
+    return 1 if found else 0

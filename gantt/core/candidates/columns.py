@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of providers: the amounts of one class, and who has a trait or is in an aggregate.
+
+Providers go by *slots*, small numbers that are used again.  A class has entries only for who has an
+inventory of it, so that a class of few costs little.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+#: No inventory is as large: comparisons stay within 64 bits.
+AMOUNT_BOUND = 2**62
+_FIRST = 16
+#: Masks that are remembered for the traits, and for the aggregates.
+_MASKS_MAX = 256
+
+Slots = np.ndarray  # of int64
+Shares = np.ndarray  # of float64: what would be left of what there is, 0 to 1
+Mask = np.ndarray  # of bool, one for each slot
+
+
+class ClassInventory(msgspec.Struct, frozen=True, gc=False):
+    """What a provider has of one class.
+
+    :ivar cap: what may be taken in all; below 2**62
+    :ivar used: of that, by whomever; more than ``cap`` where it is over-full
+    """
+
+    cap: int
+    used: int = 0
+    min_unit: int = 1
+    max_unit: int = AMOUNT_BOUND
+    step_size: int = 1
+
+    @property
+    def free(self) -> int:
+        return self.cap - self.used
+
+
+class ClassNumbers(NamedTuple):
+    """Columns of one class, in the order of ``ClassColumn.slots``."""
+
+    free: np.ndarray
+    least: np.ndarray
+    largest: np.ndarray
+    step: np.ndarray
+    cap: np.ndarray
+
+
+class ClassColumn:
+    """One resource class: five numbers for each slot that has an inventory of it."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, int] = {}
+        self._slots = np.zeros(_FIRST, np.int64)
+        self._numbers = np.zeros((5, _FIRST), np.int64)  # free, least, largest, step, cap
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def put(self, slot: int, one: ClassInventory) -> None:
+        at = self._at.get(slot)
+        if at is None:
+            at = self._at[slot] = len(self._at)
+            if at == len(self._slots):
+                self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)])
+                self._numbers = np.hstack([self._numbers, np.zeros_like(self._numbers)])
+            self._slots[at] = slot
+        self._numbers[:, at] = (
+            one.free,
+            one.min_unit,
+            min(one.max_unit, AMOUNT_BOUND),
+            one.step_size,
+            one.cap,
+        )
+
+    def drop(self, slot: int) -> None:
+        at, last = self._at.pop(slot), len(self._at)
+        if at != last:  # the last one takes its place
+            moved = int(self._slots[last])
+            self._slots[at], self._numbers[:, at] = moved, self._numbers[:, last]
+            self._at[moved] = at
+
+    def slots(self) -> Slots:
+        """All that have an inventory of it."""
+        return self._slots[: len(self._at)]
+
+    def fitting(self, amount: int) -> tuple[Slots, Shares]:
+        """Who has an amount in one piece, and which share of what it has would be left."""
+        where, numbers = self._where(amount), self.numbers()
+        left = (numbers.free[where] - amount) / np.maximum(numbers.cap[where], 1)
+        return self._slots[where], left
+
+    def _where(self, amount: int) -> Slots:
+        if amount >= AMOUNT_BOUND:
+            return np.zeros(0, np.int64)
+        free, least, largest, step, _ = self.numbers()
+        fits = (free >= amount) & (least <= amount) & (largest >= amount)
+        fits &= (step == 1) | (amount % step == 0)
+        return np.flatnonzero(fits)
+
+    def numbers(self) -> ClassNumbers:
+        """Of all that have an inventory of it; not to be written to."""
+        free, least, largest, step, cap = self._numbers[:, : len(self._at)]
+        return ClassNumbers(free, least, largest, step, cap)
+
+    def times(self, amount: int) -> tuple[Slots, np.ndarray]:
+        """Who has an amount in one piece, and how many consumers could have it there."""
+        where = self._where(amount)
+        return self._slots[where], self.numbers().free[where] // max(amount, 1)
+
+    def room(self, slot: int) -> int:
+        """What may be taken more there in all, by one consumer."""
+        free, _, largest, _, _ = self._numbers[:, self._at[slot]]
+        return int(min(free, largest))
+
+
+class NamedSets:
+    """Sets of slots by name, as masks for who looks at many.
+
+    A mask is made when it is needed, and used until its set changes.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, set[int]] = {}
+        self._masks: dict[str, Mask] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._of
+
+    def members(self, name: str) -> Iterable[int]:
+        return self._of.get(name, ())
+
+    def add(self, name: str, slot: int) -> None:
+        self._of.setdefault(name, set()).add(slot)
+        self._masks.pop(name, None)
+
+    def discard(self, name: str, slot: int) -> None:
+        members = self._of[name]
+        members.discard(slot)
+        if not members:
+            del self._of[name]
+        self._masks.pop(name, None)
+
+    def mask(self, name: str, length: int) -> Mask:
+        """Not to be written to."""
+        found = self._masks.get(name)
+        if found is None or len(found) != length:
+            members = self._of.get(name)
+            found = np.zeros(length, bool)
+            if members is None:
+                return found  # nothing is remembered of names that come from anywhere
+            found[np.fromiter(members, np.int64, len(members))] = True
+            if len(self._masks) >= _MASKS_MAX:
+                self._masks.clear()
+            self._masks[name] = found
+        return found
+
+    def any_of(self, names: Iterable[str], length: int) -> Mask:
+        """Who is in one of them."""
+        first, *others = sorted(names) or ['']
+        found = self.mask(first, length)
+        for name in others:
+            found = found | self.mask(name, length)
+        return found

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The candidates of a query: masks over columns for what is plain, a search for the other trees."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from gantt.core.candidates.columns import Mask, Shares, Slots
+from gantt.core.candidates.eligible import Eligible, Trace, eligible, root_mask
+from gantt.core.candidates.query import CandidatesQuery, Part
+from gantt.core.candidates.table import NOWHERE, ProviderTable
+from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
+
+#: Steps that one query may take: some seconds.
+STEPS_MAX = 1_000_000
+
+
+class CandidatesFound(msgspec.Struct, frozen=True):
+    """The answer; slots are valid until the table changes.
+
+    :ivar parts: what each slot of a row is for
+    :ivar rows: slots of the providers, one for each part
+    :ivar scores: of each row, 0 to 1: of what its providers have of the scarcest class, the share
+        that would be left on the emptiest choice of its tree
+    """
+
+    parts: tuple[Part, ...]
+    rows: list[tuple[int, ...]]
+    scores: list[float]
+
+    def roots(self, table: ProviderTable) -> list[int]:
+        """Slots of the roots of all trees that something would be taken of, ascending."""
+        rows: Iterable[tuple[int, ...]] = self.rows
+        giving = [n for n, part in enumerate(self.parts) if part.amounts]
+        if len(giving) < len(self.parts):
+            rows = (tuple(row[n] for n in giving) for row in rows)
+        slots = set(itertools.chain.from_iterable(rows))
+        if not slots:
+            return []
+        roots: list[int] = np.unique(table.root[np.fromiter(slots, np.int64, len(slots))]).tolist()
+        return roots
+
+
+def find(table: ProviderTable, query: CandidatesQuery, steps: int = STEPS_MAX) -> CandidatesFound:
+    """All candidates, or with a limit the best: each tree once before any twice.
+
+    An empty answer is a proof that there is none.
+
+    :raises SearchOutOfBudget: whether there are more is not known after so many steps
+    """
+    parts = tuple(query.parts())
+    found = CandidatesFound(parts, [], [])
+    anchors = root_mask(table, query)
+    if anchors is not None and not anchors.any():
+        return found
+    givers = []
+    for part in parts:
+        giver = eligible(table, part)
+        if not (len(giver.own) or giver.shared):
+            return found
+        givers.append(giver)
+    _Finder(table, query, givers, anchors, steps).fill(found)
+    return found
+
+
+class _Finder:
+    """One query under way.
+
+    :ivar roots: slots of the roots that may anchor a candidate, the best first
+    :ivar scores: by root
+    """
+
+    def __init__(
+        self,
+        table: ProviderTable,
+        query: CandidatesQuery,
+        givers: Sequence[Eligible],
+        anchors: Mask | None,
+        steps: int,
+    ) -> None:
+        self._table, self._query, self._givers = table, query, givers
+        self._budget = SearchBudget(steps)
+        self.scores = _scores(table, givers, anchors)
+        self.roots = self._roots()
+        self._seen: set[tuple[int, ...]] = set()
+        self._is_shared = any(giver.shared for giver in givers)
+        parts = [giver.part for giver in givers]
+        self._search = TreeSearch(table, query, parts, self._budget, query.limit is not None)
+
+    def fill(self, found: CandidatesFound) -> None:
+        single, chosen = self._single()
+        limit = math.inf if self._query.limit is None else self._query.limit
+        if single.all():
+            some = self.roots if limit == math.inf else self._as_many(limit)
+            self._add_single(found, some, chosen)
+            return
+        if limit == math.inf:
+            self._add_single(found, self.roots[single[self.roots]], chosen)
+            self._add_all(found, self.roots[~single[self.roots]])
+            return
+        self._add_best(found, single, chosen)
+
+    def _as_many(self, limit: float) -> Slots:
+        # Where trees may come to the same, one more is looked at for each that does.
+        return self.roots if self._is_shared else self.roots[: int(limit)]
+
+    def _roots(self) -> Slots:
+        """Who may anchor a candidate as far as each part by itself tells."""
+        possible = self.scores >= 0
+        if any(not giver.part.suffix for giver in self._givers):
+            possible = self._with_traits(possible)
+        roots = np.flatnonzero(possible)
+        if self._query.limit is not None:
+            roots = roots[np.argsort(-self.scores[roots], kind='stable')]
+        return roots
+
+    def _with_traits(self, possible: Mask) -> Mask:
+        """Of the roots those whose providers may have what the group without suffix requires."""
+        spread = [giver for giver in self._givers if not giver.part.suffix]
+        table, length = self._table, self._table.length
+        for names in spread[0].part.group.required:
+            mask = table.traits.any_of(names, length)
+            found = np.zeros(length, bool)
+            for giver in spread:
+                found |= giver.with_any(mask, table.root, length)
+            possible = possible & found
+        return possible
+
+    # -- trees with one choice -------------------------------------------------------------
+    def _single(self) -> tuple[Mask, list[Slots]]:
+        """Which roots have exactly one choice for each part, and which: by root.
+
+        Where more than one group is asked for, these have to go together: none is taken as such.
+        Of those that have one, the ones that lack a required trait are taken out of the roots.
+        """
+        table, length = self._table, self._table.length
+        if len(self._query.groups) > 1:
+            return np.zeros(length, bool), []
+        single = np.ones(length, bool)
+        chosen = []
+        for giver in self._givers:
+            single &= giver.counts(table.root, length) == 1
+            of_root = np.full(length, NOWHERE, np.int64)
+            of_root[table.root[giver.own]] = giver.own
+            for one in giver.shared:
+                of_root[one.anchors] = one.slot
+            chosen.append(of_root)
+        fits = self._fits_single(chosen)
+        self.roots = self.roots[fits[self.roots] | ~single[self.roots]]
+        others = np.ones(length, bool)
+        others[self.roots] = single[self.roots]
+        return others, chosen
+
+    def _fits_single(self, chosen: list[Slots]) -> Mask:
+        table, length = self._table, self._table.length
+        fits = np.ones(length, bool)
+        group = self._query.groups[0]
+        for names in group.required:
+            mask = table.traits.any_of(names, length)
+            found = np.zeros(length, bool)
+            for of_root in chosen:
+                found |= mask[of_root]
+            fits &= found
+        if not self._query.nested and table.nested:
+            for n, one in enumerate(chosen):
+                for other in chosen[:n]:
+                    fits &= (one == other) | (table.root[one] != table.root[other])
+        return fits
+
+    def _add_single(self, found: CandidatesFound, roots: Slots, chosen: list[Slots]) -> None:
+        self._budget.take(len(roots))
+        rows = zip(*(of_root[roots].tolist() for of_root in chosen), strict=True)
+        if not self._is_shared:
+            found.rows.extend(rows)
+            found.scores.extend(self.scores[roots].tolist())
+            return
+        limit = self._query.limit
+        for row, score in zip(rows, self.scores[roots].tolist(), strict=True):
+            if limit is not None and len(found.rows) >= limit:
+                return
+            if self._is_new(row):
+                found.rows.append(row)
+                found.scores.append(score)
+
+    # -- trees with several choices --------------------------------------------------------
+    def _add_all(self, found: CandidatesFound, roots: Slots) -> None:
+        options = self._options(roots)
+        for root in roots.tolist():
+            score = float(self.scores[root])
+            for row in self._rows(options, root):
+                found.rows.append(row)
+                found.scores.append(score)
+
+    def _add_best(self, found: CandidatesFound, single: Mask, chosen: list[Slots]) -> None:
+        """Each root once, then those that have more a second time, and so on."""
+        limit = self._query.limit
+        assert limit is not None
+        options = self._options(self.roots[~single[self.roots]])
+        more: list[tuple[float, Iterator[tuple[int, ...]]]] = []
+        for root in self.roots.tolist():
+            if single[root]:
+                row = tuple(int(of_root[root]) for of_root in chosen)
+                rows = iter([row] if self._is_new(row) else [])
+            else:
+                rows = self._rows(options, root)
+            more.append((float(self.scores[root]), rows))
+            if not self._add_next(found, more, -1):
+                more.pop()
+            if len(found.rows) >= limit:
+                return
+        while more:
+            at = 0
+            while at < len(more) and len(found.rows) < limit:
+                if self._add_next(found, more, at):
+                    at += 1
+                else:
+                    del more[at]
+            if len(found.rows) >= limit:
+                return
+
+    def _add_next(
+        self,
+        found: CandidatesFound,
+        more: list[tuple[float, Iterator[tuple[int, ...]]]],
+        at: int,
+    ) -> bool:
+        score, rows = more[at]
+        row = next(rows, None)
+        if row is None:
+            return False
+        found.rows.append(row)
+        found.scores.append(score)
+        return True
+
+    def _rows(self, options: list[dict[int, list[int]]], root: int) -> Iterator[tuple[int, ...]]:
+        for row in self._search.solutions([of_root[root] for of_root in options]):
+            if self._is_new(row):
+                yield row
+
+    def _is_new(self, row: tuple[int, ...]) -> bool:
+        """Whether no other root has come to the same: where nothing is of one tree alone."""
+        if not self._is_shared or not all(map(self._table.is_sharing, row)):
+            return True
+        if row in self._seen:
+            return False
+        self._seen.add(row)
+        return True
+
+    def _options(self, roots: Slots) -> list[dict[int, list[int]]]:
+        """For each part: root -> who may give it there, the best first."""
+        wanted = np.zeros(self._table.length, bool)
+        wanted[roots] = True
+        return [self._options_of(giver, wanted) for giver in self._givers]
+
+    def _options_of(self, giver: Eligible, wanted: Mask) -> dict[int, list[int]]:
+        root = self._table.root[giver.own]
+        there = wanted[root]
+        own, root, left = giver.own[there], root[there], giver.left[there]
+        order = np.lexsort((-left, root))
+        own, root = own[order], root[order]
+        anchors, starts = np.unique(root, return_index=True)
+        slots, ends = own.tolist(), np.append(starts[1:], len(own)).tolist()
+        found = {
+            anchor: slots[start:end]
+            for anchor, start, end in zip(anchors.tolist(), starts.tolist(), ends, strict=False)
+        }
+        for one in giver.shared:
+            for anchor in one.anchors[wanted[one.anchors]].tolist():
+                found.setdefault(anchor, []).append(one.slot)
+        return found
+
+
+def _scores(table: ProviderTable, givers: Sequence[Eligible], anchors: Mask | None) -> Shares:
+    """By root: of its scarcest part the best share that would be left; below 0 where one fails."""
+    found = np.ones(table.length)
+    for giver in givers:
+        found = np.minimum(found, giver.best(table.root, table.length))
+    if anchors is not None:
+        found[~anchors] = -1.0
+    return found
+
+
+def reasons(table: ProviderTable, query: CandidatesQuery) -> list[str]:
+    """Why there are few candidates or none: for each part how many providers each step leaves."""
+    found: list[str] = []
+
+    def noting(suffix: str) -> Trace:
+        where = f'group {suffix}' if suffix else 'group without suffix'
+        return lambda what, left: found.append(f'{where}: {what}: {left} providers')
+
+    anchors = root_mask(table, query)
+    if anchors is not None:
+        fit = int((anchors & (table.root == np.arange(table.length))).sum())
+        found.append(f'traits of the root: {fit} roots')
+    givers = []
+    for part in query.parts():
+        givers.append(eligible(table, part, noting(part.suffix)))
+    roots = int((_scores(table, givers, anchors) >= 0).sum())
+    found.append(f'each part by itself: {roots} trees; the rest is how they go together')
+    return found

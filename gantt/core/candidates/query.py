@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What candidates are wanted for: groups of resources, and what holds for all of them."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+#: The trait of a provider that serves the trees which have a provider in one of its aggregates.
+SHARES = 'MISC_SHARES_VIA_AGGREGATE'
+#: No two groups with a suffix on one provider.
+ISOLATE = 'isolate'
+
+
+class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """One group: without a suffix each class may come from another provider, else all from one.
+
+    :ivar resources: class -> amount, at least 1; empty only with a suffix
+    :ivar required: of each set one trait
+    :ivar member_of: of each set one aggregate, by uuid
+    :ivar in_tree: uuid of a provider whose tree it has to be
+    """
+
+    suffix: str = ''
+    resources: dict[str, int] = {}
+    required: tuple[frozenset[str], ...] = ()
+    forbidden: frozenset[str] = frozenset()
+    member_of: tuple[frozenset[str], ...] = ()
+    forbidden_aggregates: frozenset[str] = frozenset()
+    in_tree: str | None = None
+
+    @property
+    def traits(self) -> set[str]:
+        """All that it names."""
+        return set().union(self.forbidden, *self.required)
+
+
+class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups that are to fit together, each by its suffix once.
+
+    :ivar isolate: the providers of groups with a suffix differ from each other
+    :ivar same_subtree: sets of suffixes; of the providers of such groups one is above the others
+    :ivar root_required: traits of the root; ``root_forbidden`` likewise
+    :ivar limit: the best of so many at most; None: all there are, in no order
+    :ivar nested: False: of each tree only one provider, for who knows nothing of trees
+    """
+
+    groups: tuple[GroupQuery, ...]
+    isolate: bool = False
+    same_subtree: tuple[frozenset[str], ...] = ()
+    root_required: frozenset[str] = frozenset()
+    root_forbidden: frozenset[str] = frozenset()
+    limit: int | None = None
+    nested: bool = True
+
+    def parts(self) -> 'Iterator[Part]':
+        """What each comes from one provider."""
+        for group in self.groups:
+            if group.suffix:
+                yield Part(group=group, amounts=tuple(group.resources.items()))
+                continue
+            for item in group.resources.items():
+                yield Part(group=group, amounts=(item,))
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to come from one provider: a whole group, or one class of that without suffix.
+
+    :ivar amounts: class and amount
+    """
+
+    group: GroupQuery
+    amounts: tuple[tuple[str, int], ...]
+
+    @property
+    def suffix(self) -> str:
+        return self.group.suffix

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a consumer takes of a pool counts once, however many claims it has while it moves.
+
+A disk on shared storage is there once, whether its guest is about to leave a host or has just come
+to another.  So the destination's claim of a move takes of a pool only what it needs more than the
+live claims of its consumer have there, and *inherits* the rest: when one of these ends, what it
+took goes over to the claims that inherit, and only what none of them needs is given back.  When
+the destination's claim ends first, nothing has happened to the others.
+
+Whoever ends such a claim has its pools locked, and so has whoever ends the one that inherits.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from gantt.core.claims.claim import Claim
+
+#: Provider id -> class -> amount.
+Amounts = Mapping[int, Mapping[str, int]]
+
+
+def of_pools(claim: Claim) -> bool:
+    """Whether a claim takes of a provider that is not its host."""
+    return len(claim.allocations) > 1
+
+
+def held(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
+    """What live claims of a consumer take of providers other than their hosts."""
+    found: dict[int, dict[str, int]] = {}
+    for claim in claims:
+        for pid, amounts in claim.allocations.items() if claim.is_live else ():
+            if pid != claim.provider_id:
+                here = found.setdefault(pid, {})
+                for name, amount in amounts.items():
+                    here[name] = here.get(name, 0) + amount
+    return found
+
+
+def needed(claim: Claim) -> dict[int, dict[str, int]]:
+    """All that a claim is to have, with what it inherits."""
+    found = {pid: dict(amounts) for pid, amounts in claim.allocations.items()}
+    for pid, amounts in claim.inherits.items():
+        here = found.setdefault(pid, {})
+        for name, amount in amounts.items():
+            here[name] = here.get(name, 0) + amount
+    return found
+
+
+def reduced(claim: Claim, there: Amounts) -> Claim:
+    """The claim as it takes only what it needs more.
+
+    :param there: what its consumer has by other claims, see :func:`held`
+    """
+    allocations, inherits = needed(claim), dict[int, dict[str, int]]()
+    for pid, amounts in allocations.items():
+        have = there.get(pid, {}) if pid != claim.provider_id else {}
+        for name in sorted(amounts.keys() & have.keys()):
+            part = min(amounts[name], have[name])
+            if part > 0:
+                amounts[name] -= part
+                inherits.setdefault(pid, {})[name] = part
+                if not amounts[name]:
+                    del amounts[name]
+    return msgspec.structs.replace(claim, allocations=allocations, inherits=inherits)
+
+
+def heirs(ended: Claim, others: Sequence[Claim]) -> list[tuple[Claim, Claim]]:
+    """Claims that take over what an ended one took: each as it was, and as it becomes.
+
+    The oldest come first; of what is left after them the next ones have their part.
+
+    :param others: live claims of its consumer, without itself
+    """
+    found: list[tuple[Claim, Claim]] = []
+    left = {
+        pid: dict(amounts) for pid, amounts in ended.allocations.items() if pid != ended.provider_id
+    }
+    for heir in sorted(others, key=lambda one: (one.created_at, one.id)):
+        taken = {
+            pid: {
+                name: part
+                for name, amount in amounts.items()
+                if (part := min(amount, left.get(pid, {}).get(name, 0))) > 0
+            }
+            for pid, amounts in heir.inherits.items()
+        }
+        taken = {pid: amounts for pid, amounts in taken.items() if amounts}
+        if taken:
+            for pid, amounts in taken.items():
+                for name, part in amounts.items():
+                    left[pid][name] -= part
+            found.append((heir, _with(heir, taken)))
+    return found
+
+
+def gained(before: Claim, now: Claim) -> dict[int, dict[str, int]]:
+    """What a claim takes more than it did: provider id -> class -> amount."""
+    return {
+        pid: {
+            name: amount - before.allocations.get(pid, {}).get(name, 0)
+            for name, amount in amounts.items()
+        }
+        for pid, amounts in now.allocations.items()
+        if amounts != before.allocations.get(pid)
+    }
+
+
+def _with(heir: Claim, taken: Amounts) -> Claim:
+    allocations = {pid: dict(amounts) for pid, amounts in heir.allocations.items()}
+    inherits = {pid: dict(amounts) for pid, amounts in heir.inherits.items()}
+    for pid, amounts in taken.items():
+        here = allocations.setdefault(pid, {})
+        for name, part in amounts.items():
+            here[name] = here.get(name, 0) + part
+            inherits[pid][name] -= part
+    inherits = {
+        pid: {name: amount for name, amount in amounts.items() if amount}
+        for pid, amounts in inherits.items()
+    }
+    return msgspec.structs.replace(
+        heir,
+        allocations=allocations,
+        inherits={pid: amounts for pid, amounts in inherits.items() if amounts},
+    )

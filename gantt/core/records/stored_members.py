@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The members of a decision as they are stored with it, and back; see ``core.records.members``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gantt.core.records.decision import (
+    FilterCount,
+    MemberDecision,
+    ProviderAllocation,
+    Selection,
+)
+from gantt.core.records.members import LookResult, MemberColumns
+
+_ROW, _FLOAT = np.dtype('<i4'), np.dtype('<f8')
+
+
+class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """See ``LookResult``: rows, members and numbers of lines as int32, lines as float64."""
+
+    filters: list[FilterCount]
+    survivors: int
+    verdicts: bytes
+    used: list[int]
+    line_rows: bytes
+    lines: bytes
+    members: bytes
+    rows: bytes
+    finalists: bytes
+    layout: dict[str, Any] | None = None
+    level: int = 0
+    given_up: list[str] = []
+    allocations: list[list[ProviderAllocation]] = []
+
+
+class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """See ``MemberColumns``; the consumers are those of the request."""
+
+    attempt: int
+    weighers: int
+    claims: bool
+    is_withdrawn: bool
+    looks: list[StoredLook]
+    place_rows: list[int]
+    places: list[Selection]
+    host_rows: list[int]
+    hosts: list[tuple[str, int]]
+    alternates: list[tuple[list[int], list[int]]]  # rows of picks, and theirs
+    failed: MemberDecision | None = None
+
+
+def stored(members: MemberColumns) -> StoredMembers:
+    """Members as they are stored."""
+    of: dict[int, tuple[list[int], list[int]]] = {}
+    for row, rows in members.alternates.items():
+        of.setdefault(id(rows), ([], rows))[0].append(row)
+    return StoredMembers(
+        attempt=members.attempt,
+        weighers=members.weighers,
+        claims=members.claims,
+        is_withdrawn=members.is_withdrawn,
+        looks=[
+            StoredLook(
+                filters=look.filters,
+                survivors=look.survivors,
+                verdicts=look.verdicts.tobytes(),
+                used=look.used,
+                line_rows=_packed(look.line_rows),
+                lines=np.array(look.lines, _FLOAT).tobytes(),
+                members=_packed(look.members),
+                rows=_packed(look.rows),
+                finalists=_packed(look.finalists),
+                layout=look.layout,
+                level=look.level,
+                given_up=look.given_up,
+                allocations=look.allocations,
+            )
+            for look in members.looks
+        ],
+        place_rows=list(members.places),
+        places=list(members.places.values()),
+        host_rows=list(members.hosts),
+        hosts=list(members.hosts.values()),
+        alternates=list(of.values()),
+        failed=members.failed,
+    )
+
+
+def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) -> MemberColumns:
+    """Members as they were stored."""
+    members = MemberColumns(request_id, found.attempt, consumers, found.weighers, found.claims)
+    members.is_withdrawn, members.failed = found.is_withdrawn, found.failed
+    members.places = dict(zip(found.place_rows, found.places, strict=True))
+    members.hosts = dict(zip(found.host_rows, found.hosts, strict=True))
+    members.alternates = {row: rows for picks, rows in found.alternates for row in picks}
+    for one in found.looks:
+        look = LookResult(
+            one.filters, one.survivors, np.frombuffer(one.verdicts, np.uint8), one.used
+        )
+        look.line_rows, look.lines = _unpacked(one.line_rows), _unpacked(one.lines, _FLOAT)
+        look.members, look.rows = _unpacked(one.members), _unpacked(one.rows)
+        look.finalists, look.layout = _unpacked(one.finalists), one.layout
+        look.level, look.given_up = one.level, one.given_up
+        look.allocations = one.allocations
+        members.looks.append(look)
+    return members
+
+
+def _packed(numbers: list[int]) -> bytes:
+    return np.array(numbers, _ROW).tobytes()
+
+
+def _unpacked(packed: bytes, kind: np.dtype[Any] = _ROW) -> list[Any]:
+    found: list[Any] = np.frombuffer(packed, kind).tolist()
+    return found

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools that may be asked for alone: providers in trees whose root is no host.
+
+They are read as rows of a table of the same make as that of hosts.  Who has claims there is not
+among it: a pool may have a hundred thousand of them, and no rule asks.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.resources.host import HostChange, HostFacts, HostKind, HostRow
+from gantt.db.engine import session
+from gantt.db.hosts import details, pools, providers, rows
+from gantt.db.schema import models
+
+_p = models.providers
+_top = _p.alias('top')
+_ids: Any = sa.bindparam('ids', expanding=True)
+
+#: Of a root its ``root_id`` is null.
+ALL = (
+    sa.select(*[_p.c[name] for name in rows.COUNTERS], _p.c.uuid, _p.c.own_name, _p.c.kind)
+    .join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id))
+    .where(sa.not_(providers.is_host), _top.c.kind != HostKind.HOST.value)
+    .order_by(_p.c.id)
+)
+ALONE_OF = ALL.where(_p.c.id.in_(_ids))
+#: Ids in one statement.
+CHUNK = 500
+
+
+def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[HostChange]:
+    """Pools by id: all there are, or those among these providers.
+
+    What is read after the counters of a pool may be newer than its version: then there is news
+    of it again.
+    """
+    if ids is None:
+        return list(_changes(tx, tx.all(ALL)))
+    wanted, found = sorted(ids), list[HostChange]()
+    for start in range(0, len(wanted), CHUNK):
+        found += _changes(tx, tx.all(ALONE_OF, ids=wanted[start : start + CHUNK]))
+    return found
+
+
+def _changes(tx: session.Tx, found: Collection[Any]) -> Iterable[HostChange]:
+    counters = {row.id: rows.counters(row) for row in found}
+    cold = [pid for pid, of in counters.items() if of.cold]
+    for start in range(0, len(cold), CHUNK):
+        for pid, name, cap, used, foreign in tx.all(
+            providers.OTHERS_OF, ids=cold[start : start + CHUNK]
+        ):
+            counters[pid].others[name] = [cap, used, foreign]
+    has = details.read(tx, list(counters))
+    for row in found:
+        used_of, foreign_of = pools.usage(counters[row.id])
+        mine = has[row.id]
+        yield HostChange(
+            provider_id=row.id,
+            row=HostRow(
+                id=row.id,
+                uuid=row.uuid,
+                name=row.own_name,
+                kind=HostKind(row.kind),
+                generation=row.generation,
+                version=row.version,
+                facts=HostFacts(inventories=mine.inventories, traits=mine.traits),
+                used=used_of,
+                foreign=foreign_of,
+                aggregates=mine.aggregates,
+            ),
+        )

@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations written by requests, as claims: one transaction for all that one request says.
+
+Who writes allocations locks the consumers' rows of ``written_consumers`` ascending, then all
+providers concerned ascending, whatever is on them; then it looks at the claims again.  Two writers
+of one consumer meet at its row, also where it does not exist yet; schedulers and hosts, which know
+nothing of that row, are met at the providers.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims import allocations as rules
+from gantt.core.claims.acceptance import (
+    ProviderState,
+    SharesRefusal,
+    reshaped,
+    why_not_written,
+)
+from gantt.core.claims.allocations import (
+    AllocationWish,
+    ClaimChanges,
+    ConsumerState,
+    ProviderRoot,
+    WishCompiler,
+)
+from gantt.core.claims.claim import Claim, guest_of
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostKind, HostRow
+from gantt.db.claims.claims import CHANGED, WRITE, Inheritances, providers_of
+from gantt.db.engine import retry, session
+from gantt.db.engine.arrays import Update
+from gantt.db.engine.combine import Combined
+from gantt.db.engine.retry import Again
+from gantt.db.hosts import providers, rows, sole, trees
+from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.placement.providers import check_classes
+from gantt.db.schema import claim_form, models
+
+_c = models.claims
+_a = models.allocations
+_p = models.providers
+_w = models.written_consumers
+
+#: id of a provider -> class -> inventory
+Inventories = Mapping[int, Mapping[str, Inventory]]
+NOTHING_RESHAPED: Inventories = MappingProxyType({})
+
+#: The step of the schema from which on processes know whose guest a claim is.
+STEP = '0020_expand_allocations'
+#: So long it holds that no process of before was seen.
+ALONE_SECONDS = 10.0
+_ids: Any = sa.bindparam('ids', expanding=True)
+_uuids: Any = sa.bindparam('uuids', expanding=True)
+_top = _p.alias('top')
+#: Of these providers: where they stand, and whether their tree is a host's.
+PLACES = sa.select(
+    _p.c.id,
+    _p.c.uuid,
+    _p.c.kind,
+    _p.c.version,
+    _top.c.id.label('top'),
+    _top.c.kind.label('top_kind'),
+).select_from(_p.join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id)))
+#: Made once: to make it takes longer than to run it.  Not "live = 1", by which PostgreSQL might
+#: read every live claim there is.
+LIVE_OF = rows.with_shares(rows.CLAIMS.where(_c.c.consumer.in_(_uuids), claim_form.is_live))
+#: What claims are known by: each change of one writes when it was.
+MARKS_OF = sa.select(_c.c.id, _c.c.state, _c.c.updated_at).where(
+    _c.c.consumer.in_(_uuids), claim_form.is_live
+)
+PLACES_OF = PLACES.where(_p.c.uuid.in_(_uuids))
+PLACES_BY_ID = PLACES.where(_p.c.id.in_(_ids))
+STATES = sa.select(_w.c.uuid, _w.c.generation, _w.c.digest).where(_w.c.uuid.in_(_uuids))
+STATE = Update(_w, {'b_uuid': 'uuid'}, ('generation', 'digest', 'stamp'))
+FORGET = _w.delete().where(_w.c.uuid.in_(_uuids))
+WRITTEN_BY = (
+    sa.select(_w.c.uuid)
+    .where(_w.c.uuid.in_(_uuids), _w.c.stamp.in_(sa.bindparam('stamps', expanding=True)))
+    .limit(1)
+)
+#: All of a claim, in the narrow form.
+REWRITE = Update(
+    _c, {'b_id': 'id', 'b_state': 'state'}, [name for name in rows.CLAIM if name != 'id']
+)
+FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
+_OWNER = ('project_id', 'user_id', 'consumer_type')
+#: Consumers of whom ended claims are stored.
+ENDED_OF = (
+    sa.select(_c.c.consumer)
+    .where(_c.c.consumer.in_(_uuids), _c.c.live == 0, claim_form.is_narrow)
+    .distinct()
+)
+#: What has ended says whose the consumer is as well, see ``rows.OWNERS``.
+DISOWN = (
+    _c.update()
+    .where(
+        _c.c.consumer == sa.bindparam('b_consumer'),
+        _c.c.live == 0,
+        claim_form.is_narrow,
+        sa.or_(*(_c.c[name].is_distinct_from(sa.bindparam(name)) for name in _OWNER)),
+    )
+    .values({name: sa.bindparam(name) for name in _OWNER})
+)
+
+
+class _Place(NamedTuple):
+    uuid: str
+    kind: str
+    version: int
+    root: ProviderRoot
+
+
+def places(found: Iterable[Any]) -> dict[int, _Place]:
+    """Rows of ``PLACES`` by id."""
+    return {
+        row.id: _Place(
+            row.uuid, row.kind, row.version, ProviderRoot(row.top, row.top_kind == HostKind.HOST)
+        )
+        for row in found
+    }
+
+
+def live_of(tx: session.Tx, consumers: Sequence[str]) -> dict[str, list[Claim]]:
+    """The live claims of consumers; each of these is in it."""
+    found: dict[str, list[Claim]] = {consumer: [] for consumer in consumers}
+    for claim in rows.whole_claims(tx.all(LIVE_OF, uuids=list(consumers))):
+        found[claim.consumer].append(claim)
+    return found
+
+
+def states_of(tx: session.Tx, consumers: Sequence[str]) -> dict[str, ConsumerState]:
+    """What is remembered of consumers, of those that allocations were written of."""
+    found = tx.all(STATES, uuids=list(consumers)) if consumers else ()
+    return {row.uuid: ConsumerState(row.generation, row.digest) for row in found}
+
+
+class AllocationWriter:
+    """One transaction that writes allocations.
+
+    :ivar locked: the providers, once they are
+    """
+
+    def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
+        self.tx = tx
+        self.memory = memory
+        self.locked = providers.LockedProviders({}, {}, {})
+        self._wishes: Sequence[AllocationWish] = ()
+        self._states: dict[str, ConsumerState] = {}
+        self._live: dict[str, list[Claim]] = {}
+        self._places: dict[int, _Place] = {}
+        self._ids: dict[str, int] = {}
+        self._touched: set[int] = set()
+
+    # -- looked at, and locked -------------------------------------------------------------
+    def begin(self, wishes: Sequence[AllocationWish], also: Iterable[str] = ()) -> None:
+        """Lock consumers and providers, and look at what is there.
+
+        :param also: uuids of further providers to lock
+        """
+        self._wishes = wishes
+        consumers = sorted(wish.consumer for wish in wishes)
+        self._lock_consumers(consumers)
+        self._live = live_of(self.tx, consumers) if consumers else {}
+        self._check_generations()
+        named = {uuid for wish in wishes for uuid in wish.allocations} | set(also)
+        self._find(named)
+        wanted = self._concerned()
+        self.locked = providers.lock(self.tx, self.memory, wanted)
+        if self.locked.counters.keys() != wanted:
+            raise Again('a provider was deleted meanwhile')
+        if self._may_have_moved():
+            self._find(named)
+            if not self._concerned() <= wanted:
+                raise Again('a tree was changed meanwhile')
+        if any(self._live.values()) and self._have_changed(consumers):
+            self._live = live_of(self.tx, consumers)
+            if not self._concerned() <= wanted:
+                raise Again('a claim came to be meanwhile')
+            self._check_generations()
+
+    def _have_changed(self, consumers: Sequence[str]) -> bool:
+        """Whether claims are others than before their providers were locked."""
+        found = {tuple(row) for row in self.tx.all(MARKS_OF, uuids=list(consumers))}
+        live = (claim for mine in self._live.values() for claim in mine)
+        return found != {(claim.id, claim.state.value, claim.updated_at) for claim in live}
+
+    def _may_have_moved(self) -> bool:
+        """Whether a tree may have changed before its rows were locked; a host is not moved."""
+        return any(
+            place.kind != HostKind.HOST and place.version != self.locked.version_read(pid)
+            for pid, place in self._places.items()
+        )
+
+    def _lock_consumers(self, consumers: Sequence[str]) -> None:
+        values = [
+            {'uuid': one, 'generation': 0, 'digest': '', 'stamp': self.tx.stamp}
+            for one in consumers
+        ]
+        self.tx.insert_or_step(_w, values, 'uuid', 'generation')
+        self._states = {
+            uuid: state._replace(generation=state.generation - 1)
+            for uuid, state in states_of(self.tx, consumers).items()
+            if state.digest
+        }
+
+    def _check_generations(self) -> None:
+        for wish in self._wishes:
+            rules.check_generation(wish, self._visible(wish.consumer))
+
+    def _visible(self, consumer: str) -> int | None:
+        return rules.visible_generation(self._live[consumer], self._states.get(consumer))
+
+    def _find(self, named: set[str]) -> None:
+        """
+        :raises NotFound: a provider that is named is not there
+        """
+        uuids = sorted(filter(is_id, named))
+        found = places(self.tx.all(PLACES_OF, uuids=uuids)) if uuids else {}
+        self._ids = {place.uuid: pid for pid, place in found.items()}
+        for uuid in sorted(named):
+            if uuid not in self._ids:
+                raise exceptions.NotFound(kind='provider', name=uuid)
+        claims = [claim for mine in self._live.values() for claim in mine]
+        more = sorted(providers_of(claims) - found.keys())
+        if more:
+            found |= places(self.tx.all(PLACES_BY_ID, ids=more))
+        self._places = found
+
+    def _concerned(self) -> set[int]:
+        """Providers that are named, those of claims that there are, and the roots of both."""
+        claims = [claim for mine in self._live.values() for claim in mine]
+        roots = {place.root.id for place in self._places.values()}
+        return {*self._ids.values(), *roots, *providers_of(claims)}
+
+    def must_be_apart(self, groups: Sequence[Iterable[str]]) -> None:
+        """
+        :param groups: consumers of several requests
+        :raises NotTogether: one guest's claims are in two of them: what ends may be inherited
+        """
+        seen: set[str] = set()
+        for consumers in groups:
+            guests = {guest_of(claim) for one in consumers for claim in self._live[one]}
+            guests.update(consumers)
+            if not seen.isdisjoint(guests):
+                raise NotTogether
+            seen |= guests
+
+    def id_of(self, uuid: str) -> int:
+        """Of a provider that was named."""
+        return self._ids[uuid]
+
+    def host_of(self, uuid: str) -> HostRow | None:
+        """The record of a provider that was named, where it is a host."""
+        return self.locked.templates.get(self._ids[uuid])
+
+    def has_any(self, consumer: str) -> bool:
+        """Whether a consumer exists."""
+        return bool(self._live[consumer])
+
+    # -- judged, and written -------------------------------------------------------------------
+    def changes(self, wishes: Sequence[AllocationWish]) -> ClaimChanges:
+        """What becomes of the claims of some of the consumers."""
+        compiler = WishCompiler(
+            self._live,
+            {pid: place.root for pid, place in self._places.items()},
+            self._ids,
+            now=self.tx.now,
+            stamp=self.tx.stamp,
+        )
+        return compiler.compile(wishes)
+
+    def judge(
+        self,
+        wishes: Sequence[AllocationWish],
+        changes: ClaimChanges,
+        union: Inventories = NOTHING_RESHAPED,
+    ) -> None:
+        """
+        :param changes: what becomes of the claims of these
+        :param union: id of a provider that is reshaped -> what it has meanwhile, by class
+        :raises AllocationRefused: a provider does not have it
+        :raises NotFound: of kind ``resource class``
+        """
+        before, now = [], []
+        for wish in wishes:
+            before.append(rules.shares_of(self._live[wish.consumer]))
+            now.append(rules.shares_of(changes.of(wish.consumer)))
+        wanted = {pid for one in now for pid in one}
+        states = {pid: self._state(pid, union.get(pid)) for pid in wanted}
+        refusal = why_not_written(states, before, now)
+        if refusal is not None:
+            self._must_be_classes()
+            raise self._refused(refusal)
+
+    def _state(self, pid: int, union: Mapping[str, Inventory] | None) -> ProviderState:
+        state = self.locked.state(pid)
+        return state if union is None else reshaped(state, union)
+
+    def _must_be_classes(self) -> None:
+        shares = (amounts for wish in self._wishes for amounts in wish.allocations.values())
+        check_classes(self.tx, {name for amounts in shares for name in amounts})
+
+    def _refused(self, refusal: SharesRefusal) -> exceptions.AllocationRefused:
+        return exceptions.AllocationRefused(
+            provider=self._places[refusal.provider_id].uuid,
+            classes=refusal.names,
+            why=refusal.why,
+            reason=refusal.reason,
+        )
+
+    def count(self, changes: ClaimChanges) -> None:
+        """Usage as it becomes."""
+        taken: list[tuple[Claim, int]] = [(claim, -1) for claim in changes.gone]
+        taken += [(claim, 1) for claim in changes.new]
+        for before, now in changes.changed:
+            taken += [(before, -1), (now, 1)]
+        for claim, sign in taken:
+            self._touch(claim.provider_id)
+            for pid, amounts in claim.allocations.items():
+                rows.add(self.locked.counters[pid], amounts, sign)
+                self._touched.add(pid)
+        inheritances = Inheritances(self.tx)
+        inheritances.leave_out(before for before, _ in changes.changed)
+        for claim in changes.gone:
+            inheritances.end(self.locked, claim)
+
+    def _touch(self, pid: int) -> None:
+        self.locked.counters[pid].claims_stamp = self.tx.stamp
+        self._touched.add(pid)
+
+    def step_named(self, wishes: Sequence[AllocationWish]) -> None:
+        """The generations of what is named, as Placement steps them: once for each provider.
+
+        Where a consumer is to have nothing that is what it had.
+        """
+        stepped: set[int] = set()
+        for wish in wishes:
+            if wish.allocations:
+                named = {self._ids[uuid] for uuid in wish.allocations}
+            else:
+                named = set(rules.shares_of(self._live[wish.consumer]))
+            for pid in named - stepped:
+                self.step(pid)
+            stepped |= named
+
+    def step(self, pid: int, by: int = 1) -> None:
+        """One provider's generation."""
+        self.locked.counters[pid].generation += by
+        self._touched.add(pid)
+
+    def write(self, changes: ClaimChanges) -> None:
+        """Claims, consumers, providers, and the feed."""
+        tx = self.tx
+        ended = [_ended_values(*pair) for pair in changes.ended(tx.now)]
+        changed = [_values(*pair) for pair in changes.changed]
+        for statement, values in ((WRITE, ended), (REWRITE, changed)):
+            values.sort(key=lambda one: one['b_id'])
+            if values and _unless_sole(tx, statement, values) != len(values):
+                raise Again('a claim was written meanwhile')
+        if changed:
+            tx.run(FORGET_SHARES, ids=[one['b_id'] for one in changed])
+        made = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
+        tx.many(_c.insert(), [rows.claim_values(claim, True) for claim in made])
+        shares = [*made, *(now for _, now in changes.changed)]
+        values = [one for claim in shares for one in rows.allocation_values(claim, True)]
+        tx.many(_a.insert(), values)
+        self._write_consumers(changes)
+        providers.save(tx, self.locked, self._touched)
+
+    def _write_consumers(self, changes: ClaimChanges) -> None:
+        gone, stay, owned = [], [], []
+        for wish in sorted(self._wishes, key=lambda wish: wish.consumer):
+            now = changes.of(wish.consumer)
+            if not now:
+                gone.append(wish.consumer)
+                continue
+            state = rules.next_state(self._visible(wish.consumer), now)
+            stay.append({'b_uuid': wish.consumer, 'stamp': self.tx.stamp, **state._asdict()})
+            owner = {name: getattr(now[-1], name) for name in _OWNER}
+            owned.append({'b_consumer': wish.consumer, **owner})
+        if gone:
+            self.tx.run(FORGET, uuids=gone)
+        if stay:
+            STATE.run(self.tx, stay)
+            known = self.tx.all(ENDED_OF, uuids=[one['b_uuid'] for one in stay])
+            ended = {row.consumer for row in known}
+            self.tx.many(DISOWN, [one for one in owned if one['b_consumer'] in ended])
+
+
+def _ended_values(before: Claim, now: Claim) -> dict[str, Any]:
+    values = {name: rows.CLAIM[name](now) for name in CHANGED}
+    return {'b_id': before.id, 'b_state': before.state.value, 'is_sole': 0, **values}
+
+
+def _values(before: Claim, now: Claim) -> dict[str, Any]:
+    values = rows.claim_values(now, True)
+    del values['id']
+    return {'b_id': before.id, 'b_state': before.state.value, **values}
+
+
+def _unless_sole(tx: session.Tx, statement: Update, values: Sequence[dict[str, Any]]) -> int:
+    """
+    :raises Again: a claim of the consumer that gets one has come to be meanwhile
+    """
+    try:
+        return statement.run(tx, values)
+    except Exception as e:
+        if not sole.is_of_sole(retry.root_of(e)):
+            raise
+        raise Again('a claim for the same consumer came to be meanwhile') from e
+
+
+class WriteRequest(NamedTuple):
+    """All that one request says: of all of it, or nothing is written.
+
+    :ivar must_exist: a consumer that does not exist is an error; generations are not stepped
+    """
+
+    wishes: Sequence[AllocationWish]
+    must_exist: bool = False
+
+    @property
+    def consumers(self) -> frozenset[str]:
+        return frozenset(wish.consumer for wish in self.wishes)
+
+
+def _one_of(writer: AllocationWriter, request: WriteRequest) -> ClaimChanges:
+    """What becomes of the claims of one request; usage and generations are counted."""
+    if not request.must_exist:
+        writer.step_named(request.wishes)
+    for wish in request.wishes if request.must_exist else ():
+        if not writer.has_any(wish.consumer):
+            raise exceptions.NotFound(kind='consumer', name=wish.consumer)
+    changes = writer.changes(request.wishes)
+    writer.judge(request.wishes, changes)
+    writer.count(changes)
+    return changes
+
+
+class NotTogether(Exception):
+    """Requests of one transaction have to do with each other."""
+
+
+class SqlAllocations(HostTables):
+    """See ``scheduler.ports.allocations``; what is read is in ``placement.usages``."""
+
+    _alone_until = float('-inf')
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._writers = Combined(lambda one: self._write([one]), self._write_together)
+
+    def write_allocations(self, wishes: Sequence[AllocationWish]) -> None:
+        self._do(WriteRequest(wishes))
+
+    def delete_allocations(self, consumer: str) -> None:
+        if not is_id(consumer):
+            raise exceptions.NotFound(kind='consumer', name=consumer)
+        wish = AllocationWish(consumer=consumer, allocations={}, project_id='', user_id='')
+        self._do(WriteRequest([wish], must_exist=True))
+
+    def _do(self, request: WriteRequest) -> None:
+        self._writers.do(request, request.consumers)
+
+    def _write_together(self, requests: Sequence[WriteRequest]) -> bool:
+        """Whether all of them were done; else nothing was, and each is told alone what is wrong."""
+        try:
+            self._write(requests)
+        except exceptions.DatabaseUnavailable:
+            raise  # perhaps it was done
+        except (exceptions.GanttError, NotTogether):
+            return False
+        return True
+
+    def _write(self, requests: Sequence[WriteRequest]) -> None:
+        """All of some requests, one after another, in one transaction."""
+        wishes = [wish for request in requests for wish in request.wishes]
+        stamps: list[int] = []
+
+        def work(tx: session.Tx) -> bool:
+            stamps.append(tx.stamp)
+            self.must_be_known(tx)
+            writer = AllocationWriter(tx, self.memory)
+            writer.begin(wishes)
+            writer.must_be_apart([request.consumers for request in requests])
+            together = ClaimChanges(same=[], changed=[], gone=[], new=[])
+            for request in requests:
+                together.extend(_one_of(writer, request))
+            writer.write(together)
+            return True
+
+        self.run(work, wishes, stamps)
+
+    def run(self, work: Any, wishes: Sequence[AllocationWish], stamps: Sequence[int]) -> None:
+        """One transaction, again where that helps.
+
+        :param stamps: of those that were begun
+        """
+
+        def already_committed(tx: session.Tx) -> bool | None:
+            consumers = [wish.consumer for wish in wishes]
+            if tx.first(WRITTEN_BY, uuids=consumers, stamps=list(stamps)) is not None:
+                return True
+            if any(wish.allocations for wish in wishes):
+                return None
+            return None if any(live_of(tx, consumers).values()) else True
+
+        try:
+            self.database.write(work, already_committed, once_locked=True)
+        except retry.RowsLocked as e:
+            raise retry.busy() from e
+
+    def must_be_known(self, tx: session.Tx) -> None:
+        """
+        :raises Refused: processes that take no account of such claims may run
+        """
+        rows.writes_narrow(tx)  # the mark waits until this has ended
+        if time.monotonic() >= self._alone_until:
+            trees.must_be_known(tx, STEP)
+            self._alone_until = time.monotonic() + ALONE_SECONDS

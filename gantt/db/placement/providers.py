@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers as requests find and change them: names, parents, inventories, traits, aggregates.
+
+Each change is made under the lock of the provider, see ``db.hosts.trees``; the generation is
+compared there.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages import resource_classes
+from gantt.core.messages.resource_classes import CAP_MAX, CORE_CLASSES, Inventory
+from gantt.core.resources import provider as rules
+from gantt.core.resources.provider import (
+    ProviderAggregates,
+    ProviderFilter,
+    ProviderRecord,
+    ProviderTraits,
+    ResourceProvider,
+    VocabularyEntry,
+)
+from gantt.db.engine import engine, session
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts import providers, trees
+from gantt.db.hosts.base import is_id
+from gantt.db.hosts.hosts import HostRecords
+from gantt.db.placement.vocabulary import unless_raced
+from gantt.db.schema import models
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
+from gantt.standard_traits import STANDARD_TRAITS
+
+_p = models.providers
+_c = models.resource_classes
+_i = models.inventories
+_t = models.traits
+_pt = models.provider_traits
+_pa = models.provider_aggregates
+
+_uuid: Any = sa.bindparam('uuid')
+_id: Any = sa.bindparam('id')
+_parent, _top = _p.alias('parent'), _p.alias('top')
+RECORDS = (
+    sa.select(
+        *(_p.c[name] for name in ('id', 'uuid', 'generation', 'changed_at')),
+        trees.OWN_NAME.label('name'),
+        _parent.c.uuid.label('parent'),
+        _top.c.uuid.label('root'),
+    )
+    .select_from(
+        _p.outerjoin(_parent, _parent.c.id == _p.c.parent_id).outerjoin(
+            _top, _top.c.id == trees.ROOT_ID
+        )
+    )
+    .order_by(_p.c.id)
+)
+ONE = RECORDS.where(_p.c.uuid == _uuid)
+TRAITS_OF = (
+    sa.select(_t.c.name, _t.c.changed_at)
+    .join(_pt, _pt.c.trait_id == _t.c.id)
+    .where(_pt.c.provider_id == _id)
+    .order_by(_t.c.name)
+)
+AGGREGATES_OF = sa.select(_pa.c.uuid).where(_pa.c.provider_id == _id).order_by(_pa.c.uuid)
+CHANGED = _p.update().where(_p.c.id == sa.bindparam('b_id'))
+
+#: Given where a parent is to stay what it is.
+UNCHANGED = ''
+
+
+class SqlProviderRecords(trees.SqlProviders):
+    """See ``scheduler.ports.providers``."""
+
+    @reading
+    def find_providers(self, tx: session.Tx, wanted: ProviderFilter) -> list[ProviderRecord]:
+        _check_names(tx, wanted)
+        query = RECORDS
+        if wanted.name is not None:
+            query = query.where(trees.is_called).params(name=engine.storable(wanted.name))
+        if wanted.uuid is not None:
+            query = query.where(_p.c.uuid == _storable_id(wanted.uuid))
+        if wanted.in_tree is not None:
+            place = tx.first(trees.PLACE, uuid=_storable_id(wanted.in_tree))
+            if place is None:
+                return []
+            query = query.where(place.root_id == trees.ROOT_ID)
+        for traits in wanted.required:
+            query = query.where(_p.c.id.in_(_with_traits(traits)))
+        if wanted.forbidden:
+            query = query.where(_p.c.id.not_in(_with_traits(wanted.forbidden)))
+        for aggregates in wanted.member_of:
+            query = query.where(_p.c.id.in_(_in_aggregates(aggregates)))
+        if wanted.not_member_of:
+            query = query.where(_p.c.id.not_in(_in_aggregates(wanted.not_member_of)))
+        for name, amount in wanted.resources.items():
+            query = query.where(_has_room(name, amount))
+        return [_record(row) for row in tx.all(query)]
+
+    @writing
+    def update_provider(
+        self,
+        tx: session.Tx,
+        uuid: str,
+        *,
+        name: str | None = None,
+        parent: str | None = UNCHANGED,
+        reparent: bool = True,
+    ) -> ProviderRecord:
+        if name is not None:
+            rules.check(name, None, {})
+        row = _one(tx, uuid)
+        if parent != UNCHANGED and parent != row.parent:
+            if row.parent is not None and not reparent:
+                _must_exist(tx, parent)
+                raise rules.keeps_its_parent(parent)
+            self._move(tx, uuid, parent)
+        if name is not None and name != row.name:
+            locked, pid = self._lock_one(tx, uuid)
+            stored = engine.storable(name)
+            called = tx.first(trees.WITH_NAME, name=stored)
+            if called is not None:
+                raise rules.name_taken(name, called.uuid)
+            with providers.unless_taken():
+                tx.run(CHANGED.values(own_name=stored, changed_at=tx.now), b_id=pid)
+            providers.save(tx, locked, [pid])
+        return _record(_one(tx, uuid))
+
+    @writing
+    def change_inventories(
+        self,
+        tx: session.Tx,
+        uuid: str,
+        change: Callable[[dict[str, Inventory]], Mapping[str, Inventory]],
+        generation: int | None = None,
+    ) -> ResourceProvider:
+        locked, pid = self._lock_one(tx, uuid)
+        rules.check_generation(uuid, locked.counters[pid].generation, generation)
+        wanted = change(dict(locked.inventories(pid)))
+        check_classes(tx, wanted)
+        rules.check_inventories(wanted)
+        with unless_raced():
+            trees.write_inventories(tx, self.memory, locked, uuid, wanted)
+        _save_changed(tx, locked, pid)
+        return trees.read_one(tx, uuid)
+
+    @reading
+    def load_provider_traits(self, tx: session.Tx, uuid: str) -> ProviderTraits | None:
+        row = tx.first(ONE, uuid=_storable_id(uuid))
+        return None if row is None else _traits(tx, row)
+
+    @writing
+    def save_provider_traits(
+        self, tx: session.Tx, uuid: str, names: Collection[str], generation: int | None = None
+    ) -> ProviderTraits:
+        locked, pid = self._lock_one(tx, uuid)
+        counters = locked.counters[pid]
+        rules.check_generation(uuid, counters.generation, generation)
+        _check_traits(tx, names)
+        before = {row.name for row in tx.all(TRAITS_OF, id=pid)}
+        if before != set(names):
+            hosts = HostRecords(tx, self.memory)
+            with unless_raced():
+                hosts.write_traits(pid, list(names))
+            counters.generation += 1
+            hosts.follow_rows(locked, pid)
+            _save_changed(tx, locked, pid)
+        return _traits(tx, _one(tx, uuid))
+
+    @reading
+    def load_provider_aggregates(self, tx: session.Tx, uuid: str) -> ProviderAggregates | None:
+        row = tx.first(ONE, uuid=_storable_id(uuid))
+        return None if row is None else _aggregates(tx, row)
+
+    @writing
+    def save_provider_aggregates(
+        self, tx: session.Tx, uuid: str, uuids: Collection[str], generation: int | None = None
+    ) -> ProviderAggregates:
+        locked, pid = self._lock_one(tx, uuid)
+        counters = locked.counters[pid]
+        rules.check_generation(uuid, counters.generation, generation)
+        before = {row.uuid for row in tx.all(AGGREGATES_OF, id=pid)}
+        gone, new = sorted(before - set(uuids)), sorted(set(uuids) - before)
+        if gone:
+            tx.run(_pa.delete().where(_pa.c.provider_id == pid, _pa.c.uuid.in_(gone)))
+        tx.many(_pa.insert(), [{'provider_id': pid, 'uuid': one} for one in new])
+        HostRecords(tx, self.memory).follow_rows(locked, pid)
+        if generation is not None:
+            counters.generation += 1
+        if gone or new or generation is not None:
+            _save_changed(tx, locked, pid)
+        return _aggregates(tx, _one(tx, uuid))
+
+
+def _save_changed(tx: session.Tx, locked: providers.LockedProviders, pid: int) -> None:
+    tx.run(CHANGED.values(changed_at=tx.now), b_id=pid)
+    providers.save(tx, locked, [pid])
+
+
+# -- reading --------------------------------------------------------------------------
+def _storable_id(uuid: str) -> str:
+    """What no provider has, where it is nothing that could be stored."""
+    return uuid if is_id(uuid) else ''
+
+
+def _one(tx: session.Tx, uuid: str) -> Any:
+    row = tx.first(ONE, uuid=_storable_id(uuid))
+    if row is None:
+        raise exceptions.NotFound(kind='provider', name=uuid)
+    return row
+
+
+def _must_exist(tx: session.Tx, parent: str | None) -> None:
+    if parent is not None and tx.first(trees.PLACE, uuid=_storable_id(parent)) is None:
+        raise rules.unknown_parent(parent)
+
+
+def _record(row: Any) -> ProviderRecord:
+    return ProviderRecord(**{name: getattr(row, name) for name in ProviderRecord.__struct_fields__})
+
+
+def _traits(tx: session.Tx, row: Any) -> ProviderTraits:
+    found = tx.all(TRAITS_OF, id=row.id)
+    return ProviderTraits(row.generation, [VocabularyEntry(*one) for one in found])
+
+
+def _aggregates(tx: session.Tx, row: Any) -> ProviderAggregates:
+    return ProviderAggregates(
+        row.generation, [one.uuid for one in tx.all(AGGREGATES_OF, id=row.id)]
+    )
+
+
+# -- names that have to be known ------------------------------------------------------
+def _check_names(tx: session.Tx, wanted: ProviderFilter) -> None:
+    if wanted.traits:
+        _check_traits(tx, wanted.traits)
+    if wanted.resources:
+        check_classes(tx, wanted.resources)
+
+
+def _check_traits(tx: session.Tx, names: Iterable[str]) -> None:
+    custom = [name for name in names if name not in STANDARD_TRAITS]
+    rules.check_known('trait', custom, _known(tx, _t, custom))
+
+
+def check_classes(tx: session.Tx, names: Iterable[str]) -> None:
+    custom = [name for name in names if name not in resource_classes.STANDARD]
+    rules.check_known('resource class', custom, _known(tx, _c, custom))
+
+
+def _known(tx: session.Tx, table: sa.Table, names: Collection[str]) -> set[str]:
+    if not names:
+        return set()
+    stored = [engine.storable(name) for name in names]
+    return {row.name for row in tx.all(sa.select(table.c.name).where(table.c.name.in_(stored)))}
+
+
+# -- filters --------------------------------------------------------------------------
+def _with_traits(names: Collection[str]) -> Any:
+    """Ids of the providers that have one of them."""
+    return (
+        sa.select(_pt.c.provider_id)
+        .join(_t, _t.c.id == _pt.c.trait_id)
+        .where(_t.c.name.in_(sorted(names)))
+    )
+
+
+def _in_aggregates(uuids: Collection[str]) -> Any:
+    """Ids of the providers that are in one of them."""
+    return sa.select(_pa.c.provider_id).where(_pa.c.uuid.in_(sorted(uuids)))
+
+
+def _has_room(name: str, amount: int) -> Any:
+    """Whether a provider could give so much of a class in one piece."""
+    if amount > CAP_MAX:
+        return sa.false()
+    asked = sa.literal(amount, sa.BigInteger)
+    if name in CORE_CLASSES:
+        column = CORE_CLASS_COLUMNS[name]
+        used = _p.c[f'used_{column}'] + _p.c[f'foreign_{column}']
+    else:
+        used = _i.c.used + _i.c.foreign_use
+    return sa.exists().where(
+        _i.c.provider_id == _p.c.id,
+        _i.c.class_id == _c.c.id,
+        _c.c.name == name,
+        _i.c.total > 0,
+        _i.c.cap - used >= asked,
+        _i.c.min_unit <= asked,
+        sa.func.coalesce(_i.c.max_unit, _i.c.total) >= asked,
+        asked % _i.c.step_size == 0,
+    )

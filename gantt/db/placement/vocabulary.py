@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resource classes and traits: standard ones are there always, others while they have a row.
+
+A row is made for a standard name too, when something first has it.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages import resource_classes
+from gantt.core.resources.provider import VocabularyEntry
+from gantt.db.engine import retry, session
+from gantt.db.engine.retry import Again
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts.base import HostTables
+from gantt.db.schema import models
+from gantt.standard_traits import STANDARD_TRAITS
+
+_c = models.resource_classes
+_t = models.traits
+_i = models.inventories
+_a = models.provider_traits
+
+_name: Any = sa.bindparam('name')
+CLASSES = sa.select(_c.c.name, _c.c.changed_at)
+TRAITS = sa.select(_t.c.name, _t.c.changed_at)
+ASSOCIATED = sa.select(_t.c.name).where(sa.exists().where(_a.c.trait_id == _t.c.id))
+CLASS_USED = (
+    sa.select(_i.c.provider_id).join(_c, _c.c.id == _i.c.class_id).where(_c.c.name == _name)
+)
+TRAIT_USED = (
+    sa.select(_a.c.provider_id).join(_t, _t.c.id == _a.c.trait_id).where(_t.c.name == _name)
+)
+
+
+class SqlVocabulary(HostTables):
+    """See ``scheduler.ports.vocabulary``."""
+
+    @reading
+    def resource_classes(self, tx: session.Tx) -> list[VocabularyEntry]:
+        return _with_standard(_all(tx, CLASSES), resource_classes.STANDARD)
+
+    @writing
+    def create_class(self, tx: session.Tx, name: str) -> bool:
+        if not resource_classes.CUSTOM.match(name):
+            raise exceptions.UnknownResourceClass(field='name', name=name)
+        return _create(tx, _c, name)
+
+    @writing
+    def rename_class(self, tx: session.Tx, name: str, new: str) -> None:
+        if not resource_classes.CUSTOM.match(new):
+            raise exceptions.UnknownResourceClass(field='name', name=new)
+        _must_be_there(tx, _c, name, 'resource class')
+        if new != name:
+            if tx.first(CLASSES.where(_c.c.name == new)) is not None:
+                raise exceptions.InUse(f'resource class {new} exists already', name=new)
+            _must_be_unused(tx, CLASS_USED, name, 'resource class')
+            values = {'name': new, 'changed_at': tx.now}
+            _unless_raced(tx, _c.update().where(_c.c.name == name).values(values))
+
+    @writing
+    def delete_class(self, tx: session.Tx, name: str) -> None:
+        _must_be_there(tx, _c, name, 'resource class')
+        _must_be_unused(tx, CLASS_USED, name, 'resource class')
+        _unless_raced(tx, _c.delete().where(_c.c.name == name))
+
+    @reading
+    def traits(
+        self,
+        tx: session.Tx,
+        *,
+        names: Collection[str] | None = None,
+        prefix: str = '',
+        associated: bool | None = None,
+    ) -> list[VocabularyEntry]:
+        found = _with_standard(_all(tx, TRAITS), STANDARD_TRAITS)
+        if associated is not None:
+            had = {row.name for row in tx.all(ASSOCIATED)}
+            found = [one for one in found if (one.name in had) == associated]
+        return [
+            one
+            for one in found
+            if one.name.startswith(prefix) and (names is None or one.name in names)
+        ]
+
+    @writing
+    def create_trait(self, tx: session.Tx, name: str) -> tuple[VocabularyEntry, bool]:
+        made = name not in STANDARD_TRAITS and _create(tx, _t, name)
+        return _all(tx, TRAITS.where(_t.c.name == name)).get(name, VocabularyEntry(name)), made
+
+    @writing
+    def delete_trait(self, tx: session.Tx, name: str) -> None:
+        _must_be_there(tx, _t, name, 'trait')
+        _must_be_unused(tx, TRAIT_USED, name, 'trait')
+        _unless_raced(tx, _t.delete().where(_t.c.name == name))
+
+
+def _all(tx: session.Tx, query: Any) -> dict[str, VocabularyEntry]:
+    return {row.name: VocabularyEntry(row.name, row.changed_at) for row in tx.all(query)}
+
+
+def _with_standard(
+    found: dict[str, VocabularyEntry], standard: Collection[str]
+) -> list[VocabularyEntry]:
+    """All of both, the standard ones first, each by name."""
+    first = [found.get(name) or VocabularyEntry(name) for name in sorted(standard)]
+    return first + [found[name] for name in sorted(found) if name not in standard]
+
+
+def _create(tx: session.Tx, table: sa.Table, name: str) -> bool:
+    """Whether it was not there."""
+    there = sa.select(table.c.name).where(table.c.name == name)
+    if tx.first(there) is not None:
+        return False
+    tx.insert_new(table, [{'name': name, 'changed_at': tx.now}], 'name')
+    return True
+
+
+def _must_be_there(tx: session.Tx, table: sa.Table, name: str, kind: str) -> None:
+    if tx.first(sa.select(table.c.name).where(table.c.name == name)) is None:
+        raise exceptions.NotFound(kind=kind, name=name)
+
+
+def _must_be_unused(tx: session.Tx, query: Any, name: str, kind: str) -> None:
+    if tx.first(query.limit(1), name=name) is not None:
+        raise exceptions.InUse(f'{kind} {name} is in use by a provider', name=name)
+
+
+@contextlib.contextmanager
+def unless_raced() -> Iterator[None]:
+    """Around statements that refer to names, or give one.
+
+    :raises Again: one was deleted, came into use, or was taken meanwhile
+    """
+    try:
+        yield
+    except Exception as e:
+        kinds = {kind.__name__ for kind in type(retry.root_of(e)).__mro__}
+        if 'IntegrityError' not in kinds:
+            raise
+        raise Again('a name was deleted, taken, or came into use, meanwhile') from e
+
+
+def _unless_raced(tx: session.Tx, statement: Any) -> None:
+    with unless_raced():
+        tx.run(statement)

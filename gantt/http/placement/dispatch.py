@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a request to the handler of its route, and back.
+
+In the order of Placement, for its clients see which refusal comes first: who asks, the version,
+the path and the method, the version again (of the route), the body's type, what is accepted, the
+rule, and then whatever the handler finds.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import falcon
+import msgspec
+from webob.acceptparse import create_accept_header
+
+from gantt.http.auth import Strategy
+from gantt.http.caller import NOBODY
+from gantt.http.middleware import Wsgi
+from gantt.http.placement import versions
+from gantt.http.placement.call import CACHE_SINCE, Answer, Call, Handler, http_date
+from gantt.http.placement.errors import PlacementError
+from gantt.http.policy import PolicyEnforcer
+from gantt.scheduler.ports import Store
+
+JSON = 'application/json'
+#: Where it is beside our own interface, which has these paths where it is at the root as well.
+MOUNT = '/placement'
+OWN_PATHS = ('/v1', '/metrics', '/dashboard', '/healthcheck')
+
+
+class PlacementRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the route table.
+
+    :ivar path: names of its parts in braces
+    :ivar rule: of ``gantt.policies``; empty: everybody may, or the handler asks
+    :ivar since, until: versions that have it; there may be others for the same method and path
+    :ivar missing: status where the version has it not
+    :ivar reads: it has a body, which has to be JSON
+    :ivar writes: it answers JSON, which the caller has to accept
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    rule: str = ''
+    since: int = versions.LOWEST
+    until: int = versions.HIGHEST
+    missing: int = 404
+    reads: bool = False
+    writes: bool = False
+
+
+class RouteTable:
+    """Routes by path."""
+
+    def __init__(self, routes: Sequence[PlacementRoute]) -> None:
+        self._by_path: dict[tuple[str, ...], dict[str, list[PlacementRoute]]] = {}
+        for route in routes:
+            parts = _parts(route.path)
+            self._by_path.setdefault(parts, {}).setdefault(route.method, []).append(route)
+
+    def find(self, method: str, path: str, version: int) -> tuple[PlacementRoute, dict[str, str]]:
+        """The route, and the values of what stands in braces in its path.
+
+        :raises PlacementError: there is none for the path, the method, or the version
+        """
+        parts = _parts(path)
+        for known, methods in self._by_path.items():
+            found = _match(known, parts)
+            if found is None:
+                continue
+            if method not in methods:
+                raise PlacementError(
+                    405,
+                    f'The method {method} is not allowed for this resource.',
+                    headers={'Allow': ', '.join(methods)},
+                )
+            for route in methods[method]:
+                if route.since <= version <= route.until:
+                    return route, found
+            raise PlacementError(methods[method][0].missing)
+        raise PlacementError(404)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return () if path in ('', '/') else tuple(path.split('/')[1:])
+
+
+def _match(known: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
+    if len(known) != len(parts):
+        return None
+    found = {}
+    for name, part in zip(known, parts, strict=True):
+        if name.startswith('{') and part:
+            found[name[1:-1]] = part
+        elif name != part:
+            return None
+    return found
+
+
+class PlacementDispatch:
+    """A falcon sink for all paths.
+
+    :param strategy: tells who asks; the root document is everybody's
+    """
+
+    def __init__(
+        self,
+        routes: Sequence[PlacementRoute],
+        store: Store,
+        policy: PolicyEnforcer,
+        strategy: Strategy,
+    ) -> None:
+        self._table = RouteTable(routes)
+        self._store = store
+        self._policy = policy
+        self._strategy = strategy
+
+    def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        caller = NOBODY if not _parts(req.path) else self._strategy(req)
+        version = versions.parse(req.get_header(versions.HEADER) or '')
+        req.context.version = version
+        _check_length(req)
+        route, path = self._table.find(req.method, req.path, version)
+        if route.reads:
+            _check_type(req)
+        if route.writes:
+            _check_accept(req)
+        call = Call(req, version, path, caller, self._store, self._policy)
+        if route.rule:
+            if route.method != 'GET':
+                req.context.change = route.rule, caller
+            call.check(route.rule)
+        _respond(call, resp, route.handler(call))
+
+
+def _respond(call: Call, resp: falcon.Response, answer: Answer) -> None:
+    resp.status = answer.status
+    if answer.body is None:
+        resp.content_type = None
+    else:
+        body = answer.body
+        resp.data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        resp.content_type = JSON
+    if answer.location:
+        resp.set_header('Location', call.url(answer.location))
+    if answer.cached and call.since(CACHE_SINCE):
+        modified = time.time() if answer.modified is None else answer.modified
+        resp.set_header('Last-Modified', http_date(modified))
+        resp.set_header('Cache-Control', 'no-cache')
+
+
+def _check_length(req: falcon.Request) -> None:
+    length = req.env.get('CONTENT_LENGTH') or ''
+    try:
+        has_body = bool(length) and int(length) > 0
+    except ValueError:
+        raise PlacementError(400, 'content-length header must be an integer') from None
+    if has_body and not req.env.get('CONTENT_TYPE'):
+        raise PlacementError(400, 'content-type header required when content-length > 0')
+
+
+def _check_type(req: falcon.Request) -> None:
+    given = (req.env.get('CONTENT_TYPE') or 'None').partition(';')[0].strip()
+    if given != JSON:
+        raise PlacementError(415, f'The media type {given} is not supported, use {JSON}')
+
+
+def _check_accept(req: falcon.Request) -> None:
+    accept = create_accept_header(req.get_header('Accept') or None)
+    if accept and not accept.acceptable_offers([JSON]):
+        raise PlacementError(406, f'Only {JSON} is provided')
+
+
+class VersionHeaders:
+    """falcon middleware: each answer says which version it is of."""
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool
+    ) -> None:
+        """Nothing where no version was made out."""
+        version = req.context.get('version')
+        if version is not None:
+            resp.set_header(versions.HEADER, f'{versions.SERVICE} {versions.shown(version)}')
+            resp.append_header('vary', versions.HEADER)
+
+
+def served(own: Wsgi, placement: Wsgi, at_root: bool) -> Wsgi:
+    """One WSGI application: ``placement`` at and below ``/placement``, ``own`` elsewhere.
+
+    :param at_root: everything else is Placement's too, but for the paths of ``own``
+    """
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        given = environ.get('PATH_INFO', '')
+        if _is_at(MOUNT, given):
+            name = environ.get('SCRIPT_NAME', '')
+            below = {'SCRIPT_NAME': name + MOUNT, 'PATH_INFO': given[len(MOUNT) :]}
+            return placement(environ | below, start_response)
+        ours = not at_root or any(_is_at(path, given) for path in OWN_PATHS)
+        return (own if ours else placement)(environ, start_response)
+
+    return application
+
+
+def _is_at(path: str, given: str) -> bool:
+    return given == path or given.startswith(f'{path}/')

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals as Placement words them: JSON or a page, as the caller accepts.
+
+``{"errors": [{status, title, detail, code, request_id}]}``; ``code`` since 1.23.
+"""
+
+import logging
+from typing import Any
+
+import falcon
+import webob
+import webob.exc
+
+from gantt import exceptions
+from gantt.http import errors
+from gantt.http.context import MetricsSource
+
+LOG = logging.getLogger(__name__)
+
+#: Codes that clients look at.
+UNDEFINED = 'placement.undefined_code'
+INVENTORY_IN_USE = 'placement.inventory.inuse'
+CONCURRENT_UPDATE = 'placement.concurrent_update'
+DUPLICATE_NAME = 'placement.duplicate_name'
+PROVIDER_IN_USE = 'placement.resource_provider.inuse'
+CANNOT_DELETE_PARENT = 'placement.resource_provider.cannot_delete_parent'
+PROVIDER_NOT_FOUND = 'placement.resource_provider.not_found'
+DUPLICATE_KEY = 'placement.query.duplicate_key'
+BAD_VALUE = 'placement.query.bad_value'
+MISSING_VALUE = 'placement.query.missing_value'
+
+#: The version from which on errors have a code.
+CODES_SINCE = 23
+
+
+class PlacementError(Exception):
+    """A refusal.
+
+    :param status: of HTTP
+    :param detail: in words; nothing: what the status means
+    :param code: one of those above
+    :param headers: further ones of the answer
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str = '',
+        code: str = UNDEFINED,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code
+        self.headers = headers or {}
+
+
+#: Kind of what is not there -> as Placement says it.
+_NOT_FOUND = {
+    'provider': 'No resource provider with uuid {} found',
+    'resource class': 'No such resource class {}.',
+    'trait': 'No such trait(s): {}.',
+}
+
+
+def of(error: exceptions.GanttError) -> PlacementError:
+    """An error that no handler has worded."""
+    if isinstance(error, exceptions.NotFound) and error.kwargs.get('kind') in _NOT_FOUND:
+        form = _NOT_FOUND[str(error.kwargs['kind'])]
+        return PlacementError(404, form.format(error.kwargs['name']))
+    if isinstance(error, exceptions.StaleGeneration):
+        detail = f'resource provider generation conflict: {error.message}'
+        return PlacementError(409, detail, CONCURRENT_UPDATE)
+    headers = {}
+    if error.http_status == 401:
+        headers['WWW-Authenticate'] = f'Keystone uri="{error.kwargs.get("identity", "")}"'
+    return PlacementError(error.http_status, error.message, headers=headers)
+
+
+def no_provider(uuid: str) -> PlacementError:
+    """To be raised where there is no provider of that uuid."""
+    return PlacementError(404, _NOT_FOUND['provider'].format(uuid))
+
+
+def generation_changed() -> PlacementError:
+    """To be raised where traits or aggregates were changed from what is not so any more."""
+    problem = (
+        "Resource provider's generation already changed. Please update the generation and try "
+        'again.'
+    )
+    return PlacementError(409, problem, CONCURRENT_UPDATE)
+
+
+class PlacementErrors:
+    """falcon's error handlers of this application."""
+
+    def __init__(self, metrics: MetricsSource) -> None:
+        self._metrics = metrics
+
+    def install(self, app: falcon.App) -> None:
+        """Most general first: falcon asks the most specific one."""
+        app.add_error_handler(Exception, self._unexpected)
+        app.add_error_handler(falcon.HTTPError, self._falcon)
+        app.add_error_handler(exceptions.GanttError, self._ours)
+        app.add_error_handler(PlacementError, self._refuse)
+
+    def _refuse(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+        req.context.code, req.context.what = error.code, error.detail
+        respond_with(req, resp, error)
+
+    def _ours(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+        if error.http_status >= 500:
+            LOG.warning('%s %s: %s', req.method, errors.path_shown(req), error.message)
+        self._refuse(req, resp, of(error), params)
+        req.context.code = error.code
+
+    def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+        detail = error.description or error.title or ''
+        self._refuse(req, resp, PlacementError(error.status_code, detail), params)
+
+    def _unexpected(
+        self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
+    ) -> None:
+        LOG.exception('%s %s failed', req.method, errors.path_shown(req), exc_info=error)
+        self._metrics.count('gantt_errors_total', where='http')
+        problem = (
+            'the service met an error that it did not expect; its log has it under this request id'
+        )
+        self._refuse(req, resp, PlacementError(500, problem), params)
+
+
+def respond_with(req: falcon.Request, resp: falcon.Response, error: PlacementError) -> None:
+    """Say the error in the form that the caller accepts."""
+    version: int | None = req.context.get('version')
+
+    def in_json(body: str, status: str, title: str, environ: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            'status': error.status,
+            'title': title,
+            'detail': webob.exc.strip_tags(body),
+        }
+        if version is not None and version >= CODES_SINCE:
+            found['code'] = error.code
+        if request_id := errors.request_id_of(req.env):
+            found['request_id'] = request_id
+        if version is None and error.status == 406:
+            found |= {'max_version': '1.39', 'min_version': '1.0'}
+        return {'errors': [found]}
+
+    kind = webob.exc.status_map.get(error.status) or webob.exc.HTTPBadRequest
+    made = kind(error.detail or None, json_formatter=in_json)
+    environ = dict(req.env)
+    if environ.get('HTTP_ACCEPT', '') in ('', '*/*'):
+        environ['HTTP_ACCEPT'] = falcon.MEDIA_JSON
+    found = webob.Request(environ).get_response(made)
+    resp.status = error.status
+    resp.content_type = found.headers['Content-Type']
+    resp.data = found.body
+    for name, value in error.headers.items():
+        resp.set_header(name, value)

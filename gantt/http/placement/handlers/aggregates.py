@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which aggregates a provider is in: uuids, which need not be known otherwise."""
+
+from typing import Any
+
+from gantt import exceptions
+from gantt.http.placement import errors, schemas
+from gantt.http.placement.call import Answer, Call
+
+#: The version from which on the generation is looked at, and counted.
+GENERATION_SINCE = 19
+_LIST = {'type': 'array', 'items': schemas.UUID, 'uniqueItems': True}
+_WITH_GENERATION = schemas.exactly(
+    ['aggregates', 'resource_provider_generation'],
+    aggregates=_LIST,
+    resource_provider_generation=schemas.GENERATION,
+)
+
+
+def list_aggregates(call: Call) -> Answer:
+    """Those that it is in."""
+    uuid = call.path['uuid']
+    found = call.store.load_provider_aggregates(uuid)
+    if found is None:
+        raise errors.no_provider(uuid)
+    return _answer(call, found.aggregates, found.generation)
+
+
+def set_aggregates(call: Call) -> Answer:
+    """Let it be in exactly these."""
+    uuid = call.path['uuid']
+    # Of two things that are wrong this one is told first.
+    if call.store.load_provider_aggregates(uuid) is None:
+        raise errors.no_provider(uuid)
+    generation = None
+    if call.since(GENERATION_SINCE):
+        body = call.json(_WITH_GENERATION)
+        uuids, generation = body['aggregates'], int(body['resource_provider_generation'])
+    else:
+        uuids = call.json(_LIST)
+    try:
+        found = call.store.save_provider_aggregates(uuid, uuids, generation)
+    except exceptions.StaleGeneration as e:
+        raise errors.generation_changed() from e
+    return _answer(call, uuids, found.generation)
+
+
+def _answer(call: Call, uuids: list[str], generation: int) -> Answer:
+    body: dict[str, Any] = {'aggregates': uuids}
+    if call.since(GENERATION_SINCE):
+        body['resource_provider_generation'] = generation
+    return Answer(body=body)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations: of a consumer, of several at once, on a provider."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
+from gantt.http.placement import errors, schemas
+from gantt.http.placement.call import Call, PlacementAnswer
+from gantt.http.placement.errors import PlacementError
+
+#: Of consumers that nobody told an owner of.
+NOBODYS = '00000000-0000-0000-0000-000000000000'
+#: The versions from which on: owners are told; providers are keys; consumers have generations, and
+#: may be left nothing; groups are told; consumers have types.
+OWNERS_SINCE, KEYS_SINCE, GENERATIONS_SINCE, MAPPINGS_SINCE, TYPES_SINCE = 8, 12, 28, 34, 38
+
+UUID_KEY = '^[0-9a-fA-F-]{36}$'
+_GROUP_KEY = '[a-zA-Z0-9_-]{1,64}'
+_OWNER = {'type': 'string', 'minLength': 1, 'maxLength': 255}
+_SHARES = {
+    'type': 'object',
+    'minProperties': 1,
+    'patternProperties': {schemas.CLASS_PATTERN: {'type': 'integer', 'minimum': 1}},
+    'additionalProperties': False,
+}
+_MAPPINGS = {
+    'type': 'object',
+    'minProperties': 1,
+    'patternProperties': {_GROUP_KEY: {'type': 'array', 'minItems': 1, 'items': schemas.UUID}},
+}
+_TYPE = {**_OWNER, 'pattern': schemas.CLASS_PATTERN}
+#: Kind of refusal -> as Placement says it.
+_REFUSALS = {
+    'missing': "Inventory for '{classes}' on resource provider '{provider}' invalid.",
+    'units': (
+        "Unable to create allocation for '{classes}' on resource provider '{provider}'. The "
+        'requested amount would violate inventory constraints.'
+    ),
+    'capacity': (
+        "Unable to create allocation for '{classes}' on resource provider '{provider}'. The "
+        'requested amount would exceed the capacity.'
+    ),
+}
+
+
+def _list_form(version: int) -> dict[str, Any]:
+    """Of before providers were keys."""
+    item = schemas.exactly(
+        ['resource_provider', 'resources'],
+        resource_provider=schemas.exactly(['uuid'], uuid=schemas.UUID),
+        resources=_SHARES,
+    )
+    found = {'allocations': {'type': 'array', 'minItems': 1, 'items': item}}
+    if version < OWNERS_SINCE:
+        return schemas.exactly(['allocations'], **found)
+    return schemas.exactly(
+        ['allocations', 'project_id', 'user_id'], **found, project_id=_OWNER, user_id=_OWNER
+    )
+
+
+@functools.cache
+def form_of(version: int, *, may_be_empty: bool = True) -> dict[str, Any]:
+    """The schema of what one consumer is to have.
+
+    :param may_be_empty: a consumer may be left nothing whatever the version
+    """
+    if version < KEYS_SINCE:
+        return _list_form(version)
+    one = schemas.exactly(['resources'], generation=schemas.GENERATION, resources=_SHARES)
+    shares = {
+        'type': 'object',
+        'minProperties': 0 if may_be_empty or version >= GENERATIONS_SINCE else 1,
+        'patternProperties': {UUID_KEY: one},
+        'additionalProperties': False,
+    }
+    required = ['allocations', 'project_id', 'user_id']
+    found = {'allocations': shares, 'project_id': _OWNER, 'user_id': _OWNER}
+    if version >= GENERATIONS_SINCE:
+        found['consumer_generation'] = {'type': ['integer', 'null']}
+        required.append('consumer_generation')
+    if version >= MAPPINGS_SINCE:
+        found['mappings'] = _MAPPINGS
+    if version >= TYPES_SINCE:
+        found['consumer_type'] = _TYPE
+        required.append('consumer_type')
+    return schemas.exactly(required, **found)
+
+
+@functools.cache
+def many_of(version: int, least: int = 1) -> dict[str, Any]:
+    """The schema of what several consumers are to have, by their uuids."""
+    return {
+        'type': 'object',
+        'minProperties': least,
+        'additionalProperties': False,
+        'patternProperties': {UUID_KEY: form_of(version)},
+    }
+
+
+def wish_of(consumer: str, body: Mapping[str, Any], version: int) -> AllocationWish:
+    """What a body says of a consumer."""
+    wanted = body['allocations']
+    if version < KEYS_SINCE:
+        wanted = {one['resource_provider']['uuid']: one for one in wanted}
+    has_generation = version >= GENERATIONS_SINCE
+    return AllocationWish(
+        consumer=consumer,
+        allocations={
+            uuid: {name: int(amount) for name, amount in one['resources'].items()}
+            for uuid, one in wanted.items()
+        },
+        project_id=body.get('project_id') or NOBODYS,
+        user_id=body.get('user_id') or NOBODYS,
+        consumer_type=body.get('consumer_type'),
+        generation=body['consumer_generation'] if has_generation else UNSET,
+    )
+
+
+def wishes_of(body: Mapping[str, Any], version: int) -> list[AllocationWish]:
+    """What a body says of several consumers."""
+    return [wish_of(consumer, one, version) for consumer, one in body.items()]
+
+
+def refusal_of(error: exceptions.GanttError, unknown_class: str) -> Exception:
+    """What a writer is told.
+
+    :param unknown_class: how Placement begins where a class is not known
+    """
+    kwargs = error.kwargs
+    if isinstance(error, exceptions.ConsumerChanged):
+        detail = f'expected {kwargs["expected"]} but got {kwargs["given"]}'
+        return PlacementError(
+            409, f'consumer generation conflict - {detail}', errors.CONCURRENT_UPDATE
+        )
+    if isinstance(error, exceptions.AllocationRefused):
+        classes = kwargs['classes']
+        assert isinstance(classes, list)
+        detail = _REFUSALS[str(kwargs['why'])].format(
+            classes=', '.join(classes), provider=kwargs['provider']
+        )
+        return PlacementError(409, f'Unable to allocate inventory: {detail}')
+    if isinstance(error, exceptions.NotFound) and kwargs['kind'] == 'resource class':
+        return PlacementError(400, f'{unknown_class}: No such resource class {kwargs["name"]}.')
+    if isinstance(error, exceptions.NotFound) and kwargs['kind'] == 'provider':
+        detail = f"Allocation for resource provider '{kwargs['name']}' that does not exist."
+        return PlacementError(400, detail)
+    return error
+
+
+# -- handlers ---------------------------------------------------------------------------
+def show_allocations(call: Call) -> PlacementAnswer:
+    """What a consumer has; one that does not exist has nothing."""
+    found = call.store.load_allocations(call.path['consumer_uuid'])
+    if found is None or not found.allocations:
+        return PlacementAnswer(body={'allocations': {}})
+    body: dict[str, Any] = {
+        'allocations': {
+            uuid: {'resources': amounts, 'generation': found.generations[uuid]}
+            for uuid, amounts in found.allocations.items()
+        }
+    }
+    if call.since(KEYS_SINCE):
+        body |= {'project_id': found.project_id, 'user_id': found.user_id}
+    if call.since(GENERATIONS_SINCE):
+        body['consumer_generation'] = found.generation
+    if call.since(TYPES_SINCE):
+        body['consumer_type'] = found.consumer_type
+    return PlacementAnswer(body=body, modified=found.updated_at)
+
+
+def set_allocations(call: Call) -> PlacementAnswer:
+    """All that a consumer is to have."""
+    consumer = call.path['consumer_uuid']
+    if not schemas.is_uuid(consumer):
+        raise PlacementError(400, f'Malformed consumer_uuid: {consumer}')
+    consumer = schemas.uuid_of(consumer)
+    body = call.json(form_of(call.version, may_be_empty=False))
+    unknown = f'Unable to allocate inventory for consumer {consumer}'
+    _write(call, [wish_of(consumer, body, call.version)], unknown)
+    return PlacementAnswer(status=204, cached=False)
+
+
+def change_allocations(call: Call) -> PlacementAnswer:
+    """All that several consumers are to have; of all of them, or nothing is changed."""
+    body = call.json(many_of(call.version))
+    _write(call, wishes_of(body, call.version), 'Unable to allocate inventory')
+    return PlacementAnswer(status=204, cached=False)
+
+
+def _write(call: Call, wishes: list[AllocationWish], unknown_class: str) -> None:
+    try:
+        call.store.write_allocations(wishes)
+    except exceptions.GanttError as e:
+        raise refusal_of(e, unknown_class) from None
+
+
+def delete_allocations(call: Call) -> PlacementAnswer:
+    """Let a consumer have nothing."""
+    consumer = call.path['consumer_uuid']
+    try:
+        call.store.delete_allocations(consumer)
+    except exceptions.NotFound:
+        raise PlacementError(404, f"No allocations for consumer '{consumer}'") from None
+    return PlacementAnswer(status=204, cached=False)
+
+
+def show_provider_allocations(call: Call) -> PlacementAnswer:
+    """Who has what of a provider."""
+    uuid = call.path['uuid']
+    found = call.store.provider_allocations(uuid)
+    if found is None:
+        problem = f'No resource provider with uuid {uuid} found'
+        raise PlacementError(404, f"Resource provider '{uuid}' not found: {problem}")
+    allocations: dict[str, dict[str, Any]] = {}
+    for consumer, amounts in found.allocations.items():
+        allocations[consumer] = {'resources': amounts}
+        if call.since(GENERATIONS_SINCE):
+            allocations[consumer]['consumer_generation'] = found.generations.get(consumer)
+    body = {'allocations': allocations, 'resource_provider_generation': found.generation}
+    return PlacementAnswer(body=body, modified=found.updated_at)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocation candidates: what could be allocated where, by search."""
+
+from typing import Any
+
+from gantt.core.candidates import find
+from gantt.core.candidates.query import CandidatesQuery
+from gantt.core.candidates.table import ProviderTable
+from gantt.http.placement import candidates_query
+from gantt.http.placement.call import Answer, Call
+from gantt.http.placement.candidates_body import CandidatesBody
+from gantt.http.placement.errors import PlacementError
+from gantt.insights.candidates import Candidates
+
+#: The header of who wants more than Placement says: ``scores``, ``reasons``, or both.
+EXTRAS_HEADER = 'Gantt-Candidates-Extras'
+SCORES, REASONS = 'scores', 'reasons'
+
+
+class CandidatesHandler:
+    """The handler, with the providers that its process follows."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+        self._body = CandidatesBody()
+
+    def list(self, call: Call) -> Answer:
+        """Candidates of a query."""
+        query = candidates_query.parse(call)
+        extras = _extras(call.header(EXTRAS_HEADER))
+        self._check_names(query)
+
+        def answering(table: ProviderTable, found: find.CandidatesFound) -> bytes:
+            more: dict[str, Any] = {}
+            if SCORES in extras:
+                more['scores'] = [round(score, 6) for score in found.scores]
+            if REASONS in extras:
+                more['reasons'] = find.reasons(table, query)
+            return self._body.make(table, query, found, call.version, more)
+
+        return Answer(body=self._candidates.answer(query, answering))
+
+    def _check_names(self, query: CandidatesQuery) -> None:
+        """
+        :raises PlacementError: a resource class or a trait is not there
+        """
+        roots = query.root_required | query.root_forbidden
+        classes = [name for group in query.groups for name in group.resources]
+        traits = sorted(roots.union(*(group.traits for group in query.groups)))
+        no_classes, no_traits = self._candidates.unknown_names(classes, traits)
+        for name in no_traits:
+            if name in roots:
+                raise PlacementError(400, f'No such trait(s): {name}.')
+        for name in no_classes:
+            raise PlacementError(
+                400,
+                f'Invalid resource class in resources parameter: No such resource class {name}.',
+            )
+        for name in no_traits:
+            raise PlacementError(400, f'No such trait(s): {name}.')
+
+
+def _extras(value: str | None) -> set[str]:
+    """
+    :raises PlacementError: it names something else
+    """
+    found = {one.strip() for one in (value or '').split(',')} - {''}
+    if found - {SCORES, REASONS}:
+        raise PlacementError(
+            400, f'{EXTRAS_HEADER}: expected "{SCORES}", "{REASONS}" or both; got: {value}'
+        )
+    return found

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inventories of a provider: all, or by class; and what of them is used."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
+from gantt.core.resources.provider import ResourceProvider
+from gantt.http.placement import errors, schemas
+from gantt.http.placement.call import Answer, Call
+from gantt.http.placement.errors import PlacementError
+
+Inventories = dict[str, Inventory]
+
+_RANK = {name: rank for rank, name in enumerate(CORE_CLASSES)}
+
+#: The version from which on all of it may be reserved.
+ALL_RESERVED_SINCE = 26
+
+
+def _amount(least: int) -> dict[str, Any]:
+    return {'type': 'integer', 'maximum': schemas.INT_MAX, 'minimum': least}
+
+
+_NUMBERS: dict[str, Any] = {
+    'resource_provider_generation': schemas.GENERATION,
+    'total': _amount(1),
+    'reserved': _amount(0),
+    'min_unit': _amount(1),
+    'max_unit': _amount(1),
+    'step_size': _amount(1),
+    'allocation_ratio': {'type': 'number', 'maximum': schemas.FLOAT_MAX},
+}
+_ONE = schemas.exactly(['total', 'resource_provider_generation'], **_NUMBERS)
+_NEW = schemas.exactly(
+    ['total', 'resource_class'],
+    **_NUMBERS,
+    resource_class={'type': 'string', 'pattern': schemas.CLASS_PATTERN},
+)
+ALL_OF_THEM = schemas.exactly(
+    ['resource_provider_generation', 'inventories'],
+    resource_provider_generation=schemas.GENERATION,
+    inventories={
+        'type': 'object',
+        'patternProperties': {schemas.CLASS_PATTERN: schemas.exactly(['total'], **_NUMBERS)},
+    },
+)
+
+
+def inventory_of(numbers: Mapping[str, Any]) -> Inventory:
+    """Of a body; what is left out has Placement's default."""
+    given = {name: numbers[name] for name in Inventory.__struct_fields__ if name in numbers}
+    ratio = float(given.pop('allocation_ratio', 1.0))
+    amounts = {name: int(value) for name, value in given.items()}
+    return Inventory(**{'max_unit': schemas.INT_MAX, **amounts}, allocation_ratio=ratio)
+
+
+def shown(inventory: Inventory) -> dict[str, Any]:
+    """Its six numbers."""
+    found = msgspec.structs.asdict(inventory)
+    found['max_unit'] = schemas.INT_MAX if inventory.max_unit is None else inventory.max_unit
+    return found
+
+
+def capacity_problem(call: Call, uuid: str, inventories: Mapping[str, Inventory]) -> str:
+    """What is wrong with what is reserved, or nothing."""
+    for name, one in inventories.items():
+        capacity = int((one.total - one.reserved) * one.allocation_ratio)
+        problem = (
+            f"Invalid inventory for '{name}' on resource provider '{uuid}'. The reserved value"
+        )
+        if call.since(ALL_RESERVED_SINCE):
+            if capacity < 0:
+                return f'{problem} is greater than total.'
+        elif capacity <= 0:
+            return f'{problem} is greater than or equal to total.'
+    return ''
+
+
+def _provider(call: Call) -> ResourceProvider:
+    uuid = call.path['uuid']
+    found = call.store.load_provider(uuid)
+    if found is None:
+        raise errors.no_provider(uuid)
+    return found
+
+
+def _list(provider: ResourceProvider) -> Answer:
+    body = {
+        'resource_provider_generation': provider.generation,
+        'inventories': {name: shown(one) for name, one in provider.inventories.items()},
+    }
+    return Answer(body=body, modified=provider.changed_at)
+
+
+def _one(provider: ResourceProvider, name: str, **more: Any) -> Answer:
+    body = shown(provider.inventories[name])
+    if provider.generation:
+        body['resource_provider_generation'] = provider.generation
+    return Answer(body=body, modified=provider.changed_at, **more)
+
+
+def list_inventories(call: Call) -> Answer:
+    """All of a provider."""
+    return _list(_provider(call))
+
+
+def show_inventory(call: Call) -> Answer:
+    """Of one class."""
+    provider, name = _provider(call), call.path['resource_class']
+    if name not in provider.inventories:
+        raise PlacementError(404, f'No inventory of class {name} for {provider.uuid}')
+    return _one(provider, name)
+
+
+def create_inventory(call: Call) -> Answer:
+    """Of a class that the provider has not."""
+    uuid = _provider(call).uuid
+    body = call.json(_NEW)
+    name, made = body['resource_class'], inventory_of(body)
+    problem = f'Unable to create inventory for resource provider {uuid}: '
+    if wrong := capacity_problem(call, uuid, {name: made}):
+        raise PlacementError(400, problem + wrong)
+
+    def add(now: Inventories) -> Inventories:
+        if name in now:
+            raise PlacementError(
+                409, f'Update conflict: there is an inventory of {name}', errors.CONCURRENT_UPDATE
+            )
+        return {**now, name: made}
+
+    try:
+        provider = call.store.change_inventories(uuid, add)
+    except exceptions.NotFound as e:
+        if e.kwargs['kind'] == 'provider':
+            raise
+        raise PlacementError(400, problem + errors.of(e).detail) from e
+    location = f'/resource_providers/{uuid}/inventories/{name}'
+    return _one(provider, name, status=201, location=location)
+
+
+def set_inventories(call: Call) -> Answer:
+    """Let it have exactly these."""
+    uuid = _provider(call).uuid
+    body = call.json(ALL_OF_THEM)
+    wanted = {name: inventory_of(one) for name, one in body['inventories'].items()}
+    generation = int(body['resource_provider_generation'])
+
+    def all_of_them(now: Inventories) -> Inventories:
+        if wrong := capacity_problem(call, uuid, wanted):
+            raise PlacementError(
+                400, f'Unable to update inventory for resource provider {uuid}: {wrong}'
+            )
+        return wanted
+
+    try:
+        return _list(call.store.change_inventories(uuid, all_of_them, generation))
+    except exceptions.NotFound as e:
+        if e.kwargs['kind'] == 'provider':
+            raise
+        raise PlacementError(
+            400,
+            f'Unknown resource class in inventory for resource provider {uuid}: '
+            f'{errors.of(e).detail}',
+        ) from e
+    except exceptions.InUse as e:
+        problem = f'update conflict: {in_use(uuid, e)}'
+        raise PlacementError(409, problem, errors.INVENTORY_IN_USE) from e
+
+
+def in_use(uuid: str, error: exceptions.InUse) -> str:
+    """Why classes cannot be taken away; those that every cloud has come first."""
+    classes: Any = error.kwargs['classes']
+    names = ', '.join(
+        sorted(classes, key=lambda name: (name not in CORE_CLASSES, _RANK.get(name, 0), name))
+    )
+    return f"Inventory for '{names}' on resource provider '{uuid}' in use."
+
+
+def update_inventory(call: Call) -> Answer:
+    """Of a class that the provider has."""
+    uuid, name = _provider(call).uuid, call.path['resource_class']
+    body = call.json(_ONE)
+    made = inventory_of(body)
+    known = {one.name for one in call.store.resource_classes()}
+
+    def change(now: Inventories) -> Inventories:
+        if wrong := capacity_problem(call, uuid, {name: made}):
+            raise PlacementError(
+                400, f'Unable to update inventory for resource provider {uuid}: {wrong}'
+            )
+        if name not in known:
+            raise PlacementError(404, f'No such resource class {name}.')
+        if name not in now:
+            raise PlacementError(
+                400,
+                f'No inventory record with resource class for resource provider {uuid}: '
+                f'No inventory of class {name} found.',
+            )
+        return {**now, name: made}
+
+    generation = int(body['resource_provider_generation'])
+    return _one(call.store.change_inventories(uuid, change, generation), name)
+
+
+def delete_inventory(call: Call) -> Answer:
+    """Of one class, of which nothing is used."""
+    uuid, name = call.path['uuid'], call.path['resource_class']
+
+    def drop(now: Inventories) -> Inventories:
+        if name not in now:
+            raise PlacementError(404, f'No inventory of class {name} found for delete')
+        return {one: inventory for one, inventory in now.items() if one != name}
+
+    try:
+        call.store.change_inventories(uuid, drop)
+    except exceptions.InUse as e:
+        problem = f'Unable to delete inventory of class {name}: {in_use(uuid, e)}'
+        raise PlacementError(409, problem, errors.CONCURRENT_UPDATE) from e
+    return Answer(status=204, cached=False)
+
+
+def delete_inventories(call: Call) -> Answer:
+    """All, of which nothing is used."""
+    uuid = call.path['uuid']
+    try:
+        call.store.change_inventories(uuid, lambda now: {})
+    except exceptions.InUse as e:
+        raise PlacementError(409, in_use(uuid, e), errors.INVENTORY_IN_USE) from e
+    return Answer(status=204, cached=False)
+
+
+def show_provider_usages(call: Call) -> Answer:
+    """What live claims take of each class that it has."""
+    provider = _provider(call)
+    used = {name: provider.used.get(name, 0) for name in provider.inventories}
+    body = {'resource_provider_generation': provider.generation, 'usages': used}
+    return Answer(body=body)

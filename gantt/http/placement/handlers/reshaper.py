@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inventories of providers and allocations of consumers, changed together."""
+
+import functools
+from typing import Any
+
+from gantt import exceptions
+from gantt.http.placement import errors, schemas
+from gantt.http.placement.call import Call, PlacementAnswer
+from gantt.http.placement.errors import PlacementError
+from gantt.http.placement.handlers import allocations, inventories
+from gantt.scheduler.ports import ReshapedProvider
+
+
+@functools.cache
+def _form(version: int) -> dict[str, Any]:
+    return schemas.exactly(
+        ['inventories', 'allocations'],
+        inventories={
+            'type': 'object',
+            'patternProperties': {allocations.UUID_KEY: inventories.ALL_OF_THEM},
+            'minProperties': 1,
+            'additionalProperties': False,
+        },
+        allocations=allocations.many_of(version, 0),
+    )
+
+
+def reshape(call: Call) -> PlacementAnswer:
+    """All or nothing."""
+    body = call.json(_form(call.version))
+    declared = {
+        uuid: ReshapedProvider(
+            generation=one['resource_provider_generation'],
+            inventories={
+                name: inventories.inventory_of(numbers)
+                for name, numbers in one['inventories'].items()
+            },
+        )
+        for uuid, one in body['inventories'].items()
+    }
+    for uuid, one in declared.items():
+        problem = inventories.capacity_problem(call, uuid, one.inventories)
+        if problem:
+            raise PlacementError(400, problem)
+    wishes = allocations.wishes_of(body['allocations'], call.version)
+    try:
+        call.store.reshape(declared, wishes)
+    except exceptions.GanttError as e:
+        raise _refusal_of(e, declared) from None
+    return PlacementAnswer(status=204, cached=False)
+
+
+def _refusal_of(error: exceptions.GanttError, declared: dict[str, ReshapedProvider]) -> Exception:
+    kwargs = error.kwargs
+    if isinstance(error, exceptions.StaleGeneration):
+        detail = (
+            f'resource provider generation conflict for provider {kwargs["uuid"]}: actual: '
+            f'{kwargs["current"]}, given: {kwargs["generation"]}'
+        )
+        return PlacementError(409, detail, errors.CONCURRENT_UPDATE)
+    if isinstance(error, exceptions.NotFound) and kwargs['name'] in declared:
+        uuid = kwargs['name']
+        detail = (
+            f'Resource provider {uuid} in inventories not found: '
+            f'No resource provider with uuid {uuid} found'
+        )
+        return PlacementError(400, detail, errors.PROVIDER_NOT_FOUND)
+    if isinstance(error, exceptions.InUse):
+        detail = f'update conflict: {inventories.in_use(str(kwargs["uuid"]), error)}'
+        return PlacementError(409, detail, errors.INVENTORY_IN_USE)
+    return allocations.refusal_of(error, 'malformed reshaper data')

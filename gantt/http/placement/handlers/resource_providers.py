@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resource providers: what they are called, and where in their tree they stand."""
+
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.resources import provider as rules
+from gantt.core.resources.provider import ProviderFilter, ProviderRecord, ResourceProvider
+from gantt.http.placement import errors, queries, schemas
+from gantt.http.placement.call import Answer, Call, newest
+from gantt.http.placement.errors import PlacementError
+
+#: Versions from which on there are parents and roots; a created one is answered; one may move.
+TREES_SINCE, ANSWERED_SINCE, MOVES_SINCE = 14, 20, 37
+
+_TEXT = {'type': 'string'}
+_NAME = {'type': 'string', 'maxLength': 200}
+_PARENT = {'parent_provider_uuid': {'anyOf': [schemas.UUID, {'type': 'null'}]}}
+#: By the version from which on it holds.
+_NEW = {
+    TREES_SINCE: schemas.exactly(['name'], name=_NAME, uuid=schemas.UUID, **_PARENT),
+    0: schemas.exactly(['name'], name=_NAME, uuid=schemas.UUID),
+}
+_CHANGED = {
+    TREES_SINCE: schemas.exactly(['name'], name=_NAME, **_PARENT),
+    0: schemas.exactly(['name'], name=_NAME),
+}
+_KEYS = (
+    (0, {'name': _TEXT, 'uuid': schemas.UUID}),
+    (3, {'member_of': _TEXT}),
+    (4, {'resources': _TEXT}),
+    (TREES_SINCE, {'in_tree': schemas.UUID}),
+    (18, {'required': _TEXT}),
+)
+_LIST = {
+    minor: schemas.exactly(
+        [], **{key: form for since, keys in _KEYS if since <= minor for key, form in keys.items()}
+    )
+    for minor, _ in _KEYS
+}
+#: What a provider is linked to, and since when.
+_LINKS = (
+    (0, 'inventories'),
+    (0, 'usages'),
+    (1, 'aggregates'),
+    (6, 'traits'),
+    (11, 'allocations'),
+)
+#: Why a parent is refused -> as Placement says it.
+_WHY = {
+    rules.UNKNOWN: 'Object action create failed because: parent provider UUID does not exist.',
+    rules.LOOP: (
+        'Object action update failed because: creating loop in the provider tree is not allowed.'
+    ),
+}
+
+
+def _path(uuid: str) -> str:
+    return f'/resource_providers/{uuid}'
+
+
+def _shown(call: Call, one: ProviderRecord | ResourceProvider) -> dict[str, Any]:
+    url = call.url(_path(one.uuid))
+    links = [{'rel': 'self', 'href': url}]
+    links += [{'rel': rel, 'href': f'{url}/{rel}'} for minor, rel in _LINKS if call.since(minor)]
+    found = {'uuid': one.uuid, 'name': one.name, 'generation': one.generation, 'links': links}
+    if call.since(TREES_SINCE):
+        found |= {'parent_provider_uuid': one.parent, 'root_provider_uuid': one.root}
+    return found
+
+
+def list_providers(call: Call) -> Answer:
+    """All, or those that meet what the query asks for."""
+    query = call.query(_LIST[max(minor for minor in _LIST if call.since(minor))])
+    wanted: dict[str, Any] = {}
+    if 'member_of' in query:
+        required, wanted['not_member_of'] = queries.member_of(call)
+        wanted['member_of'] = tuple(required)
+    if 'required' in query:
+        traits, wanted['forbidden'] = queries.traits(call)
+        wanted['required'] = tuple(traits)
+    if 'resources' in query:
+        wanted['resources'] = queries.resources(query['resources'])
+    # Placement takes what is empty for nothing asked.
+    wanted |= {name: query[name] for name in ('name', 'uuid', 'in_tree') if query.get(name)}
+    try:
+        found = call.store.find_providers(ProviderFilter(**wanted))
+    except exceptions.NotFound as e:
+        problem = errors.of(e).detail
+        if e.kwargs['kind'] == 'trait':
+            raise PlacementError(400, f'Invalid trait(s) in "required" parameter: {problem}') from e
+        raise PlacementError(
+            400, f'Invalid resource class in resources parameter: {problem}'
+        ) from e
+    return Answer(
+        body={'resource_providers': [_shown(call, one) for one in found]},
+        modified=newest(one.changed_at for one in found),
+    )
+
+
+def show_provider(call: Call) -> Answer:
+    """One of them."""
+    uuid = call.path['uuid']
+    found = call.store.find_providers(ProviderFilter(uuid=uuid))
+    if not found:
+        raise errors.no_provider(uuid)
+    return Answer(body=_shown(call, found[0]), modified=found[0].changed_at)
+
+
+def create_provider(call: Call) -> Answer:
+    """A root, or one below another."""
+    body = call.json(_NEW[TREES_SINCE if call.since(TREES_SINCE) else 0])
+    name, parent = body['name'], body.get('parent_provider_uuid')
+    uuid = schemas.uuid_of(body['uuid']) if body.get('uuid') else schemas.new_uuid()
+    problem = f'Unable to create resource provider "{name}", {uuid}: '
+    action = 'Object action create failed because: '
+    if not name:
+        raise PlacementError(400, f'{problem}{action}name is required')
+    if parent == uuid:
+        raise PlacementError(
+            400,
+            f'{problem}{action}parent provider UUID cannot be same as UUID. Please set parent '
+            'provider UUID to None if there is no parent.',
+        )
+    try:
+        made = call.store.create_provider(name, uuid=uuid, parent=parent)
+    except exceptions.InvalidMessage as e:
+        raise _refusal(e, problem, name, uuid) from e
+    if call.since(ANSWERED_SINCE):
+        return Answer(body=_shown(call, made), location=_path(uuid), modified=made.changed_at)
+    return Answer(status=201, location=_path(uuid), cached=False)
+
+
+def update_provider(call: Call) -> Answer:
+    """Another name, another parent."""
+    uuid = call.path['uuid']
+    if not call.store.find_providers(ProviderFilter(uuid=uuid)):
+        raise errors.no_provider(uuid)
+    body = call.json(_CHANGED[TREES_SINCE if call.since(TREES_SINCE) else 0])
+    try:
+        found = call.store.update_provider(
+            uuid,
+            name=body['name'],
+            parent=body.get('parent_provider_uuid', ''),
+            reparent=call.since(MOVES_SINCE),
+        )
+    except exceptions.InvalidMessage as e:
+        problem = f'Unable to save resource provider {uuid}: '
+        if e.kwargs.get('why') == rules.FIXED:
+            what = 're-parenting' if body['parent_provider_uuid'] else 'un-parenting'
+            problem += (
+                f'Object action update failed because: {what} a provider is not currently allowed.'
+            )
+            raise PlacementError(400, problem) from e
+        raise _refusal(e, problem, body['name'], uuid) from e
+    return Answer(body=_shown(call, found), modified=found.changed_at)
+
+
+def _refusal(
+    error: exceptions.InvalidMessage, problem: str, name: str, uuid: str
+) -> PlacementError:
+    why = error.kwargs.get('why')
+    if why in _WHY:
+        return PlacementError(400, problem + _WHY[str(why)])
+    taken = {rules.NAME_TAKEN: f'name: {name}', rules.UUID_TAKEN: f'uuid: {uuid}'}
+    if why in taken:
+        return PlacementError(
+            409,
+            f'Conflicting resource provider {taken[str(why)]} already exists.',
+            errors.DUPLICATE_NAME,
+        )
+    return PlacementError(400, problem + error.message)
+
+
+def delete_provider(call: Call) -> Answer:
+    """One that nothing is taken from, and that has nothing below."""
+    uuid = call.path['uuid']
+    try:
+        call.store.delete_provider(uuid)
+    except exceptions.NotFound as e:
+        raise PlacementError(404, f'No resource provider with uuid {uuid} found for delete') from e
+    except exceptions.InUse as e:
+        if 'children' in e.kwargs:
+            raise PlacementError(
+                409,
+                f'Unable to delete parent resource provider {uuid}: It has child resource '
+                'providers.',
+                errors.CANNOT_DELETE_PARENT,
+            ) from e
+        raise PlacementError(
+            409,
+            f'Unable to delete resource provider {uuid}: Resource provider has allocations.',
+            errors.PROVIDER_IN_USE,
+        ) from e
+    return Answer(status=204, cached=False)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which versions are served; everybody may read it."""
+
+from gantt.http.placement import versions
+from gantt.http.placement.call import Answer, Call
+
+
+def show_versions(call: Call) -> Answer:
+    """The one entry point, in the form of version discovery."""
+    lowest, highest = versions.shown(versions.LOWEST), versions.shown(versions.HIGHEST)
+    version = {
+        'id': f'v{lowest}',
+        'max_version': highest,
+        'min_version': lowest,
+        'status': 'CURRENT',
+        # Relative, so that no proxy in between has to be known.
+        'links': [{'rel': 'self', 'href': ''}],
+    }
+    return Answer(body={'versions': [version]})

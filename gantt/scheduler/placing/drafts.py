@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims that a decision asks the store for, and what their consumers have of pools already."""
+
+import msgspec
+
+from gantt.core.claims import inheritance
+from gantt.core.claims.claim import Claim, guest_of, is_rival
+from gantt.core.claims.commit import ClaimColumns, ClaimDraft
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Decision
+from gantt.core.records.members import MemberColumns
+from gantt.core.table.host_table import HostTable
+from gantt.scheduler.ports import Store
+
+
+def held(
+    store: Store, table: HostTable, request: SelectDestinations
+) -> dict[str, dict[int, dict[str, int]]]:
+    """What consumers that move have of pools: consumer -> provider id -> class -> amount.
+
+    Asked for only where a pool has what they want; they do not need it once more.
+
+    :raises DatabaseUnavailable:
+    """
+    purpose = request.spec.purpose
+    if not (purpose.is_move and table.pools.have_any(request.spec.resources)):
+        return {}
+    of: dict[str, list[Claim]] = {}
+    for claim in store.live_claims_of(request.consumers):
+        if not is_rival(claim, purpose):  # it gives way
+            of.setdefault(guest_of(claim), []).append(claim)
+    return {one: found for one, mine in of.items() if (found := inheritance.held(mine))}
+
+
+def claims_of(
+    table: HostTable, request: SelectDestinations, attempt: int, decision: Decision
+) -> ClaimColumns:
+    """What the elected hosts' ``instance_claim`` or ``resize_claim`` say, to be committed."""
+    members, drafts = decision.members, ClaimColumns()
+    table = table.of_kind(request.spec.kind)
+    assert isinstance(members, MemberColumns), 'it was just decided'
+    has_like = False  # whether the last kind has nothing of its host alone
+    for one in members.placed():
+        is_plain = one.layout is None and not one.allocations
+        if is_plain and one.claim_id and has_like:
+            # As the first one's, but for whose and where it is.
+            place = one.host
+            drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
+            continue
+        host = table.host_state(one.row)
+        # As it was picked: by now the table has the picks on it.
+        amounts = one.amounts(request.spec.resources)
+        claim, generation = host.claim(request, one.member, attempt, amounts), None
+        claim = inheritance.reduced(claim, decision.held.get(one.consumer, {}))
+        if one.layout is not None:
+            claim = msgspec.structs.replace(claim, layout=one.layout)
+            generation = host.generation
+        has_like = is_plain and not request.spec.purpose.is_move
+        drafts.add(ClaimDraft(claim=claim, generation=generation))
+    return drafts

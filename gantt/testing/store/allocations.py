@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations of the in-memory store: consumers' live claims, as their writers see them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims import allocations as rules
+from gantt.core.claims.acceptance import ProviderState, reshaped, why_not_written
+from gantt.core.claims.allocations import (
+    AllocationWish,
+    ClaimChanges,
+    ProviderRoot,
+    WishCompiler,
+)
+from gantt.core.claims.claim import Claim
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources import provider as provider_rules
+from gantt.scheduler.ports import (
+    ConsumerAllocations,
+    ProviderAllocations,
+    ReshapedProvider,
+    TypeUsage,
+)
+from gantt.testing.store.operators import atomic
+from gantt.testing.store.provider_records import MemoryProviderRecords
+from gantt.testing.store.tables import PoolRow
+
+_replace = msgspec.structs.replace
+NOTHING_RESHAPED: Mapping[int, Mapping[str, Inventory]] = MappingProxyType({})
+
+
+class AllocationTables(MemoryProviderRecords):
+    """See ``scheduler.ports.allocations``."""
+
+    # -- reading -------------------------------------------------------------------------
+    @atomic
+    def load_allocations(self, consumer: str) -> ConsumerAllocations | None:
+        tables = self._tables
+        claims, generation = tables.live_of(consumer), self._visible(consumer)
+        if generation is None:
+            return None
+        newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
+        shares = rules.shares_of(claims)
+        return ConsumerAllocations(
+            consumer=consumer,
+            generation=generation,
+            project_id=newest.project_id,
+            user_id=newest.user_id,
+            consumer_type=newest.consumer_type,
+            allocations={tables.places[pid].uuid: of for pid, of in shares.items()},
+            generations={tables.places[pid].uuid: self._generation(pid) for pid in shares},
+            updated_at=max(claim.updated_at for claim in claims),
+        )
+
+    @atomic
+    def provider_allocations(self, uuid: str) -> ProviderAllocations | None:
+        tables, pid = self._tables, self._tables.with_uuid(uuid)
+        if pid is None:
+            return None
+        there = [claim for claim in tables.all_live() if pid in claim.allocations]
+        consumers = sorted({claim.consumer for claim in there})
+        taken = {
+            consumer: rules.shares_of(claim for claim in there if claim.consumer == consumer)
+            for consumer in consumers
+        }
+        return ProviderAllocations(
+            generation=self._generation(pid),
+            allocations={one: of[pid] for one, of in taken.items() if of.get(pid)},
+            generations={one: self._visible(one) or 0 for one in consumers},
+            updated_at=max((claim.updated_at for claim in there), default=None),
+        )
+
+    @atomic
+    def type_usages(self, project: str, *, user: str | None = None) -> list[TypeUsage]:
+        mine = [
+            claim
+            for claim in self._tables.all_live()
+            if claim.project_id == project and user in (None, claim.user_id)
+        ]
+        found = []
+        for name in sorted({claim.consumer_type for claim in mine}):
+            of = [claim for claim in mine if claim.consumer_type == name]
+            total: Counter[str] = Counter()
+            for amounts in rules.shares_of(of).values():
+                total.update(amounts)
+            consumers = len({claim.consumer for claim in of})
+            found.append(TypeUsage(consumer_type=name, consumers=consumers, resources=dict(total)))
+        return found
+
+    def _visible(self, consumer: str) -> int | None:
+        tables = self._tables
+        return rules.visible_generation(tables.live_of(consumer), tables.written.get(consumer))
+
+    def _generation(self, pid: int) -> int:
+        row = self._tables.row(pid)
+        assert row is not None
+        return row.generation
+
+    # -- writing -------------------------------------------------------------------------------
+    @atomic
+    def write_allocations(self, wishes: Sequence[AllocationWish]) -> None:
+        named = self._named(wishes)
+        self._make(wishes, self._judged(wishes))
+        for pid in named:
+            self._tables.step(pid)
+        self._tables.write()
+
+    @atomic
+    def delete_allocations(self, consumer: str) -> None:
+        if not self._tables.live_of(consumer):
+            raise exceptions.NotFound(kind='consumer', name=consumer)
+        wish = AllocationWish(consumer=consumer, allocations={}, project_id='', user_id='')
+        self._make([wish], self._judged([wish]))
+        self._tables.write()
+
+    @atomic
+    def reshape(
+        self, providers: Mapping[str, ReshapedProvider], wishes: Sequence[AllocationWish]
+    ) -> None:
+        tables, union = self._tables, {}
+        for uuid, declared in providers.items():
+            generation = self._generation(self._there(uuid))
+            provider_rules.check_generation(uuid, generation, declared.generation)
+        self._check_classes(
+            {name for declared in providers.values() for name in declared.inventories}
+        )
+        for declared in providers.values():
+            provider_rules.check_inventories(declared.inventories)
+        named = self._named(wishes)
+        for uuid, declared in providers.items():
+            pid = self._changed_by_requests(uuid)
+            union[pid] = {**self._provider(pid).inventories, **declared.inventories}
+        changes = self._judged(wishes, union)
+        self._check_rest(providers, wishes, changes)
+        self._make(wishes, changes)
+        for pid in named:
+            tables.step(pid)
+        for uuid, declared in providers.items():
+            pid = self._write_inventories(uuid, declared.inventories)
+            if declared.inventories:
+                self._step_once_more(pid)
+            self._change(pid)
+        tables.write()
+
+    def _check_rest(
+        self,
+        providers: Mapping[str, ReshapedProvider],
+        wishes: Sequence[AllocationWish],
+        changes: ClaimChanges,
+    ) -> None:
+        """
+        :raises InUse: something is used still of a class that would be gone
+        """
+        before, now = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
+        for wish in wishes:
+            for total, claims in (
+                (before, self._tables.live_of(wish.consumer)),
+                (now, changes.of(wish.consumer)),
+            ):
+                for pid, amounts in rules.shares_of(claims).items():
+                    total.update({(pid, name): amount for name, amount in amounts.items()})
+        for uuid, declared in providers.items():
+            row = self._tables.row(pid := self._there(uuid))
+            assert row is not None
+            names = {*row.used, *(name for one, name in now if one == pid)}
+            used = {
+                name: row.used.get(name, 0) - before[pid, name] + now[pid, name] for name in names
+            }
+            provider_rules.check_used(uuid, used, declared.inventories)
+
+    def _step_once_more(self, pid: int) -> None:
+        tables, row = self._tables, self._tables.row(pid)
+        if isinstance(row, PoolRow):
+            tables.pools[pid] = _replace(row, generation=row.generation + 1)
+        elif row is not None:
+            tables.hosts[pid] = _replace(row, generation=row.generation + 1)
+
+    def _named(self, wishes: Sequence[AllocationWish]) -> set[int]:
+        """The providers whose generations a write steps."""
+        tables, found = self._tables, set()
+        for wish in wishes:
+            rules.check_generation(wish, self._visible(wish.consumer))
+        for wish in wishes:
+            for uuid in wish.allocations:
+                pid = tables.with_uuid(uuid)
+                if pid is None:
+                    raise exceptions.NotFound(kind='provider', name=uuid)
+                found.add(pid)
+            if not wish.allocations:
+                found |= rules.shares_of(tables.live_of(wish.consumer)).keys()
+        return found
+
+    def _judged(
+        self,
+        wishes: Sequence[AllocationWish],
+        union: Mapping[int, Mapping[str, Inventory]] = NOTHING_RESHAPED,
+    ) -> ClaimChanges:
+        tables = self._tables
+        roots = {
+            pid: ProviderRoot(tables.root(pid), tables.root(pid) in tables.hosts)
+            for pid in tables.places
+        }
+        live = {wish.consumer: tables.live_of(wish.consumer) for wish in wishes}
+        changes = WishCompiler(
+            live,
+            roots,
+            {place.uuid: pid for pid, place in tables.places.items()},
+            now=self._now,
+            stamp=tables.next_id(),
+        ).compile(wishes)
+        before = [rules.shares_of(live[wish.consumer]) for wish in wishes]
+        now = [rules.shares_of(changes.of(wish.consumer)) for wish in wishes]
+        states = {pid: self._state(pid) for pid in {pid for one in now for pid in one}}
+        states |= {pid: reshaped(states[pid], union[pid]) for pid in union.keys() & states}
+        refusal = why_not_written(states, before, now)
+        if refusal is not None:
+            self._must_be_classes(wishes)
+            raise exceptions.AllocationRefused(
+                provider=tables.places[refusal.provider_id].uuid,
+                classes=refusal.names,
+                why=refusal.why,
+                reason=refusal.reason,
+            )
+        return changes
+
+    def _state(self, pid: int) -> ProviderState:
+        row = self._tables.row(pid)
+        assert row is not None
+        if isinstance(row, PoolRow):
+            name, inventories = self._tables.places[pid].name, row.inventories
+        else:
+            name, inventories = row.name, row.facts.inventories
+        room = {one: row.free(one) for one in {*inventories, *row.used}}
+        return ProviderState(
+            name=name, generation=row.generation, inventories=inventories, room=room
+        )
+
+    def _must_be_classes(self, wishes: Sequence[AllocationWish]) -> None:
+        shares = (amounts for wish in wishes for amounts in wish.allocations.values())
+        self._check_classes({name for amounts in shares for name in amounts})
+
+    def _make(self, wishes: Sequence[AllocationWish], changes: ClaimChanges) -> None:
+        tables = self._tables
+        visible = {wish.consumer: self._visible(wish.consumer) for wish in wishes}
+        for before, now in changes.changed:
+            self._count(before, -1)
+            self._count(now, 1)
+            tables.put_written(now)
+        for before, now in changes.ended(self._now):
+            self._count(before, -1)
+            tables.put_written(now)
+            tables.pass_on(before, {one.id for one, _ in changes.changed})
+        for claim in changes.new:
+            self._count(claim, 1)
+            tables.put_written(self._hosted(claim))
+        for wish in wishes:
+            mine = changes.of(wish.consumer)
+            if mine:
+                state = rules.next_state(visible[wish.consumer], mine)
+                tables.written[wish.consumer] = state
+            else:
+                tables.written.pop(wish.consumer, None)
+
+    def _hosted(self, claim: Claim) -> Claim:
+        host = self._tables.hosts.get(claim.provider_id)
+        return claim if host is None else _replace(claim, host=host.name)
+
+    def _count(self, claim: Claim, sign: int) -> None:
+        for pid, amounts in claim.allocations.items():
+            row = self._tables.row(pid)
+            assert row is not None
+            used = Counter(row.used)
+            for name, amount in amounts.items():
+                used[name] += sign * amount
+            self._tables.put_use(row, {name: amount for name, amount in used.items() if amount})
+            self._tables.touch(pid)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gantt's own database as a side, through the verbs of the stores.
+
+Hosts that have registered keep what they report of themselves, and claims that schedulers and
+hosts have made stay theirs: of a consumer that has such only what nobody here speaks for is taken
+over, see ``merged``.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.request import Lifecycle
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.provider import ProviderFilter
+from gantt.scheduler.ports import ConsumerAllocations, Store
+from gantt.transfer.side import (
+    CUSTOM,
+    NOBODY,
+    UNKNOWN_TYPE,
+    Amounts,
+    ConsumerRecord,
+    ProviderContent,
+    ProviderOutline,
+    SavedConsumer,
+    standardized,
+)
+
+
+class TreeRoot(NamedTuple):
+    """Root of a provider's tree."""
+
+    uuid: str
+    is_host: bool
+
+
+class MergedAllocations(NamedTuple):
+    """All that a consumer is to have, and why that is not what it has elsewhere, or nothing."""
+
+    allocations: Amounts
+    problem: str
+
+
+def merged(own: Amounts, other: Amounts, roots: Mapping[str, TreeRoot]) -> MergedAllocations:
+    """What a consumer is to have that has claims of schedulers or hosts here.
+
+    What it has stays.  From elsewhere come amounts on providers that nothing of it lies on, in the
+    trees of the hosts that it has claims on and in trees that are no host's: it is not claimed on
+    a second host.
+
+    :param roots: of all providers that are named
+    """
+    hosts = {roots[one].uuid for one in own if roots[one].is_host}
+    found = {provider: dict(of) for provider, of in own.items()}
+    left: list[str] = []
+    for provider, amounts in sorted(other.items()):
+        if provider in own:
+            if own[provider] != amounts:
+                left.append(f'{amounts} on {provider}, where it has {own[provider]}')
+        elif roots[provider].is_host and hosts and roots[provider].uuid not in hosts:
+            left.append(f'{amounts} on {provider}, as it is claimed on another host')
+        else:
+            found[provider] = dict(amounts)
+    problem = f'claimed here already, so not taken over: {"; ".join(left)}' if left else ''
+    return MergedAllocations(found, problem)
+
+
+class OwnSide:
+    """See ``PlacementSide``."""
+
+    name = 'Gantt'
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- read ----------------------------------------------------------------------------
+    def classes(self) -> frozenset[str]:
+        found = self._store.resource_classes()
+        return frozenset(one.name for one in found if one.name.startswith(CUSTOM))
+
+    def traits(self) -> frozenset[str]:
+        return frozenset(one.name for one in self._store.traits(prefix=CUSTOM))
+
+    def outlines(self) -> dict[str, ProviderOutline]:
+        return {
+            one.uuid: ProviderOutline(
+                uuid=one.uuid, name=one.name, generation=one.generation, parent=one.parent
+            )
+            for one in self._store.find_providers(ProviderFilter())
+        }
+
+    def content(self, uuid: str) -> ProviderContent | None:
+        found = self._store.load_provider(uuid)
+        traits = self._store.load_provider_traits(uuid)
+        aggregates = self._store.load_provider_aggregates(uuid)
+        if found is None or traits is None or aggregates is None:
+            return None
+        return ProviderContent(
+            generation=min(found.generation, traits.generation, aggregates.generation),
+            inventories={
+                name: standardized(one) for name, one in found.inventories.items() if one.total > 0
+            },
+            traits=frozenset(one.name for one in traits.traits),
+            aggregates=frozenset(aggregates.aggregates),
+        )
+
+    def uses(self, uuid: str) -> dict[str, tuple[int, dict[str, int]]]:
+        found = self._store.provider_allocations(uuid)
+        if found is None:
+            return {}
+        return {
+            consumer: (found.generations.get(consumer, 0), amounts)
+            for consumer, amounts in found.allocations.items()
+        }
+
+    def consumer(self, uuid: str) -> ConsumerRecord | None:
+        found = self._store.load_allocations(uuid)
+        if found is None or not found.allocations:
+            return None
+        return _record(found)
+
+    # -- write ---------------------------------------------------------------------------
+    def create_class(self, name: str) -> None:
+        self._store.create_class(name)
+
+    def create_trait(self, name: str) -> None:
+        self._store.create_trait(name)
+
+    def create_provider(self, wanted: ProviderOutline) -> ProviderOutline:
+        made = self._store.create_provider(wanted.name, uuid=wanted.uuid, parent=wanted.parent)
+        return ProviderOutline(
+            uuid=made.uuid, name=made.name, generation=made.generation, parent=made.parent
+        )
+
+    def update_provider(self, wanted: ProviderOutline) -> None:
+        self._store.update_provider(wanted.uuid, name=wanted.name, parent=wanted.parent)
+
+    def save_inventories(
+        self, uuid: str, inventories: Mapping[str, Inventory], generation: int
+    ) -> int:
+        exact = dict(inventories)
+        return self._store.change_inventories(uuid, lambda now: exact, generation).generation
+
+    def save_traits(self, uuid: str, traits: Collection[str], generation: int) -> int:
+        return self._store.save_provider_traits(uuid, traits, generation).generation
+
+    def save_aggregates(self, uuid: str, aggregates: Collection[str], generation: int) -> int:
+        return self._store.save_provider_aggregates(uuid, aggregates, generation).generation
+
+    def save_consumer(
+        self, uuid: str, wanted: ConsumerRecord, generation: int | None
+    ) -> SavedConsumer:
+        """
+        :raises Refused: it was changed since it was read, or a provider does not have it
+        """
+        allocations, problem, owned = wanted.allocations, '', None
+        if generation is not None and not self._is_free(uuid):
+            owned = self._store.load_allocations(uuid)
+        if owned is not None:
+            generation = owned.generation
+            roots = self._roots({*owned.allocations, *wanted.allocations})
+            allocations, problem = merged(owned.allocations, wanted.allocations, roots)
+            if allocations == owned.allocations:
+                of = f'project {owned.project_id or NOBODY}, user {owned.user_id or NOBODY}'
+                return SavedConsumer(False, problem or f'claimed here already, for {of}')
+            wanted = msgspec.structs.replace(
+                wanted,
+                project_id=owned.project_id or wanted.project_id,
+                user_id=owned.user_id or wanted.user_id,
+            )
+        known = wanted.consumer_type != UNKNOWN_TYPE
+        wish = AllocationWish(
+            consumer=uuid,
+            allocations=allocations,
+            project_id=wanted.project_id,
+            user_id=wanted.user_id,
+            consumer_type=wanted.consumer_type if known else None,
+            generation=generation,
+        )
+        self._store.write_allocations([wish])
+        return SavedConsumer(True, problem)
+
+    def _is_free(self, consumer: str) -> bool:
+        """Whether all that it has was written as allocations."""
+        claims = self._store.live_claims_of([consumer])
+        return all(claim.lifecycle is Lifecycle.API for claim in claims)
+
+    def _roots(self, uuids: Collection[str]) -> dict[str, TreeRoot]:
+        """
+        :raises NotFound: one is not there
+        """
+        found: dict[str, TreeRoot] = {}
+        for uuid in sorted(uuids):
+            provider = self._store.load_provider(uuid)
+            root = provider and self._store.load_provider(provider.root)
+            if root is None:
+                raise exceptions.NotFound(kind='provider', name=uuid)
+            found[uuid] = TreeRoot(root.uuid, root.host is not None)
+        return found
+
+    def delete_consumer(self, uuid: str) -> None:
+        """
+        :raises Refused: a scheduler or a host has claimed for it
+        """
+        if not self._is_free(uuid):
+            raise exceptions.Refused(
+                f'consumer {uuid} has claims that a scheduler or a host has made; they end by that'
+            )
+        # Gone already by somebody else is gone.
+        with contextlib.suppress(exceptions.NotFound):
+            self._store.delete_allocations(uuid)
+
+    def delete_provider(self, uuid: str) -> None:
+        self._store.delete_provider(uuid)
+
+    def delete_class(self, name: str) -> None:
+        self._store.delete_class(name)
+
+    def delete_trait(self, name: str) -> None:
+        self._store.delete_trait(name)
+
+
+def _record(found: ConsumerAllocations) -> ConsumerRecord:
+    return ConsumerRecord(
+        generation=found.generation,
+        project_id=found.project_id or NOBODY,
+        user_id=found.user_id or NOBODY,
+        consumer_type=found.consumer_type,
+        allocations=found.allocations,
+    )

@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that speaks Placement, the real one or Gantt, as a side: HTTP, bounded and typed."""
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import base
+from gantt.core.messages.resource_classes import Inventory
+from gantt.transfer.side import (
+    CUSTOM,
+    NOBODY,
+    UNKNOWN_TYPE,
+    ConsumerRecord,
+    ProviderContent,
+    ProviderOutline,
+    SavedConsumer,
+    standardized,
+)
+
+T = TypeVar('T')
+#: The versions that are requested: of those that the server has the highest up to the first.  Below
+#: the second consumers have no generations.
+NEWEST, OLDEST = (1, 39), (1, 28)
+#: The version from which on consumers have types.
+TYPES_SINCE = (1, 38)
+#: The version in which a consumer is written of which no type is known.
+UNTYPED = (1, 37)
+#: Tries of one request where nobody answers or somebody is busy; seconds before the second, each
+#: later pause is twice as long.
+TRIES, PAUSE_SECONDS = 4, 0.5
+#: Code of an answer to a writer that others were faster than.
+CONCURRENT_UPDATE = 'placement.concurrent_update'
+_PASSING = (429, 500, 502, 503, 504)
+#: Reads of one provider until its inventories, traits and aggregates are of one generation.
+READS = 3
+#: Characters of a refusal that are shown.
+_DETAIL_MAX = 500
+
+
+class _Version(msgspec.Struct):
+    max_version: str
+    min_version: str
+
+
+class _Versions(msgspec.Struct):
+    versions: list[_Version]
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Classes(msgspec.Struct):
+    resource_classes: list[_Named]
+
+
+class _Traits(msgspec.Struct):
+    traits: list[str]
+
+
+class _Provider(msgspec.Struct):
+    uuid: str
+    name: str
+    generation: int
+    parent_provider_uuid: str | None = None
+
+
+class _Providers(msgspec.Struct):
+    resource_providers: list[_Provider]
+
+
+class _Numbers(msgspec.Struct):
+    total: int
+    reserved: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+    allocation_ratio: float
+
+
+class _Inventories(msgspec.Struct):
+    inventories: dict[str, _Numbers]
+    resource_provider_generation: int
+
+
+class _TraitsOf(msgspec.Struct):
+    traits: list[str]
+    resource_provider_generation: int
+
+
+class _AggregatesOf(msgspec.Struct):
+    aggregates: list[str]
+    resource_provider_generation: int
+
+
+class _Shares(msgspec.Struct):
+    resources: dict[str, int]
+    consumer_generation: int | None = None
+
+
+class _AllocationsOn(msgspec.Struct):
+    allocations: dict[str, _Shares]
+
+
+class _AllocationsOf(msgspec.Struct):
+    allocations: dict[str, _Shares]
+    project_id: str | None = None
+    user_id: str | None = None
+    consumer_generation: int = 0
+    consumer_type: str | None = None
+
+
+class PlacementServer:
+    """See ``PlacementSide``.
+
+    :param url: where ``/resource_providers`` is below of
+    :param token: makes the token that is sent
+    :param renew: makes another one where the first is not good any more; None: there is none
+    :param timeout: seconds of one request
+    :param verify: what a certificate is held against, as httpx takes it
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        renew: Callable[[], str] | None = None,
+        timeout: float = 60.0,
+        verify: Any = True,
+    ) -> None:
+        """
+        :raises InvalidMessage: it is no URL
+        """
+        self.name = self.url = url.rstrip('/')
+        try:
+            parsed = urlsplit(self.url)
+            is_url = parsed.scheme in ('http', 'https') and bool(parsed.hostname)
+        except ValueError:
+            is_url = False
+        if not is_url:
+            raise exceptions.invalid('URL', f'expected such as http://placement:8778, got {url!r}')
+        self._token, self._renew = token(), renew
+        self._client = httpx.Client(
+            timeout=httpx.Timeout(timeout, connect=10.0),
+            verify=verify if parsed.scheme == 'https' else False,
+            trust_env=False,
+        )
+        self._version = NEWEST
+        try:
+            self._version = self._best()
+        except exceptions.GanttError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._client.close()
+
+    def use_token(self, token: str) -> None:
+        """Send this one from now on."""
+        self._token = token
+
+    # -- read ----------------------------------------------------------------------------
+    def classes(self) -> frozenset[str]:
+        found = self._get('/resource_classes', _Classes)
+        return frozenset(one.name for one in found.resource_classes if one.name.startswith(CUSTOM))
+
+    def traits(self) -> frozenset[str]:
+        return frozenset(self._get(f'/traits?name=startswith:{CUSTOM}', _Traits).traits)
+
+    def outlines(self) -> dict[str, ProviderOutline]:
+        found = self._get('/resource_providers', _Providers)
+        return {one.uuid: _outline(one) for one in found.resource_providers}
+
+    def content(self, uuid: str) -> ProviderContent | None:
+        path = f'/resource_providers/{uuid}'
+        try:
+            for _ in range(READS):
+                has = self._get(f'{path}/inventories', _Inventories)
+                traits = self._get(f'{path}/traits', _TraitsOf)
+                aggregates = self._get(f'{path}/aggregates', _AggregatesOf)
+                seen = {one.resource_provider_generation for one in (has, traits, aggregates)}
+                if len(seen) == 1:
+                    break
+        except exceptions.NotFound:
+            return None
+        return ProviderContent(
+            # Where it changed all the time: one that is not current any more, so that it is read
+            # again.
+            generation=min(seen),
+            inventories={
+                name: standardized(Inventory(**msgspec.structs.asdict(numbers)))
+                for name, numbers in has.inventories.items()
+                if numbers.total > 0
+            },
+            traits=frozenset(traits.traits),
+            aggregates=frozenset(aggregates.aggregates),
+        )
+
+    def uses(self, uuid: str) -> dict[str, tuple[int, dict[str, int]]]:
+        try:
+            found = self._get(f'/resource_providers/{uuid}/allocations', _AllocationsOn)
+        except exceptions.NotFound:
+            return {}
+        return {
+            consumer: (one.consumer_generation or 0, one.resources)
+            for consumer, one in found.allocations.items()
+        }
+
+    def consumer(self, uuid: str) -> ConsumerRecord | None:
+        found = self._get(f'/allocations/{uuid}', _AllocationsOf)
+        if not found.allocations:
+            return None
+        return ConsumerRecord(
+            generation=found.consumer_generation,
+            project_id=found.project_id or NOBODY,
+            user_id=found.user_id or NOBODY,
+            consumer_type=found.consumer_type or UNKNOWN_TYPE,
+            allocations={one: of.resources for one, of in found.allocations.items()},
+        )
+
+    # -- write ---------------------------------------------------------------------------
+    def create_class(self, name: str) -> None:
+        self._send('PUT', f'/resource_classes/{name}')
+
+    def create_trait(self, name: str) -> None:
+        self._send('PUT', f'/traits/{name}')
+
+    def create_provider(self, wanted: ProviderOutline) -> ProviderOutline:
+        body = {'uuid': wanted.uuid, **_place(wanted)}
+        if wanted.parent is None:
+            del body['parent_provider_uuid']
+        answer = self._send('POST', '/resource_providers', body)
+        return _outline(self._decoded(answer, _Provider, 'POST', '/resource_providers'))
+
+    def update_provider(self, wanted: ProviderOutline) -> None:
+        self._send('PUT', f'/resource_providers/{wanted.uuid}', _place(wanted))
+
+    def save_inventories(
+        self, uuid: str, inventories: Mapping[str, Inventory], generation: int
+    ) -> int:
+        numbers = {
+            name: msgspec.structs.asdict(standardized(one)) for name, one in inventories.items()
+        }
+        return self._content('inventories', uuid, numbers, _Inventories, generation)
+
+    def save_traits(self, uuid: str, traits: Collection[str], generation: int) -> int:
+        return self._content('traits', uuid, sorted(traits), _TraitsOf, generation)
+
+    def save_aggregates(self, uuid: str, aggregates: Collection[str], generation: int) -> int:
+        return self._content('aggregates', uuid, sorted(aggregates), _AggregatesOf, generation)
+
+    def save_consumer(
+        self, uuid: str, wanted: ConsumerRecord, generation: int | None
+    ) -> SavedConsumer:
+        version = self._version
+        body: dict[str, Any] = {
+            'allocations': {one: {'resources': of} for one, of in wanted.allocations.items()},
+            'project_id': wanted.project_id,
+            'user_id': wanted.user_id,
+            'consumer_generation': generation,
+        }
+        if wanted.consumer_type == UNKNOWN_TYPE:
+            version = min(version, UNTYPED)
+        elif version >= TYPES_SINCE:
+            body['consumer_type'] = wanted.consumer_type
+        for left in reversed(range(TRIES)):
+            try:
+                self._send('PUT', f'/allocations/{uuid}', body, version)
+                break
+            except exceptions.Conflict:
+                # Of writers of one provider at once Placement refuses some, after tries of its own.
+                if not left:
+                    raise
+                time.sleep(random.uniform(0.0, PAUSE_SECONDS))
+        return SavedConsumer(True)
+
+    def delete_consumer(self, uuid: str) -> None:
+        self._gone(f'/allocations/{uuid}')
+
+    def delete_provider(self, uuid: str) -> None:
+        self._gone(f'/resource_providers/{uuid}')
+
+    def delete_class(self, name: str) -> None:
+        self._gone(f'/resource_classes/{name}')
+
+    def delete_trait(self, name: str) -> None:
+        self._gone(f'/traits/{name}')
+
+    def _gone(self, path: str) -> None:
+        # Gone already by somebody else, or by the try before, is gone.
+        with contextlib.suppress(exceptions.NotFound):
+            self._send('DELETE', path)
+
+    def _content(self, key: str, uuid: str, value: Any, tp: Any, generation: int) -> int:
+        path = f'/resource_providers/{uuid}/{key}'
+        body = {key: value, 'resource_provider_generation': generation}
+        found = self._decoded(self._send('PUT', path, body), tp, 'PUT', path)
+        after: int = found.resource_provider_generation
+        return after
+
+    # -- requests ------------------------------------------------------------------------
+    def _best(self) -> tuple[int, int]:
+        found = self._decoded(self._send('GET', '/'), _Versions, 'GET', '/').versions
+        versions = [_version(one.max_version) for one in found]
+        best = max((one for one in versions if one is not None), default=(0, 0))
+        if best < OLDEST:
+            raise exceptions.invalid(
+                f'{self.url}/: versions.max_version',
+                f'expected at least {_shown(OLDEST)}, got {_shown(best)}',
+            )
+        return min(best, NEWEST)
+
+    def _get(self, path: str, tp: type[T]) -> T:
+        return self._decoded(self._send('GET', path), tp, 'GET', path)
+
+    def _decoded(self, answer: bytes, tp: type[T], method: str, path: str) -> T:
+        where = f'{method} {self.url}{path}'
+        try:
+            body = msgspec.json.decode(answer)
+        except msgspec.DecodeError:
+            raise exceptions.invalid(where, 'expected JSON, as Placement answers') from None
+        return base.decode(body, tp, inside=where)
+
+    def _send(
+        self, method: str, path: str, body: Any = None, version: tuple[int, int] | None = None
+    ) -> bytes:
+        """The answer's body.
+
+        :raises NotFound, Refused: it is refused
+        :raises Conflict: others were faster
+        :raises Misconfigured: who asks may not
+        :raises Unavailable: no answer, or one that says "later", several times
+        """
+        pause = PAUSE_SECONDS
+        for left in reversed(range(TRIES)):
+            try:
+                answer = self._once(method, path, body, version or self._version)
+            except httpx.HTTPError as e:
+                problem = str(e).lower() or type(e).__name__
+            else:
+                if answer.status_code not in _PASSING:
+                    return self._checked(method, path, answer)
+                problem = f'{answer.status_code} {_detail(answer)}'
+            if left:
+                time.sleep(pause)
+                pause *= 2
+        raise exceptions.Unavailable(f'{method} {self.url}{path}: {problem} ({TRIES} tries)')
+
+    def _once(self, method: str, path: str, body: Any, version: tuple[int, int]) -> httpx.Response:
+        headers = {
+            'OpenStack-API-Version': f'placement {_shown(version)}',
+            'Accept': 'application/json',
+        }
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers['Content-Type'] = 'application/json'
+
+        def send() -> httpx.Response:
+            return self._client.request(
+                method,
+                self.url + path,
+                content=content,
+                headers=headers | {'X-Auth-Token': self._token},
+            )
+
+        answer = send()
+        if answer.status_code == 401 and self._renew is not None:
+            self.use_token(self._renew())
+            answer = send()
+        return answer
+
+    def _checked(self, method: str, path: str, answer: httpx.Response) -> bytes:
+        if answer.is_success:
+            return answer.content
+        where = f'{method} {self.url}{path}'
+        problem = f'{where}: {answer.status_code} {_detail(answer)}'
+        if answer.status_code in (401, 403):
+            raise exceptions.Misconfigured(
+                option='--token, --os-cloud, OS_CLOUD or OS_AUTH_URL and its kin',
+                problem=problem,
+                fix='Give the token or the credentials of a user with the role admin',
+            )
+        if answer.status_code == 404:
+            raise exceptions.NotFound(problem, kind='path', name=path)
+        if answer.status_code == 409 and CONCURRENT_UPDATE in answer.text:
+            raise exceptions.Conflict(problem)
+        raise exceptions.Refused(problem)
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition('.')
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+def _shown(version: tuple[int, int]) -> str:
+    return f'{version[0]}.{version[1]}'
+
+
+def _outline(one: _Provider) -> ProviderOutline:
+    return ProviderOutline(
+        uuid=one.uuid,
+        name=one.name,
+        generation=one.generation,
+        parent=one.parent_provider_uuid,
+    )
+
+
+def _place(wanted: ProviderOutline) -> dict[str, Any]:
+    return {'name': wanted.name, 'parent_provider_uuid': wanted.parent}
+
+
+def _detail(answer: httpx.Response) -> str:
+    """What a refusal says, on one line."""
+    try:
+        text = str(answer.json()['errors'][0]['detail'])
+    except (ValueError, KeyError, IndexError, TypeError):
+        text = answer.text
+    return ' '.join(text.split())[:_DETAIL_MAX]

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers for candidates: loaded, followed, and seen by whoever asks after a write."""
+
+import threading
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery
+from gantt.core.messages.resource_classes import Inventory
+from gantt.insights.candidates import Candidates
+from tests.builders import a_draft, commit, uuid_of
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
+VCPU = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': 1}),))
+DISK = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': 1, 'DISK_GB': 10}),))
+VGPU = CandidatesQuery(groups=(GroupQuery(suffix='1', resources={'CUSTOM_VGPU': 1}),))
+
+
+def uuids(candidates: Candidates, query: CandidatesQuery) -> set[tuple[str, ...]]:
+    """What is found, by the uuids of each row."""
+    return candidates.answer(
+        query,
+        lambda table, found: {tuple(table.entry(s).uuid for s in row) for row in found.rows},
+    )
+
+
+class Followed:
+    """A table that follows, compared with one made anew at each step."""
+
+    def __init__(self, store):
+        self.store = store
+        self.news = store.load_provider_entries()
+        self.entries = {one.id: one for one in self.news.entries}
+        self.wholes = 0
+
+    def check(self):
+        """What is known now, by uuid."""
+        found = self.store.poll_provider_entries(self.news)
+        self.wholes += found.whole
+        if found.whole:
+            self.entries = {}
+        self.entries |= {one.id: one for one in found.entries}
+        for provider_id in found.gone:
+            self.entries.pop(provider_id, None)
+        self.news = found
+        fresh = {one.id: one for one in self.store.load_provider_entries().entries}
+        assert self.entries == fresh
+        return {one.uuid: one for one in self.entries.values()}
+
+
+@pytest.fixture
+def followed(store):
+    return Followed(store)
+
+
+def test_a_pool_is_seen_with_all_that_is_written_of_it(store, followed):
+    pool = store.create_provider('pool', inventories={'DISK_GB': Inventory(total=100, reserved=10)})
+    one = followed.check()[pool.uuid]
+    assert (one.root_id, one.parent_id, one.inventories['DISK_GB'].cap) == (pool.id, None, 90)
+    store.save_provider_traits(pool.uuid, [SHARES, 'STORAGE_DISK_SSD'])
+    store.save_provider_aggregates(pool.uuid, [uuid_of('aggregate')])
+    one = followed.check()[pool.uuid]
+    assert (one.traits, one.aggregates) == ((SHARES, 'STORAGE_DISK_SSD'), (uuid_of('aggregate'),))
+    store.save_inventories(pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
+    one = followed.check()[pool.uuid]
+    assert one.inventories.keys() == {'CUSTOM_IOPS'}
+    assert (one.inventories['CUSTOM_IOPS'].max_unit, one.inventories['CUSTOM_IOPS'].step_size) == (
+        8,
+        2,
+    )
+    store.delete_provider(pool.uuid)
+    assert followed.check() == {}
+    assert followed.wholes == 0
+
+
+def test_a_tree_is_seen_as_it_moves(store, followed):
+    root, other = store.create_provider('root'), store.create_provider('other')
+    child = store.create_provider('child', parent=root.uuid)
+    below = store.create_provider('below', parent=child.uuid)
+    found = followed.check()
+    assert (found[below.uuid].parent_id, found[below.uuid].root_id) == (child.id, root.id)
+    store.move_provider(child.uuid, other.uuid)
+    found = followed.check()
+    assert (found[below.uuid].parent_id, found[below.uuid].root_id) == (child.id, other.id)
+    store.move_provider(child.uuid, None)
+    found = followed.check()
+    assert (found[child.uuid].parent_id, found[below.uuid].root_id) == (None, child.id)
+
+
+def test_use_of_a_host_is_seen_in_core_classes_and_others(store, host, followed):
+    uuid = next(iter(followed.check().values())).uuid
+    commit(store, a_draft().taking(host, vcpu=2, ram=1024))
+    one = followed.check()[uuid]
+    assert one.inventories['VCPU'].used == 2
+    assert one.inventories['MEMORY_MB'].used == 1024
+
+
+def test_a_host_is_in_the_aggregates_of_operators(store, host, followed):
+    followed.check()
+    found = store.save_aggregate('fast', metadata={}, hosts=[host.name])
+    (one,) = followed.check().values()
+    assert found.uuid in one.aggregates
+    assert followed.wholes == 1
+
+
+def test_what_a_writer_was_answered_is_seen_by_whoever_asks_next(store):
+    candidates = Candidates(store)
+    assert uuids(candidates, VGPU) == set()
+    pool = store.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    assert uuids(candidates, VGPU) == {(pool.uuid,)}
+    store.save_inventories(pool.uuid, {})
+    assert uuids(candidates, VGPU) == set()
+
+
+def test_a_pool_serves_the_trees_of_its_aggregates(store):
+    candidates = Candidates(store)
+    host = store.create_provider('node', inventories={'VCPU': Inventory(total=8)})
+    pool = store.create_provider('pool', inventories={'DISK_GB': Inventory(total=100)})
+    store.save_provider_traits(pool.uuid, [SHARES])
+    assert uuids(candidates, DISK) == set()
+    for uuid in (host.uuid, pool.uuid):
+        store.save_provider_aggregates(uuid, [uuid_of('aggregate')])
+    assert uuids(candidates, DISK) == {(host.uuid, pool.uuid)}
+    store.save_provider_traits(pool.uuid, [])
+    assert uuids(candidates, DISK) == set()
+
+
+def test_names_that_there_are_not(store):
+    candidates = Candidates(store)
+    store.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    store.create_trait('CUSTOM_THERE')
+    classes, traits = candidates.unknown_names(
+        ['VCPU', 'CUSTOM_VGPU', 'CUSTOM_NOT', 'é'], [SHARES, 'CUSTOM_THERE', 'CUSTOM_NOT']
+    )
+    assert (list(classes), list(traits)) == (['CUSTOM_NOT', 'é'], ['CUSTOM_NOT'])
+
+
+def test_a_search_may_take_so_many_steps(store):
+    parent = store.create_provider('root').uuid
+    for n in range(6):
+        store.create_provider(
+            f'{n}', parent=parent, inventories={'CUSTOM_VGPU': Inventory(total=6)}
+        )
+    groups = tuple(GroupQuery(suffix=f'{n}', resources={'CUSTOM_VGPU': 1}) for n in range(6))
+    query = CandidatesQuery(groups=groups)
+    with pytest.raises(exceptions.SearchOutOfBudget):
+        uuids(Candidates(store, steps=1000), query)
+
+
+def test_many_ask_while_others_write(store):
+    candidates = Candidates(store)
+    failed = []
+
+    def work(name):
+        for n in range(5):
+            made = store.create_provider(
+                f'{name}-{n}', inventories={'CUSTOM_VGPU': Inventory(total=1)}
+            )
+            if (made.uuid,) not in uuids(candidates, VGPU):
+                failed.append(made.uuid)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(uuids(candidates, VGPU)) == 20

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A consumer that moves has of a pool once what it needs, whichever of its claims ends first."""
+
+import random
+
+import msgspec
+import pytest
+
+from gantt.core.messages.resource_classes import Inventory
+from tests.builders import (
+    CLEAN,
+    a_draft,
+    a_guest,
+    a_host,
+    claimed,
+    commit,
+    live,
+    state_of,
+    uuid_of,
+)
+
+GUEST = uuid_of('guest')
+UNITS = {'DISK_GB': Inventory(total=120), 'CUSTOM_IOPS': Inventory(total=50)}
+
+
+@pytest.fixture
+def pool(store):
+    return store.create_provider('ceph', inventories=UNITS)
+
+
+@pytest.fixture
+def hosts(store):
+    return [a_host(f'cmp-{n}').on(store) for n in range(4)]
+
+
+def of_pool(draft, pool, **amounts):
+    """The draft, its last claim taking of the pool as well."""
+    *before, made = draft.fields['claims']
+    allocations = {**made.claim.allocations, pool.id: amounts}
+    claim = msgspec.structs.replace(made.claim, allocations=allocations)
+    return draft.having(claims=[*before, msgspec.structs.replace(made, claim=claim)])
+
+
+def created(store, host, pool, consumer, **amounts):
+    """A guest that runs there."""
+    (claim,) = claimed(store, of_pool(a_draft().taking(host, consumer), pool, **amounts))
+    assert host.confirm(claim)[0].outcome == 'ok'
+    return claim.id
+
+
+def moved(store, host, pool, consumer, **amounts):
+    """An open destination; its claim's id."""
+    draft = of_pool(a_draft().taking(host, consumer, purpose='migrate'), pool, **amounts)
+    (claim,) = claimed(store, draft)
+    return claim.id
+
+
+def taken(store, claim_id, pool):
+    claim = store.load_claim(claim_id)
+    return claim.allocations.get(pool.id, {}), claim.inherits.get(pool.id, {})
+
+
+def used(store, pool):
+    assert store.audit() == CLEAN
+    return store.load_provider(pool.uuid).used
+
+
+def test_a_destination_takes_the_excess_and_inherits_the_rest(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100, CUSTOM_IOPS=5)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=120, CUSTOM_IOPS=7)
+    assert used(store, pool) == {'DISK_GB': 120, 'CUSTOM_IOPS': 7}
+    assert taken(store, target, pool) == (
+        {'DISK_GB': 20, 'CUSTOM_IOPS': 2},
+        {'DISK_GB': 100, 'CUSTOM_IOPS': 5},
+    )
+    hosts[1].confirm(target)
+    hosts[0].release(source)
+    assert taken(store, target, pool) == ({'DISK_GB': 120, 'CUSTOM_IOPS': 7}, {})
+    assert used(store, pool) == {'DISK_GB': 120, 'CUSTOM_IOPS': 7}
+    hosts[1].release(target)
+    assert used(store, pool) == {}
+
+
+def test_a_move_that_comes_to_nothing_leaves_the_source_as_it_was(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=110)
+    hosts[1].refuse(target)
+    assert used(store, pool) == {'DISK_GB': 100}
+    assert taken(store, source, pool) == ({'DISK_GB': 100}, {})
+
+
+def test_a_smaller_one_gives_back_what_nobody_needs_when_the_source_ends(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=60)
+    assert taken(store, target, pool) == ({}, {'DISK_GB': 60})
+    assert used(store, pool) == {'DISK_GB': 100}
+    store.force_release(source, 'it is gone')
+    assert taken(store, target, pool) == ({'DISK_GB': 60}, {})
+    assert used(store, pool) == {'DISK_GB': 60}
+
+
+def test_a_full_pool_is_no_obstacle_to_who_needs_no_more_of_it(store, hosts, pool):
+    created(store, hosts[0], pool, GUEST, DISK_GB=120)
+    moved(store, hosts[1], pool, GUEST, DISK_GB=120)
+    other = of_pool(a_draft().taking(hosts[1]), pool, DISK_GB=1)
+    assert commit(store, other).outcomes[0].outcome == 'dropped'
+    assert used(store, pool) == {'DISK_GB': 120}
+
+
+def test_a_list_that_lacks_the_source_hands_it_over(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
+    for _ in range(5):
+        hosts[0].report(running=[])
+    assert not store.load_claim(source).is_live
+    assert taken(store, target, pool) == ({'DISK_GB': 100}, {})
+    assert used(store, pool) == {'DISK_GB': 100}
+
+
+def test_another_destination_takes_the_place_of_an_open_one(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=80)
+    first = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
+    second = moved(store, hosts[2], pool, GUEST, DISK_GB=90)
+    assert state_of(store, first) == 'released'
+    assert taken(store, second, pool) == ({'DISK_GB': 10}, {'DISK_GB': 80})
+    assert used(store, pool) == {'DISK_GB': 90}
+    hosts[0].release(source)
+    assert used(store, pool) == {'DISK_GB': 90}
+    assert taken(store, second, pool) == ({'DISK_GB': 90}, {})
+
+
+def test_what_is_moved_to_another_pool_is_there_twice_for_a_while(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=80)
+    other = store.create_provider('other', inventories=UNITS)
+    moved(store, hosts[1], other, GUEST, DISK_GB=80)
+    assert used(store, pool) == used(store, other) == {'DISK_GB': 80}
+    hosts[0].release(source)
+    assert (used(store, pool), used(store, other)) == ({}, {'DISK_GB': 80})
+
+
+def test_a_guest_found_on_its_destination_after_the_lease_has_all_of_it(store, hosts, pool):
+    created(store, hosts[0], pool, GUEST, DISK_GB=60)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=60)
+    hosts[1].refuse(target)
+    guest = a_guest(store.load_claim(target), vcpu=1)
+    hosts[1].report(running=[guest])
+    (adopted,) = [one for one in live(store) if one.adopted]
+    assert adopted.allocations[pool.id] == {'DISK_GB': 60}
+    assert used(store, pool) == {'DISK_GB': 120}
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_any_history_uses_what_the_largest_of_its_claims_needs(store, hosts, pool, seed):
+    """Moves that arrive, fail, and follow each other; sources that end early or late."""
+    rng = random.Random(seed)
+    guests = [uuid_of('guest', n) for n in range(2)]
+    claims: dict[str, dict[str, tuple[int, int]]] = {}
+    for guest in guests:
+        host, need = rng.randrange(4), rng.randint(1, 20)
+        claims[guest] = {created(store, hosts[host], pool, guest, DISK_GB=need): (host, need)}
+    for _ in range(14):
+        guest = rng.choice(guests)
+        mine = claims[guest]
+        if rng.random() < 0.5:
+            host, need = rng.randrange(4), rng.randint(1, 20)
+            for open_one in [c for c in mine if state_of(store, c) == 'reserved']:
+                del mine[open_one]  # it gives way
+            mine[moved(store, hosts[host], pool, guest, DISK_GB=need)] = (host, need)
+        elif mine and (len(mine) > 1 or rng.random() < 0.1):
+            ended = rng.choice(sorted(mine))
+            host, _ = mine.pop(ended)
+            hosts[host].release(ended)
+        elif mine:
+            last = list(mine)[-1]
+            hosts[mine[last][0]].confirm(last)
+        largest = [max((need for _, need in of.values()), default=0) for of in claims.values()]
+        assert used(store, pool).get('DISK_GB', 0) == sum(largest)
+        for of in claims.values():
+            if len(of) == 1:
+                ((only, (_, need)),) = of.items()
+                assert taken(store, only, pool) == ({'DISK_GB': need}, {})

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All providers as one pool: sums, the largest piece, pieces, and shapes over trees."""
+
+import random
+
+import pytest
+
+from gantt.core.candidates.columns import ClassInventory
+from gantt.core.candidates.roll_up import (
+    TreesFitting,
+    class_roll_up,
+    classes_roll_up,
+    trees_fitting,
+)
+from gantt.core.candidates.table import ProviderEntry, ProviderTable
+
+
+def an_entry(number, root=None, **inventories):
+    return ProviderEntry(
+        id=number,
+        uuid=f'provider {number}',
+        root_id=number if root is None else root,
+        parent_id=root,
+        inventories=inventories,
+    )
+
+
+def a_table(*entries):
+    table = ProviderTable()
+    table.apply(entries)
+    return table
+
+
+def test_sums_largest_and_pieces():
+    table = a_table(
+        an_entry(1, DISK_GB=ClassInventory(cap=10, used=3)),
+        an_entry(2, DISK_GB=ClassInventory(cap=4)),
+        an_entry(3, DISK_GB=ClassInventory(cap=5, used=9)),
+    )
+    found = class_roll_up('DISK_GB', table.classes['DISK_GB'])
+    assert (found.providers, found.capacity, found.used) == (3, 19, 12)
+    assert (found.free, found.largest) == (11, 7)
+    assert found.pieces == [11, 3 + 2, 1 + 1]
+
+
+def test_pieces_go_by_units():
+    one = ClassInventory(cap=100, min_unit=2, max_unit=4, step_size=2)
+    found = class_roll_up('X', a_table(an_entry(1, X=one)).classes['X'])
+    assert (found.largest, found.pieces) == (4, [0, 50, 25])
+
+
+def test_a_shape_fits_where_a_tree_has_all_of_it():
+    table = a_table(
+        an_entry(1, VCPU=ClassInventory(cap=8)),
+        an_entry(2, root=1, VGPU=ClassInventory(cap=2)),
+        an_entry(3, root=1, VGPU=ClassInventory(cap=3)),
+        an_entry(4, VCPU=ClassInventory(cap=8)),
+    )
+    assert trees_fitting(table, {'VCPU': 2, 'VGPU': 1}) == TreesFitting(4, 1, 4)
+    assert trees_fitting(table, {'VCPU': 2, 'VGPU': 2}) == TreesFitting(2, 1, 2)
+    assert trees_fitting(table, {'VCPU': 1}) == TreesFitting(16, 2, 8)
+    assert trees_fitting(table, {'FPGA': 1}) == TreesFitting(0, 0, 0)
+
+
+def test_of_nothing_there_is_nothing():
+    assert classes_roll_up(ProviderTable()) == []
+    assert trees_fitting(ProviderTable(), {'VCPU': 1}) == TreesFitting(0, 0, 0)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_random_clouds_as_counted_one_by_one(seed):
+    rnd = random.Random(seed)
+    names = ('A', 'B', 'C')
+
+    def some():
+        chosen = rnd.sample(names, rnd.randint(1, 3))
+        return {
+            name: ClassInventory(
+                cap=rnd.randint(1, 40),
+                used=rnd.randint(0, 50),
+                max_unit=rnd.randint(1, 50),
+                step_size=rnd.choice((1, 1, 2)),
+            )
+            for name in chosen
+        }
+
+    roots = [an_entry(n, **some()) for n in range(1, 8)]
+    below = [an_entry(n, root=rnd.randint(1, 7), **some()) for n in range(8, 20)]
+    entries = [*roots, *below]
+    table = a_table(*entries)
+
+    def times(one, amount):
+        if one.free < amount or not one.min_unit <= amount <= one.max_unit:
+            return 0
+        return 0 if amount % one.step_size else one.free // amount
+
+    for found in classes_roll_up(table):
+        those = [
+            one.inventories[found.resource_class]
+            for one in entries
+            if found.resource_class in one.inventories
+        ]
+        assert found.free == sum(max(one.free, 0) for one in those)
+        assert found.largest == max(0, *(min(one.free, one.max_unit) for one in those), 0)
+        assert found.pieces == [
+            sum(times(one, 2**power) for one in those) for power in range(len(found.pieces))
+        ]
+    shape = {name: rnd.randint(1, 5) for name in rnd.sample(names, 2)}
+    counts = []
+    for root in roots:
+        tree = [one for one in entries if one.root_id == root.id]
+        counts.append(
+            min(
+                sum(times(one.inventories[name], amount) for one in tree if name in one.inventories)
+                for name, amount in shape.items()
+            )
+        )
+    found = trees_fitting(table, shape)
+    assert found == TreesFitting(sum(counts), sum(map(bool, counts)), max(counts))

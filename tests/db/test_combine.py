@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of several threads that one of them does, and what happens where that fails."""
+
+import threading
+import time
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
+from gantt.db.engine.combine import Combined
+from tests.builders import CLEAN, a_host, uuid_of
+from tests.db.conftest import SERVERS
+from tests.db.test_concurrency import together
+from tests.services import PATIENT
+
+
+class Desk:
+    """Work that stands still until it is let go on."""
+
+    def __init__(self, works=True):
+        self.works, self.go_on = works, threading.Event()
+        self.alone, self.together = [], []
+        self.combined = Combined(self.do_one, self.do_several)
+
+    def do_one(self, one):
+        self.go_on.wait(10)
+        self.alone.append(one)
+
+    def do_several(self, several):
+        if isinstance(self.works, Exception):
+            raise self.works
+        if self.works:
+            self.together.append(list(several))
+        return self.works
+
+    def ask(self, *wanted, key=lambda one: one):
+        """All of them come while as many as may work stand still."""
+        threads = []
+        for one in wanted:
+            work = lambda one=one: self.met(one, frozenset([key(one)]))  # noqa: E731
+            threads.append(threading.Thread(target=work))
+            threads[-1].start()
+            time.sleep(0.02)
+        self.go_on.set()
+        for thread in threads:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in threads)
+
+    problems: list = []
+
+    def met(self, one, keys):
+        try:
+            self.combined.do(one, keys)
+        except exceptions.GanttError as e:
+            self.problems = [*self.problems, e]
+
+
+def test_who_comes_while_others_work_is_done_together():
+    desk = Desk()
+    desk.ask(*range(6))
+    assert sorted([*desk.alone, *(one for some in desk.together for one in some)]) == list(range(6))
+    assert max(map(len, desk.together)) > 1
+
+
+def test_what_cannot_be_done_together_each_does_alone():
+    desk = Desk(works=False)
+    desk.ask(*range(6))
+    assert (sorted(desk.alone), desk.together) == (list(range(6)), [])
+
+
+def test_what_several_met_each_is_told():
+    desk = Desk(works=exceptions.DatabaseUnavailable(problem='gone'))
+    desk.ask(*range(6))
+    assert len(desk.problems) > 1
+    assert len(desk.problems) + len(desk.alone) == 6
+
+
+def test_nothing_with_a_key_in_common_is_done_together():
+    desk = Desk()
+    desk.ask(*range(8), key=lambda one: one % 2)
+    assert all(len({one % 2 for one in some}) == len(some) for some in desk.together)
+    assert sorted([*desk.alone, *(one for some in desk.together for one in some)]) == list(range(8))
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+def test_many_threads_of_one_process_write(kind, open_store):
+    """Each gets its own answer: what is refused does not take others with it."""
+    store = open_store(kind, waits=PATIENT)
+    host = a_host().with_room(vcpu=30).on(store)
+
+    def write(number):
+        told = []
+        for n in range(5):
+            consumer = uuid_of('consumer', number, n)
+            wish = AllocationWish(
+                consumer=consumer,
+                allocations={host.row.uuid: {'VCPU': 1}},
+                project_id='p',
+                user_id='u',
+                generation=None,
+            )
+            try:
+                store.write_allocations([wish])
+                told.append(consumer)
+            except exceptions.AllocationRefused:
+                pass
+        return told
+
+    told = [one for some in together(*(lambda n=n: write(n) for n in range(8))) for one in some]
+    assert (len(told), host.row.used['VCPU'], store.audit()) == (30, 30, CLEAN)
+    assert all(store.load_allocations(one).generation == 1 for one in told)
+    generation = store.load_provider(host.row.uuid).generation
+    together(*(lambda n=n: [store.delete_allocations(one) for one in told[n::8]] for n in range(8)))
+    assert (host.row.used.get('VCPU', 0), store.audit()) == (0, CLEAN)
+    assert store.load_provider(host.row.uuid).generation == generation
+    with pytest.raises(exceptions.NotFound):
+        store.delete_allocations(told[0])

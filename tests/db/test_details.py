@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts have is read from rows, and only where it may have changed."""
+
+import contextlib
+from concurrent import futures
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages.report import ReportedMetric
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import API, HostFacts
+from gantt.db.hosts import details
+from gantt.db.schema import models
+from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
+from tests.db.conftest import SERVERS
+from tests.forms import move_all, set_form
+from tests.services import PATIENT
+
+_f, _i, _p = models.provider_facts, models.inventories, models.providers
+TRAITS = ['HW_CPU_X86_AVX2', 'STORAGE_DISK_SSD']
+
+
+@contextlib.contextmanager
+def reads_of_rows(store):
+    """Statements that ask for what hosts have, with what they were asked for."""
+    found = []
+
+    def note(connection, cursor, statement, parameters, *rest):
+        asks = 'provider_traits' in statement and statement.startswith('SELECT')
+        if asks and 'MISC_SHARES_VIA_AGGREGATE' not in str(parameters):  # which pools there are
+            found.append(parameters)
+
+    sa.event.listen(store.engine, 'before_cursor_execute', note)
+    yield found
+    sa.event.remove(store.engine, 'before_cursor_execute', note)
+
+
+def record_of(store, host):
+    """As it is stored."""
+    with store.engine.connect() as connection:
+        query = sa.select(_f.c.facts, _f.c.aggregates).where(_f.c.provider_id == host.id)
+        return connection.execute(query).one()
+
+
+def with_load(host, value):
+    """A report in which nothing but a metric is new."""
+    return host.says().having(metrics={'load': ReportedMetric(value=value)})
+
+
+def older_writes(store, host, vcpu, traits=()):
+    """What a process of the release before does with a report: copies, and a record unmarked."""
+    row = host.row
+    inventories = {**row.facts.inventories, 'VCPU': Inventory(total=vcpu)}
+    facts = msgspec.structs.replace(row.facts, inventories=inventories, traits=list(traits))
+    classes, names = models.resource_classes, models.traits
+    has = models.provider_traits
+    with store.engine.begin() as connection:
+        vcpus = sa.select(classes.c.id).where(classes.c.name == 'VCPU').scalar_subquery()
+        here = sa.and_(_i.c.provider_id == host.id, _i.c.class_id == vcpus)
+        values = {'total': vcpu, 'cap': vcpu, 'allocation_ratio': 1.0}
+        connection.execute(_i.update().where(here).values(values))
+        connection.execute(has.delete().where(has.c.provider_id == host.id))
+        for name in traits:
+            known = connection.execute(sa.select(names.c.id).where(names.c.name == name)).scalar()
+            if known is None:
+                added = connection.execute(names.insert().values(name=name))
+                known = added.inserted_primary_key[0]
+            connection.execute(has.insert().values(provider_id=host.id, trait_id=known))
+        text = msgspec.json.encode(facts).decode()
+        connection.execute(_f.update().where(_f.c.provider_id == host.id).values(facts=text))
+        connection.execute(
+            _p.update()
+            .where(_p.c.id == host.id)
+            .values(
+                cap_vcpu=vcpu,
+                facts_stamp=_p.c.facts_stamp + 1,
+                version=_p.c.version + 1,
+                generation=_p.c.generation + 1,
+            )
+        )
+        connection.execute(models.changes.insert().values(kind='host', ref=str(host.id)))
+    return facts
+
+
+def test_a_record_has_a_mark_of_what_its_rows_say(store):
+    store.poll(0, {})
+    host = a_host().having(traits=TRAITS, aggregates=['rack-1']).on(store)
+    facts, _ = record_of(store, host)
+    has = store.reads.read(lambda tx: details.read(tx, [host.id]))[host.id]
+    assert details.mark_of(facts) == has.digest
+    assert has.inventories == host.row.facts.inventories
+    assert (has.traits, has.aggregates) == (TRAITS, host.row.aggregates)
+    stated = msgspec.json.decode(facts, type=HostFacts)
+    assert (stated.inventories, stated.traits) == ({}, [])
+
+
+@pytest.mark.parametrize('text', ['{}', '{"location":"details"}', '{"x":{"details":"' + 32 * '0'])
+def test_what_is_no_mark_is_none(text):
+    assert details.mark_of(text) is None
+    assert details.mark_of('{"details":"' + 32 * 'a' + '"}') == 32 * 'a'
+
+
+def test_a_metric_is_read_without_rows(store, open_store):
+    host = a_host().having(traits=TRAITS).on(store)
+    other = open_store(like=store)
+    start = other.load_everything()
+    known = {host.id: host.row.version}
+    host.send(with_load(host, 0.5))
+    with reads_of_rows(other) as found:
+        (change,) = other.poll(start.position, known).hosts
+        assert change.row.facts.metrics['load'].value == 0.5
+        assert change.row.facts.traits == TRAITS
+        assert found == []
+        claimed(other, a_draft().taking(host))
+        assert found == []
+    with reads_of_rows(store) as found:
+        host.send(with_load(host, 0.7))
+        host.report()
+        assert found == []
+
+
+def test_of_hosts_that_have_the_same_one_is_asked(store, open_store):
+    hosts = [a_host(f'cmp-{n}').having(traits=TRAITS).on(store) for n in range(6)]
+    for number, host in enumerate(hosts):
+        host.send(with_load(host, number / 10))
+    other = open_store(like=store)
+    with reads_of_rows(other) as found:
+        rows = [change.row for change in other.load_everything().hosts]
+    assert len(found) == 1
+    assert len({id(row.facts.inventories) for row in rows}) == 1
+    assert len({id(row.facts.traits) for row in rows}) == 1
+    assert [row.facts.metrics['load'].value for row in rows] == [n / 10 for n in range(6)]
+
+
+def test_rows_of_many_hosts_are_read_in_parts(store, open_store, monkeypatch):
+    monkeypatch.setattr(details, 'CHUNK', 2)
+    for number in range(5):
+        a_host(f'cmp-{number}').having(traits=[f'CUSTOM_{number}']).on(store)
+    rows = [change.row for change in open_store(like=store).load_everything().hosts]
+    assert [row.facts.traits for row in rows] == [[f'CUSTOM_{n}'] for n in range(5)]
+
+
+# -- several at once -----------------------------------------------------------------------
+class Writers:
+    """Reports, requests, operators of aggregates and of who speaks, on the same two hosts."""
+
+    def __init__(self, open_store, kind):
+        self.store = open_store(kind, waits=PATIENT)
+        self.hosts = [a_host(f'cmp-{n}').on(self.store) for n in range(2)]
+        self._uuids = [host.row.uuid for host in self.hosts]
+        self._open = open_store
+
+    def report(self, own, turn):
+        for host in self.hosts:
+            host.send(with_load(host, turn).having(traits=[f'CUSTOM_R{turn % 3}']))
+
+    def ask(self, own, turn):
+        for uuid in self._uuids:
+            own.save_inventories(uuid, {'VCPU': Inventory(total=1 + turn)})
+            own.save_provider_traits(uuid, TRAITS[turn % 2 :])
+            own.save_provider_aggregates(uuid, [uuid_of(turn % 3)])
+
+    def group(self, own, turn):
+        own.save_aggregate('rack-1', {}, [host.name for host in self.hosts][turn % 2 :])
+
+    def change(self, own, turn):
+        own.set_inventories_by(self.hosts[turn % 2].name, API if turn % 3 else None)
+
+    def turns(self, work):
+        own = self._open(like=self.store, waits=PATIENT)
+        for turn in range(12):
+            with contextlib.suppress(exceptions.ReportedByHost):
+                work(own, turn)
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+def test_marks_are_of_their_rows_whoever_writes_at_once(kind, open_store):
+    all_of = Writers(open_store, kind)
+    store, works = all_of.store, (all_of.report, all_of.ask, all_of.group, all_of.change)
+    with futures.ThreadPoolExecutor(len(works)) as threads:
+        for done in [threads.submit(all_of.turns, one) for one in works]:
+            done.result(timeout=120)
+    ids = [host.id for host in all_of.hosts]
+    has = store.reads.read(lambda tx: details.read(tx, ids))
+    fresh = open_store(like=store)
+    rows = {change.provider_id: change.row for change in fresh.load_everything().hosts}
+    for host in all_of.hosts:
+        assert details.mark_of(record_of(store, host).facts) == has[host.id].digest
+        assert host.row == rows[host.id]
+        assert host.row.aggregates == has[host.id].aggregates
+    assert store.audit() == CLEAN
+
+
+# -- the release before ------------------------------------------------------------------
+def test_what_the_release_before_writes_is_read(store, open_store):
+    set_form(store.engine, 'wide')
+    store.poll(0, {})
+    host = a_host().having(traits=TRAITS).on(store)
+    other = open_store(like=store)
+    start = other.load_everything()
+    known = {host.id: host.row.version}
+    said = older_writes(store, host, vcpu=5, traits=['CUSTOM_NEW'])
+    (change,) = other.poll(start.position, known).hosts
+    assert change.row.facts == said
+    assert host.row.facts == said
+    claimed(other, a_draft().taking(host, vcpu=5))
+    # What is written next has a mark of what is there.
+    delta = with_load(host, 0.5).having(full=False, base=host.row.full_sequence)
+    del delta.fields['inventories'], delta.fields['traits']
+    assert host.send(delta)[0].outcome == 'applied'
+    assert details.mark_of(record_of(store, host).facts) is not None
+    assert host.row.facts.inventories == said.inventories
+    assert store.audit() == CLEAN
+
+
+def test_what_is_written_the_release_before_can_read(store):
+    """Until the contract step records have all of it beside the mark."""
+    set_form(store.engine, 'wide')
+    store.poll(0, {})
+    host = a_host().having(traits=TRAITS, aggregates=['rack-1']).on(store)
+    facts, uuids = record_of(store, host)
+    stated = msgspec.json.decode(facts, type=HostFacts)
+    row = host.row
+    assert stated == row.facts
+    assert msgspec.json.decode(uuids) == row.aggregates
+    move_all(store)
+    store.poll(0, {})
+    host.send(with_load(host, 0.5))
+    stated = msgspec.json.decode(record_of(store, host).facts, type=HostFacts)
+    assert (stated.inventories, stated.traits) == ({}, [])
+    assert host.row.facts.traits == TRAITS
+
+
+def test_requests_do_not_speak_for_a_host_beside_the_release_before(store):
+    host = a_host().on(store)
+    set_form(store.engine, 'wide')
+    with pytest.raises(exceptions.Refused, match='db contract'):
+        store.set_inventories_by(host.name, API)
+    set_form(store.engine)
+    note = {'name': 'old', 'kind': 'scheduler', 'host': 'ctl', 'version': '1', 'problem': ''}
+    times = dict.fromkeys(('started_at', 'configured_at', 'seen_at'), store.ping())
+    values = {**note, **times, 'configuration': '', 'revision': '0018_expand_placement'}
+    with store.engine.begin() as connection:
+        connection.execute(models.services.insert().values(values))
+    with pytest.raises(exceptions.Refused, match='old of an earlier release was seen'):
+        store.set_inventories_by(host.name, API)
+    assert store.set_inventories_by(host.name, None).row.inventories_by is None
+
+
+# -- rows that are not as the mark says ----------------------------------------------------
+def test_rows_are_believed_where_a_mark_is_of_others(store, open_store):
+    host = a_host().having(traits=TRAITS).on(store)
+    with store.engine.begin() as connection:
+        connection.execute(models.provider_traits.delete())
+    other = open_store(like=store)
+    for _ in range(2):  # it is not remembered for that mark
+        (change,) = other.load_everything().hosts
+        assert change.row.facts.traits == []
+    host.send(host.says().having(traits=['CUSTOM_NEW']))
+    (change,) = other.load_everything().hosts
+    assert change.row.facts.traits == ['CUSTOM_NEW']
+
+
+def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
+    host = a_host().on(store)
+    store.set_inventories_by(host.name, API)
+    other = open_store(like=store)
+    start = other.load_everything()
+    known = {host.id: host.row.version}
+    store.save_inventories(host.row.uuid, {'VCPU': Inventory(total=1)})
+    store.save_provider_traits(host.row.uuid, TRAITS)
+    store.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
+    (change,) = other.poll(start.position, known).hosts
+    row = change.row
+    assert row.facts.inventories == {'VCPU': Inventory(total=1)}
+    assert (row.facts.traits, row.aggregates) == (TRAITS, [uuid_of('rack')])
+    assert [line.what for line in store.host_history(host.name, 10)][:1] == [
+        f'traits: {", ".join(f"+{one}" for one in TRAITS)}'
+    ]
+
+
+def test_a_host_that_is_renamed_or_removed_takes_all_of_it_along(store):
+    host = a_host().on(store)
+    named = store.save_aggregate('rack-1', {}, [host.name])
+    store.set_inventories_by(host.name, API)
+    store.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
+    store.rename_host(host.name, 'rack1-07')
+    row = host.row
+    assert (row.name, row.inventories_by) == ('rack1-07', API)
+    assert row.aggregates == sorted([named.uuid, uuid_of('rack')])
+    store.decommission_host('rack1-07')
+    with store.engine.connect() as connection:
+        left = sa.select(sa.func.count()).select_from(models.provider_aggregates)
+        assert connection.execute(left).scalar_one() == 0

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations on databases of servers: several writers at once, and beside schedulers."""
+
+import contextlib
+import random
+
+import pytest
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.process import ServiceNote
+from gantt.db.schema import models
+from gantt.scheduler.ports import ReshapedProvider
+from tests.builders import CLEAN, a_draft, a_host, commit, uuid_of
+from tests.db.conftest import SERVERS
+from tests.db.test_concurrency import deadlocks, together
+from tests.services import PATIENT
+
+VM = uuid_of('vm')
+
+
+@pytest.fixture(params=SERVERS)
+def stores(request, open_store):
+    """Four stores on one database of a server."""
+    kind = request.param
+    first = open_store(kind, waits=PATIENT)
+    more = (open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3))
+    return [first, *more]
+
+
+def wish(consumer, shares, **fields):
+    base = {'project_id': 'p1', 'user_id': 'u1'}
+    return AllocationWish(consumer=consumer, allocations=shares, **{**base, **fields})
+
+
+def written(store, *wishes):
+    """Whether it was; 'changed' or 'full' where not."""
+    try:
+        store.write_allocations(wishes)
+    except exceptions.ConsumerChanged:
+        return 'changed'
+    except exceptions.AllocationRefused:
+        return 'full'
+    return 'written'
+
+
+def test_of_two_that_make_one_consumer_one_does_wherever_they_want_it(stores):
+    hosts = [a_host(f'cmp-{n}').with_room(vcpu=100).on(stores[0]) for n in range(2)]
+    before = deadlocks(stores[0])
+    for n in range(20):
+        consumer = uuid_of('consumer', n)
+
+        def make(store, host, consumer=consumer):
+            return written(store, wish(consumer, {host.row.uuid: {'VCPU': 1}}, generation=None))
+
+        done = together(*(lambda s=s, h=h: make(s, h) for s, h in zip(stores, hosts, strict=False)))
+        assert sorted(done) == ['changed', 'written']
+    assert deadlocks(stores[0]) == before
+    assert (sum(host.row.used['VCPU'] for host in hosts), stores[0].audit()) == (20, CLEAN)
+
+
+def test_no_update_is_lost(stores):
+    """Each adds one to what it has read, and tries again where another was faster."""
+    host = a_host().with_room(vcpu=1000).on(stores[0])
+    uuid = host.row.uuid
+    before = deadlocks(stores[0])
+
+    def add(store, times):
+        for _ in range(times):
+            for _ in range(200):
+                found = store.load_allocations(VM)
+                amount = 1 + (found.allocations[uuid]['VCPU'] if found else 0)
+                known = found and found.generation
+                if written(store, wish(VM, {uuid: {'VCPU': amount}}, generation=known)) != (
+                    'changed'
+                ):
+                    break
+            else:
+                raise AssertionError('always another was faster')
+
+    together(*(lambda s=s: add(s, 10) for s in stores))
+    assert stores[0].load_allocations(VM).allocations == {uuid: {'VCPU': 40}}
+    assert stores[0].load_allocations(VM).generation == 40
+    assert (deadlocks(stores[0]), stores[0].audit()) == (before, CLEAN)
+
+
+class Crowd:
+    """Writers, schedulers, and whoever reshapes and moves providers, on one site."""
+
+    def __init__(self, store):
+        self.hosts = [a_host(f'cmp-{n}').with_room(vcpu=20).on(store) for n in range(3)]
+        self.names = [host.row.uuid for host in self.hosts]
+        disks = {'DISK_GB': Inventory(total=60)}
+        self.pools = [store.create_provider(f'pool {n}', inventories=disks).uuid for n in range(2)]
+        self.consumers = [uuid_of('consumer', n) for n in range(8)]
+
+    def shares(self, rnd):
+        names, pools = rnd.sample(self.names, rnd.randint(0, 2)), rnd.sample(self.pools, 1)
+        found = {uuid: {'VCPU': rnd.randint(1, 6)} for uuid in names}
+        return found | {uuid: {'DISK_GB': rnd.randint(1, 20)} for uuid in pools}
+
+    def write(self, store, rnd):
+        for _ in range(25):
+            some = rnd.sample(self.consumers, rnd.randint(1, 3))
+            written(store, *(wish(one, self.shares(rnd)) for one in some))
+            giver, heir = rnd.sample(self.consumers, 2)
+            found = store.load_allocations(giver) if rnd.random() < 0.3 else None
+            if found is not None:
+                written(store, wish(giver, {}), wish(heir, found.allocations))
+
+    def schedule(self, store, rnd):
+        for _ in range(25):
+            host, consumer = rnd.choice(self.hosts), rnd.choice(self.consumers)
+            commit(store, a_draft().taking(host, consumer, vcpu=rnd.randint(1, 3)))
+            store.sweep(10)
+
+    def shape(self, store, rnd):
+        for _ in range(15):
+            pool = rnd.choice(self.pools)
+            said = ReshapedProvider(
+                generation=store.load_provider(pool).generation,
+                inventories={'DISK_GB': Inventory(total=rnd.randint(40, 80))},
+            )
+            with contextlib.suppress(exceptions.Refused):
+                store.reshape({pool: said}, [wish(rnd.choice(self.consumers), self.shares(rnd))])
+            with contextlib.suppress(exceptions.InvalidMessage):
+                store.move_provider(pool, rnd.choice([None, *self.names, *self.pools]))
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_nothing_is_given_twice_and_nobody_waits_in_a_circle(stores, seed):
+    crowd, before = Crowd(stores[0]), deadlocks(stores[0])
+    works = [crowd.write, crowd.write, crowd.schedule, crowd.shape]
+    together(
+        *(
+            lambda work=work, n=n: work(stores[n], random.Random(f'{seed} {n}'))
+            for n, work in enumerate(works)
+        )
+    )
+    assert deadlocks(stores[0]) == before
+    assert stores[0].audit() == CLEAN
+
+
+def test_beside_a_process_that_does_not_know_guests_nothing_is_written(make_store):
+    store = make_store('sqlite')
+    host = a_host().on(store)
+    note = ServiceNote(
+        name='worker', kind='scheduler', host='here', version='1.0', configuration='0123'
+    )
+    store.note_service(note)
+    with store.engine.begin() as connection:
+        connection.execute(models.services.update().values(revision='0019_expand_inventories_by'))
+    with pytest.raises(exceptions.Refused, match='worker of an earlier release'):
+        store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
+    with store.engine.begin() as connection:
+        connection.execute(models.services.delete())
+    store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
+
+
+def test_before_the_contract_step_nothing_is_written(make_store):
+    store = make_store('sqlite-wide')
+    host = a_host().on(store)
+    with pytest.raises(exceptions.Refused, match='contract step'):
+        store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
+
+
+def test_what_is_known_of_consumers_goes_with_their_last_claim(make_store):
+    store = make_store('sqlite')
+    host = a_host().on(store)
+    store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
+    known = sa.select(models.written_consumers.c.uuid)
+    assert [row.uuid for row in store.database.read(lambda tx: tx.all(known))] == [VM]
+    store.delete_allocations(VM)
+    assert store.database.read(lambda tx: tx.all(known)) == []

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedulers that all take from one pool which their hosts share: processes, threads, a frozen one.
+
+What the hosts have themselves is plenty; what they share is filled to the last unit, and no
+further, whoever asks and whoever stands still meanwhile.
+"""
+
+import collections
+import random
+
+import pytest
+
+from gantt import exceptions, plugin_loader
+from gantt.client.calls import NoAnswer
+from gantt.core.messages.base import derived_id
+from gantt.db.stores.store import SqlStore
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import SchedulerSettings
+from tests.builders import CLEAN
+from tests.nemesis import hosts, load
+from tests.nemesis.site import until
+from tests.services import UNHURRIED
+from tests.shared_pools import a_shared_pool
+
+pytestmark = [pytest.mark.timeout(300)]
+
+NAMES = ('one', 'two', 'three')
+RACK = derived_id('aggregate', 'rack')
+UNITS = 90
+POSTGRESQL = pytest.param('postgresql', marks=pytest.mark.postgresql)
+MYSQL = pytest.param('mysql', marks=pytest.mark.mysql)
+#: Processes on MariaDB are for the night: a minute.
+KINDS = [POSTGRESQL, pytest.param('mysql', marks=[pytest.mark.mysql, pytest.mark.slow])]
+
+
+def asking(rng, count, most=3, budget_ms=60_000):
+    """Requests whose members take one unit of the pool each."""
+    wanted = {'VCPU': 1, 'DISK_GB': 1}
+    return [
+        load.a_request(rng, rng.randint(1, most), resources=wanted, budget_ms=budget_ms)
+        for _ in range(count)
+    ]
+
+
+def placed(told):
+    return sum(len(one.request.consumers) for one in told if one.answer and not one.cancelled)
+
+
+def check(store, pool, told):
+    """Every unit that was promised is there, and is promised once."""
+    assert store.audit() == CLEAN
+    used = store.load_provider(pool.uuid).used.get('DISK_GB', 0)
+    assert used <= UNITS
+    named = collections.Counter(
+        part.uuid
+        for one in told
+        if one.answer is not None
+        for of in one.answer.selections
+        for part in of[0].allocations[1:]
+    )
+    assert set(named) == {pool.uuid}
+    return used
+
+
+@pytest.fixture
+def site(kind, a_site, closing):
+    made = a_site(kind)
+    closing.callback(made.close)
+    return made
+
+
+@pytest.fixture
+def pool(site):
+    hosts.add(site.store, [f'room-{n}' for n in range(10)], ['rack'], VCPU=10_000)
+    return a_shared_pool(site.store, 'ceph', [RACK], DISK_GB=UNITS)
+
+
+@pytest.mark.rabbit
+@pytest.mark.leaves_sockets
+@pytest.mark.parametrize('kind', KINDS)
+def test_processes_fill_a_pool_and_no_more(site, pool, closing, rabbit_url):
+    site.start(*NAMES, **hosts.SILENT)
+    callers = load.Conductors(rabbit_url, attempt_seconds=None)
+    closing.callback(callers.close)
+    rng = random.Random(1)
+
+    def give_some_back(one):
+        if one.answer is not None and int(one.request.request_id[:2], 16) % 2:
+            callers.cancel(one)
+
+    told = callers.ask_all(asking(rng, 100), 12, give_some_back)
+    told += callers.ask_all(asking(rng, 60, most=1), 12)
+    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert check(site.store, pool, told) == placed(told) == UNITS
+
+    # A frozen one has picks on the table, or a commit under way; it wakes to what others did.
+    for one in told[::2]:
+        if one.answer is not None and not one.cancelled:
+            callers.cancel(one)
+    begun = callers.start(asking(rng, 60, budget_ms=10_000), 12)
+    site.freeze('one')
+    told += begun.wait(250)
+    site.thaw('one')
+    told += callers.ask_all(asking(rng, 60, most=1, budget_ms=10_000), 12)
+    errors = {type(one.error) for one in told if one.error}
+    assert errors <= {exceptions.NoValidHost, NoAnswer}
+    # Of one that nobody answered, claims may be there: until their lease is over.
+    assert placed(told) <= check(site.store, pool, told)
+    site.audit()
+    for name in NAMES:
+        assert site.stop(name) == 0
+
+
+@pytest.mark.parametrize('kind', [POSTGRESQL, MYSQL])
+def test_threads_fill_a_pool_and_no_more(site, pool, closing):
+    url = site.database
+    schedulers = []
+    for name in NAMES:
+        store = SqlStore.for_url(url, waits=UNHURRIED)
+        closing.callback(store.close)
+        settings = SchedulerSettings(
+            worker=name, stale_after_seconds=86_400, **hosts.SILENT['scheduler']
+        )
+        pipeline = plugin_loader.load_pipeline(options=hosts.SILENT['filters'])
+        scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings)
+        closing.callback(scheduler.stop, 30)
+        scheduler.start()
+        schedulers.append(scheduler)
+    callers = [load.InProcess(scheduler) for scheduler in schedulers]
+    rng = random.Random(2)
+    begun = [one.start(asking(rng, 40), 6) for one in callers]
+    told = [one for asked in begun for one in asked.wait(250)]
+    told += callers[0].ask_all(asking(rng, 20, most=1), 4)
+    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert check(site.store, pool, told) == placed(told) == UNITS
+    until(lambda: all(_knows(one, pool) for one in schedulers), 'every table knows what is left')
+
+
+def _knows(scheduler, pool):
+    pools = scheduler.cache.working.pools
+    return pool.id in pools.of_id and pools.free(pool.id, 'DISK_GB') == 0

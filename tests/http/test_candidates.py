@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates over HTTP, beyond what Placement's own tests look at."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gantt.http import policy
+from gantt.http.placement import versions
+from gantt.http.placement.app import make_placement_app
+from gantt.http.placement.handlers.candidates import EXTRAS_HEADER
+from gantt.http.settings import HttpSettings
+from gantt.insights.candidates import Candidates
+from gantt.scheduler.clock import SystemClock
+from gantt.telemetry.metrics import MetricRegistry
+from tests.builders import uuid_of
+from tests.world import sqlite_store
+
+VGPU = 'CUSTOM_VGPU'
+
+
+class CandidatesSite:
+    """The application on a store of its own.
+
+    :ivar roots: uuids of two hosts, each with three equal devices of two units
+    """
+
+    def __init__(self, steps: int = 300) -> None:
+        self.store = sqlite_store(SystemClock())
+        app = make_placement_app(
+            self.store,
+            MetricRegistry(),
+            HttpSettings(),
+            policy.defaults(),
+            candidates=Candidates(self.store, steps),
+        )
+        self.client = httpx.Client(transport=httpx.WSGITransport(app), base_url='http://localhost')
+        self._send('PUT', f'/resource_classes/{VGPU}')
+        self.roots = [uuid_of('one'), uuid_of('other')]
+        for root in self.roots:
+            self._send('POST', '/resource_providers', {'uuid': root, 'name': root})
+            for n in range(3):
+                self._make_device(root, n)
+
+    def _make_device(self, root: str, n: int) -> None:
+        uuid = uuid_of(f'{root} {n}')
+        body = {'uuid': uuid, 'name': uuid, 'parent_provider_uuid': root}
+        self._send('POST', '/resource_providers', body)
+        inventories = {'inventories': {VGPU: {'total': 2}}, 'resource_provider_generation': 0}
+        self._send('PUT', f'/resource_providers/{uuid}/inventories', inventories)
+
+    def _send(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        common = {'X-Auth-Token': 'admin', versions.HEADER: 'placement 1.39'}
+        return self.client.request(method, path, json=body, headers=common | headers)
+
+    def candidates(self, query: str, **headers: str) -> httpx.Response:
+        return self._send('GET', f'/allocation_candidates?{query}', **headers)
+
+
+@pytest.fixture
+def site() -> Iterator[CandidatesSite]:
+    made = CandidatesSite()
+    yield made
+    made.store.close()
+
+
+def roots_of(answer: httpx.Response) -> list[str]:
+    """Of each candidate the root, in order."""
+    body = answer.json()
+    return [
+        body['provider_summaries'][next(iter(one['allocations']))]['root_provider_uuid']
+        for one in body['allocation_requests']
+    ]
+
+
+def test_with_a_limit_each_host_comes_once_before_any_twice(site):
+    answer = site.candidates(f'resources={VGPU}:1&limit=2')
+    assert sorted(roots_of(answer)) == sorted(site.roots)
+    assert len(roots_of(site.candidates(f'resources={VGPU}:1'))) == 6
+
+
+def test_of_equal_devices_one_is_named_where_there_is_a_limit(site):
+    assert sorted(roots_of(site.candidates(f'resources={VGPU}:1&limit=100'))) == sorted(site.roots)
+
+
+def test_scores_and_reasons_are_for_those_who_say_so(site):
+    plain = site.candidates(f'resources={VGPU}:1').json()
+    assert plain.keys() == {'allocation_requests', 'provider_summaries'}
+    more = site.candidates(f'resources={VGPU}:1', **{EXTRAS_HEADER: 'scores, reasons'}).json()
+    assert more['scores'] == [0.5] * 6
+    assert more['allocation_requests'] == plain['allocation_requests']
+    none = site.candidates(f'resources={VGPU}:3', **{EXTRAS_HEADER: 'reasons'}).json()
+    assert none['allocation_requests'] == []
+    assert f'group without suffix: 3 {VGPU} free in one piece: 0 providers' in none['reasons']
+
+
+def test_other_extras_are_refused_with_those_that_there_are(site):
+    answer = site.candidates(f'resources={VGPU}:1', **{EXTRAS_HEADER: 'weights'})
+    assert answer.status_code == 400
+    (error,) = answer.json()['errors']
+    assert 'expected "scores", "reasons" or both; got: weights' in error['detail']
+
+
+def test_a_search_that_takes_too_long_is_no_answer(site):
+    groups = '&'.join(f'resources_{n}={VGPU}:1' for n in range(6))
+    answer = site.candidates(f'{groups}&group_policy=none')
+    assert answer.status_code == 503
+    assert 'ended after 300 steps' in answer.text
+    assert len(roots_of(site.candidates(f'{groups}&group_policy=none&limit=1'))) == 1
+
+
+def test_more_groups_than_find_room_are_an_empty_answer_at_once(site):
+    groups = '&'.join(f'resources_{n}={VGPU}:1' for n in range(64))
+    answer = site.candidates(f'{groups}&group_policy=none')
+    assert answer.json() == {'allocation_requests': [], 'provider_summaries': {}}

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are placed on pools over HTTP: asked, explained, counted, tried, made again."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from gantt.core.messages.resource_classes import Inventory
+from gantt.http.app import make_app
+from gantt.http.context import Caller
+from tests.http.site import Site, fixed
+
+LATEST = {'OpenStack-API-Version': 'scheduler latest'}
+VOLUME = {'kind': 'pool', 'resources': {'DISK_GB': 60}, 'consumer_type': 'VOLUME'}
+
+
+@pytest.fixture
+def site() -> Site:
+    made = Site()
+    made.world.store.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
+    made.world.store.create_provider('ceph-2', inventories={'DISK_GB': Inventory(total=1000)})
+    made.world.store.create_provider('net-1', inventories={'IPV4_ADDRESS': Inventory(total=4)})
+    made.world.turn()
+    made.insights.reload_soon()
+    return made
+
+
+@pytest.fixture
+def caller(site: Site) -> Any:
+    with _as(site, 'admin', project=None) as made:
+        yield made
+
+
+def _as(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
+    who = Caller(user='eve', project=project, roles=roles)
+    app = make_app(
+        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
+    )
+    transport = httpx.WSGITransport(app)
+    return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)
+
+
+def ask(caller: httpx.Client, number: int, count: int = 1, **body: Any) -> httpx.Response:
+    consumers = [fixed(number * 1000 + i) for i in range(count)]
+    body = {'request_id': fixed(number), 'consumers': consumers, 'spec': VOLUME, **body}
+    return caller.post('/v1/requests', json=body)
+
+
+def states(found: httpx.Response) -> list[str]:
+    body = found.json()
+    return [claim['state'] for claim in body.get('now', body)['claims']]
+
+
+def test_the_life_of_a_volume(site: Site, caller: httpx.Client) -> None:
+    made = ask(caller, 1, 2)
+    assert made.status_code == 201, made.text
+    selections = made.json()['answer']['selections']
+    assert [one[0]['host'] for one in selections] == ['ceph-2', 'ceph-2']
+    path = f'/v1/requests/{fixed(1)}'
+    assert caller.put(f'{path}/lease', json={'seconds': 600}).status_code == 200
+    found = caller.put(f'{path}/confirmation', json={})
+    assert (found.status_code, states(found)) == (200, ['confirmed', 'confirmed'])
+    trial = caller.post(f'{path}/release', params={'dry_run': 'true'}, json={})
+    assert (trial.json()['dry_run'], states(trial)) == (True, ['confirmed', 'confirmed'])
+    one = {'consumers': [fixed(1000)], 'reason': 'deleted'}
+    found = caller.post(f'{path}/release', json=one)
+    assert sorted(states(found)) == ['confirmed', 'released']
+    other = caller.post(f'{path}/release', json={'consumers': [fixed(7)]})
+    assert other.status_code == 404
+    assert ask(caller, 1, 2).json()['answer'] == made.json()['answer']
+
+
+def test_what_is_on_a_host_is_its_hosts(site: Site, caller: httpx.Client) -> None:
+    site.place(3)
+    for found in (
+        caller.put(f'/v1/requests/{fixed(3)}/confirmation', json={}),
+        caller.post(f'/v1/requests/{fixed(3)}/release', json={}),
+    ):
+        assert (found.status_code, 'lifecycle host' in found.text) == (400, True)
+
+
+def test_older_versions_do_not_have_it(site: Site, caller: httpx.Client) -> None:
+    headers = {'OpenStack-API-Version': 'scheduler 1.3'}
+    body = {'request_id': fixed(1), 'consumers': [fixed(2)], 'spec': VOLUME}
+    found = caller.post('/v1/requests', json=body, headers=headers)
+    assert (found.status_code, 'body.spec.kind' in found.text) == (400, True)
+    path = f'/v1/requests/{fixed(1)}/confirmation'
+    assert caller.put(path, json={}, headers=headers).status_code == 404
+
+
+def test_a_member_asks_for_its_project(site: Site) -> None:
+    with _as(site, 'member') as member, _as(site, 'member', project='blue') as other:
+        made = ask(member, 1, dry_run=True)
+        assert made.status_code in (200, 201), made.text
+        path = f'/v1/requests/{fixed(1)}/confirmation'
+        assert other.put(path, json={}).status_code == 404
+
+
+def test_a_decision_is_explained_and_made_again(site: Site, caller: httpx.Client) -> None:
+    ask(caller, 1)
+    assert ask(caller, 2, spec={**VOLUME, 'resources': {'DISK_GB': 5000}}).status_code == 409
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    site.insights.reload_soon()
+    placed, refused = site.insights.explain(fixed(1)), site.insights.explain(fixed(2))
+    assert placed.reason == 'placed on ceph-2; 2/3 pools fit'
+    assert refused.reason.startswith('0/3 pools fit: 3 too little free')
+    assert [step.filter for step in placed.members[0].funnel] == [
+        'ForcedHostsFilter',
+        'IgnoredHostsFilter',
+        'AvailabilityZoneFilter',
+        'AggregatesFilter',
+        'TraitsFilter',
+        'ResourcesFilter',
+    ]
+    assert {score.host for score in placed.members[0].scores} == {'ceph-1', 'ceph-2'}
+    told = site.insights.explain(fixed(2), host='ceph-1')
+    assert [step.filter for step in told.host_filters if step.passes is False] == [
+        'ResourcesFilter'
+    ]
+    for number in (1, 2):
+        again = site.insights.replay(fixed(number))
+        assert again.same, again.differences
+
+
+def test_a_trial_claims_nothing(site: Site, caller: httpx.Client) -> None:
+    found = ask(caller, 1, dry_run=True)
+    assert found.json()['answer']['selections'][0][0]['host'] == 'ceph-2'
+    assert site.world.store.claims() == []
+    assert (
+        ask(caller, 2, spec={**VOLUME, 'resources': {'DISK_GB': 9999}}, dry_run=True).status_code
+        == 409
+    )
+
+
+def test_how_many_more_fit(site: Site, caller: httpx.Client) -> None:
+    found = caller.post('/v1/capacity', json={'spec': VOLUME}).json()
+    assert (found['count'], found['hosts'], found['eligible']) == (17, 3, 2)
+    assert [(one['name'], one['count']) for one in found['by_host']] == [
+        ('ceph-2', 16),
+        ('ceph-1', 1),
+    ]
+    addresses = {'kind': 'pool', 'resources': {'IPV4_ADDRESS': 1}}
+    assert caller.post('/v1/capacity', json={'spec': addresses}).json()['count'] == 4
+
+
+def test_what_if_there_were_another_pool(site: Site, caller: httpx.Client) -> None:
+    spec = {**VOLUME, 'resources': {'DISK_GB': 5000}}
+    body = {
+        'request': {'request_id': fixed(1), 'consumers': [fixed(2)], 'spec': spec},
+        'hosts': {'add': {'ceph-9': {'resources': {'DISK_GB': 9000}}}},
+    }
+    found = caller.post('/v1/what-if', json=body).json()
+    assert (found['now']['outcome'], found['then']['outcome']) == ('no_valid_host', 'placed')
+    assert found['then']['reason'].startswith('placed on ceph-9')

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cloud as one pool over HTTP: fresh, bounded, over hosts and what is none."""
+
+import httpx
+import pytest
+
+from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from tests.http.site import Site, fixed
+
+LATEST = {'OpenStack-API-Version': 'scheduler 1.5'}
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+@pytest.fixture
+def ask(site):
+    transport = httpx.WSGITransport(site.app)
+    with httpx.Client(transport=transport, base_url='http://localhost') as client:
+
+        def asking(shapes='', headers=LATEST):
+            params = {'shapes': shapes} if shapes else {}
+            return client.get('/v1/roll-up', params=params, headers=headers)
+
+        yield asking
+
+
+def of_class(found, name):
+    (one,) = [one for one in found['classes'] if one['resource_class'] == name]
+    return one
+
+
+def test_hosts_and_pools_are_one_pool(site, ask):
+    store = site.world.store
+    before = ask().json()
+    pool = store.create_provider('disks', inventories={'DISK_GB': Inventory(total=1_000_000)})
+    found = ask().json()
+    assert found['hosts'] == before['hosts'] == len(site.hosts)
+    assert (found['providers'], found['trees']) == (before['providers'] + 1, before['trees'] + 1)
+    disks = of_class(found, 'DISK_GB')
+    assert disks['capacity'] == of_class(before, 'DISK_GB')['capacity'] + 1_000_000
+    assert disks['largest'] == 1_000_000
+
+    wish = AllocationWish(
+        consumer=fixed(7),
+        allocations={pool.uuid: {'DISK_GB': 400_000}},
+        project_id='p',
+        user_id='u',
+    )
+    store.write_allocations([wish])
+    assert of_class(ask().json(), 'DISK_GB')['largest'] == 600_000, 'what was written is seen'
+
+
+def test_shapes_of_guests_and_of_others(site, ask):
+    site.world.store.create_provider('gpus', inventories={'VGPU': Inventory(total=5)})
+    found = ask('VCPU:2,MEMORY_MB:1024;VGPU:2').json()
+    guests, devices = found['shapes']
+    spec = RequestSpec(resources={'VCPU': 2, 'MEMORY_MB': 1024})
+    assert (guests['on'], guests['count']) == ('hosts', site.insights.capacity(spec).count)
+    assert 0 < guests['most'] < guests['count']
+    assert devices == {
+        'resources': {'VGPU': 2},
+        'on': 'trees',
+        'count': 2,
+        'places': 1,
+        'most': 2,
+        'uncounted': 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ('shapes', 'expected'),
+    [
+        ('VCPU', 'expected CLASS:AMOUNT'),
+        ('VCPU:0', 'from 1 to 2147483647'),
+        ('VCPU:1,VCPU:2', 'twice'),
+        ('CUSTOM_NONE:1', 'no resource class here'),
+        (';'.join(['VCPU:1'] * 17), 'at most 16 shapes, got 17'),
+    ],
+)
+def test_what_is_no_shape_is_refused_by_name(ask, shapes, expected):
+    refused = ask(shapes)
+    assert refused.status_code == 400
+    detail = refused.json()['errors'][0]['detail']
+    assert 'query.shapes' in detail
+    assert expected in detail
+
+
+def test_it_came_with_a_version(ask):
+    assert ask(headers={'OpenStack-API-Version': 'scheduler 1.4'}).status_code == 404

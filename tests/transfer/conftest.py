@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that speak Placement, empty for each test: the real one where it is, and Gantt."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantt.http import policy
+from gantt.http.placement.app import make_placement_app
+from gantt.http.server import HttpServer
+from gantt.http.settings import HttpSettings
+from gantt.telemetry.metrics import MetricRegistry
+from gantt.transfer.server import PlacementServer
+from tests.placement import real
+from tests.placement.server import Server
+
+PYTHON = Path(__file__).parents[2] / '.venv-placement/bin/python'
+SERVERS = ['gantt', 'placement']
+
+
+@pytest.fixture
+def at() -> Iterator[Callable[[str], PlacementServer]]:
+    """``at(url)``: a server as a side."""
+    with contextlib.ExitStack() as stack:
+        yield lambda url: stack.enter_context(
+            contextlib.closing(PlacementServer(url, lambda: 'admin'))
+        )
+
+
+@pytest.fixture
+def writing_to() -> Iterator[Callable[[str], Server]]:
+    """``writing_to(url)``: a server as one that builds a cloud there."""
+    with contextlib.ExitStack() as stack:
+        yield lambda url: stack.enter_context(contextlib.closing(Server(url)))
+
+
+@pytest.fixture(scope='session')
+def real_placement() -> Iterator[str]:
+    """URL of the real one."""
+    if not PYTHON.exists():
+        pytest.skip('NO PLACEMENT: "make venv-placement" installs it')
+    with real.servers(PYTHON, ['legacy']) as urls:
+        yield urls['legacy']
+
+
+@pytest.fixture
+def serve(make_store: Callable[..., Any]) -> Iterator[Callable[[Any], str]]:
+    """``serve(store)``: URL of Placement's interface over a store."""
+    with contextlib.ExitStack() as stack:
+
+        def start(store: Any) -> str:
+            app = make_placement_app(store, MetricRegistry(), HttpSettings(), policy.defaults())
+            server = HttpServer(app, '127.0.0.1', 0, threads=4)
+            server.start()
+            stack.callback(server.stop, 5)
+            return f'http://127.0.0.1:{server.port}'
+
+        yield start
+
+
+@pytest.fixture
+def empty_server(
+    request: pytest.FixtureRequest,
+    serve: Callable[[Any], str],
+    make_store: Callable[..., Any],
+    writing_to: Callable[[str], Server],
+) -> Callable[[str], str]:
+    """``empty_server(kind)``: URL of one with nothing in it."""
+
+    def start(kind: str) -> str:
+        if kind == 'gantt':
+            return serve(make_store('sqlite'))
+        url: str = request.getfixturevalue('real_placement')
+        writing_to(url).clean()
+        return url
+
+    return start
