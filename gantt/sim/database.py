@@ -262,7 +262,6 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
     if name == 'bar_request':
         return f'{args[0][:8]}: {"barred" if result is None else result.state}'
     if name == 'cancel_request':
-        result = result[1]
         return f'{args[0][:8]}: {_outcomes(result)}'
     if name == 'sweep':
         return _outcomes(result)
