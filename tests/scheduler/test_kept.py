@@ -64,9 +64,7 @@ def test_what_was_kept_member_by_member_is_read():
     assert found.request == request
     # Which plug-ins there are by default was another set then.
     then = found.decision.config_digest
-    assert found.decision == msgspec.structs.replace(
-        decision, provider_ids=b'', config_digest=then
-    )
+    assert found.decision == msgspec.structs.replace(decision, provider_ids=b'', config_digest=then)
 
 
 def test_members_without_verdicts_stay_without():

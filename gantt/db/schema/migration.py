@@ -19,6 +19,8 @@ from gantt.db.schema import claim_form, models
 LOCK_SECONDS = 5
 #: What a process waits for another one that changes the schema.
 TURN_SECONDS = 60.0
+#: How often a step is begun that the server ends, to let others go on.
+TRIES = 5
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
 
@@ -89,10 +91,22 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
         settings.attributes['connection'] = connection
         is_new = not migration.MigrationContext.configure(connection).get_current_heads()
         connection.rollback()
-        command.upgrade(settings, revision)
+        _upgrade(connection, settings, revision)
         if is_new and revision in ('head', expected()):
             _begin_narrow(connection)
     return version(engine)
+
+
+def _upgrade(connection: sa.Connection, settings: config.Config, revision: str) -> None:
+    """Take the steps; one that meets the writers of other processes in a circle is begun anew."""
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            command.upgrade(settings, revision)
+            return
+        except Exception as e:
+            connection.rollback()
+            if not left or retry.signal_of(e) is not retry.RetrySignal.CONFLICT:
+                raise
 
 
 def _begin_narrow(connection: sa.Connection) -> None:
