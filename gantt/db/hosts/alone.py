@@ -27,8 +27,6 @@ ALL = (
     .order_by(_p.c.id)
 )
 ALONE_OF = ALL.where(_p.c.id.in_(_ids))
-#: Ids in one statement.
-CHUNK = 500
 
 
 def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[HostChange]:
@@ -39,20 +37,11 @@ def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[HostChange]
     """
     if ids is None:
         return list(_changes(tx, tx.all(ALL)))
-    wanted, found = sorted(ids), list[HostChange]()
-    for start in range(0, len(wanted), CHUNK):
-        found += _changes(tx, tx.all(ALONE_OF, ids=wanted[start : start + CHUNK]))
-    return found
+    return [change for found in pools.in_parts(tx, ALONE_OF, ids) for change in _changes(tx, found)]
 
 
 def _changes(tx: session.Tx, found: Collection[Any]) -> Iterable[HostChange]:
-    counters = {row.id: rows.counters(row) for row in found}
-    cold = [pid for pid, of in counters.items() if of.cold]
-    for start in range(0, len(cold), CHUNK):
-        for pid, name, cap, used, foreign in tx.all(
-            providers.OTHERS_OF, ids=cold[start : start + CHUNK]
-        ):
-            counters[pid].others[name] = [cap, used, foreign]
+    counters = pools.counters_of(tx, found)
     has = details.read(tx, list(counters))
     for row in found:
         used_of, foreign_of = pools.usage(counters[row.id])

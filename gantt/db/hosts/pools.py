@@ -5,7 +5,7 @@ A provider that is no host shares what it has with all hosts in its aggregates o
 trait that says so.  One without that trait, or in no aggregate, is no pool to anybody.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,25 +43,34 @@ def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[SharedPool]
     """
     if ids is None:
         return list(_pools(tx, tx.all(ALL)))
-    wanted, found = sorted(ids), list[SharedPool]()
+    return [pool for found in in_parts(tx, POOLS_OF, ids) for pool in _pools(tx, found)]
+
+
+def in_parts(tx: session.Tx, query: Any, ids: Iterable[int]) -> Iterator[Sequence[Any]]:
+    """Rows of a query by ``ids``, ascending, so many of these in a statement."""
+    wanted = sorted(ids)
     for start in range(0, len(wanted), CHUNK):
-        found += _pools(tx, tx.all(POOLS_OF, ids=wanted[start : start + CHUNK]))
-    return found
+        yield tx.all(query, ids=wanted[start : start + CHUNK])
+
+
+def counters_of(
+    tx: session.Tx, found: Collection[Any], among: Container[int] | None = None
+) -> dict[int, rows.Counters]:
+    """From rows of counters, with the classes that are not hot; those of ``among``, or of all."""
+    counters = {row.id: rows.counters(row) for row in found}
+    cold = [pid for pid, of in counters.items() if of.cold and (among is None or pid in among)]
+    for others in in_parts(tx, providers.OTHERS_OF, cold):
+        for pid, name, cap, used, foreign in others:
+            counters[pid].others[name] = [cap, used, foreign]
+    return counters
 
 
 def _pools(tx: session.Tx, found: Collection[Any]) -> Iterable[SharedPool]:
-    counters = {row.id: rows.counters(row) for row in found}
     aggregates: dict[int, list[str]] = {}
-    wanted = list(counters)
-    for start in range(0, len(wanted), CHUNK):
-        for pid, uuid in tx.all(AGGREGATES_OF, ids=wanted[start : start + CHUNK]):
+    for members in in_parts(tx, AGGREGATES_OF, (row.id for row in found)):
+        for pid, uuid in members:
             aggregates.setdefault(pid, []).append(uuid)
-    cold = [pid for pid in aggregates if counters[pid].cold]
-    for start in range(0, len(cold), CHUNK):
-        for pid, name, cap, used, foreign in tx.all(
-            providers.OTHERS_OF, ids=cold[start : start + CHUNK]
-        ):
-            counters[pid].others[name] = [cap, used, foreign]
+    counters = counters_of(tx, found, aggregates)
     inventories = providers.inventories_of(tx, list(aggregates))
     for row in found:
         if row.id in aggregates:
