@@ -6,6 +6,8 @@ that counts is the ratio to a yardstick measured in the same run, in turn with
 it: a number alone says more about the machine than about the code.
 """
 
+import argparse
+
 import msgspec
 
 
@@ -24,3 +26,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     conditions: dict[str, object]
     audit: int = 0
+
+
+def count(text: str) -> int:
+    """How many of something, as an argument.  :raises ArgumentTypeError:"""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f'expected a whole number from 1 on; got {text!r}')
+    return int(text)

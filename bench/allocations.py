@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-from bench import Result, conditions
+from bench import Result, conditions, count
 from bench.candidates import Caller, Sides, both
 from bench.placement_clouds import BenchCloud
 
@@ -31,9 +31,9 @@ ASKED = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--writes', type=int, default=1600, help='in a round, on each side (1600)')
-    parser.add_argument('--rounds', type=int, default=3, help='on each side, in turn (3)')
-    parser.add_argument('--allocations', type=int, default=100_000, help='live ones (100000)')
+    parser.add_argument('--writes', type=count, default=1600, help='in a round, on a side (1600)')
+    parser.add_argument('--rounds', type=count, default=3, help='on each side, in turn (3)')
+    parser.add_argument('--allocations', type=count, default=100_000, help='live ones (100000)')
     parser.add_argument('--python', type=pathlib.Path, default='.venv-placement/bin/python')
 
 

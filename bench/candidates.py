@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from bench import Result, callers, conditions, rig
+from bench import Result, callers, conditions, count, rig
 from bench.placement_clouds import (
     DEVICES,
     NETWORKS,
@@ -50,8 +50,8 @@ VERSION = '1.36'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--providers', type=int, default=1000)
-    parser.add_argument('--rounds', type=int, default=2, help='of all shapes, on each side')
+    parser.add_argument('--providers', type=count, default=1000)
+    parser.add_argument('--rounds', type=count, default=2, help='of all shapes, on each side')
     parser.add_argument('--no-limit', action='store_true')
     parser.add_argument('--nested', action='store_true', help='eight devices below each')
     parser.add_argument('--wide', action='store_true', help='8 groups over 8 devices, and over 7')

@@ -14,7 +14,7 @@ import uuid
 import msgspec
 import numpy as np
 
-from bench import Result, apart, conditions, inside, pooled, rare, refused, yardstick
+from bench import Result, apart, conditions, count, inside, pooled, rare, refused, yardstick
 from bench.every_filter import Every
 from gantt import plugin_loader
 from gantt.core.messages import base
@@ -79,18 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         '--rare-classes',
-        type=_count,
+        type=count,
         default=0,
         metavar='N',
         help='what N classes that ten hosts each have cost in memory, and the others in time',
     )
-
-
-def _count(text: str) -> int:
-    """A number of classes."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f'expected a whole number from 1 on; got {text!r}')
-    return int(text)
 
 
 def an_id(kind: int, number: int) -> str:
