@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oslo_context import context
 
 from tests import budget
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
@@ -68,6 +69,15 @@ def _no_sockets_for_later_tests(request: pytest.FixtureRequest) -> Iterator[None
         and (following is None or following.path != request.node.path)
     ):
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _no_request_in_the_log() -> Iterator[None]:
+    """A request that is over is in no line of the log that its thread writes later."""
+    yield
+    left = context.get_current()
+    vars(context._request_store).pop('context', None)
+    assert left is None, f'the log still names request {left.request_id}'
 
 
 @pytest.hookimpl(tryfirst=True)

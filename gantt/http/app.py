@@ -25,6 +25,7 @@ from gantt.http.handlers import (
     requests,
     root,
 )
+from gantt.http.log_context import LogContext
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
@@ -181,6 +182,7 @@ def make_app(
     )
     layers: list[Any] = [
         Observer(world),
+        LogContext(),
         trail.Trail(keep),
         HandlerVersions(),
         origin.Origins(settings, is_open),

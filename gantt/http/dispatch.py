@@ -17,15 +17,15 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 
 import falcon
 import msgspec
-from oslo_context import context
 
 from gantt import exceptions
 from gantt.core.messages import base, quoting, since
-from gantt.http import errors, fair_tasks, links, microversion
+from gantt.http import errors, links, microversion
 from gantt.http.auth import Strategy
 from gantt.http.caller import NOBODY, Caller
 from gantt.http.context import HandlerContext
 from gantt.http.errors import IdentityUnavailable, Unauthorized
+from gantt.http.log_context import identify
 from gantt.http.policy import PolicyEnforcer
 from gantt.insights.views import Change
 
@@ -247,20 +247,9 @@ def _caller(route: Route, world: HandlerContext, strategy: Strategy, req: falcon
     if route.rule in world.policy.open:
         return _known(strategy, req) if route.details else NOBODY
     caller = strategy(req)
-    if caller.project is not None:
-        req.env[fair_tasks.PROJECT] = caller.project
     if route.on_trail and route.method != 'GET':
         req.context.change = route.rule, caller
-    context.RequestContext(
-        request_id=errors.request_id_of(req.env) or None,
-        user_id=caller.user or None,
-        project_id=caller.project,
-        domain_id=caller.domain,
-        system_scope='all' if caller.system else None,
-        roles=list(caller.roles),
-        service_roles=list(caller.service_roles),
-        overwrite=True,
-    )
+    identify(req, caller)
     return world.policy.admit(route.rule, caller)
 
 
@@ -337,28 +326,19 @@ class HandlerVersions:
 
 
 class Observer:
-    """falcon middleware: the log's request id, and one measure per request."""
+    """falcon middleware: one measure per request."""
 
     def __init__(self, world: HandlerContext) -> None:
         self._metrics = world.metrics
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Note when it began, and let every log line carry the id."""
+        """Note when it began."""
         req.context.began = time.monotonic()
-        req.context.outer = context.get_current()
-        context.RequestContext(request_id=errors.request_id_of(req.env) or None, overwrite=True)
 
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
     ) -> None:
-        """Measure by route, never by path: the labels stay few.
-
-        The thread serves others next: what it logs then is not of this request.
-        """
-        if req.context.outer is not None:
-            req.context.outer.update_store()
-        else:
-            vars(context._request_store).pop('context', None)
+        """Measure by route, never by path: the labels stay few."""
         self._metrics.observe(
             'gantt_http_seconds',
             time.monotonic() - req.context.began,

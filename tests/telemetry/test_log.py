@@ -9,17 +9,9 @@ import threading
 
 import pytest
 from oslo_config import cfg
-from oslo_context import context
 from oslo_log import formatters
 
 from gantt.telemetry import log
-
-
-@pytest.fixture(autouse=True)
-def _no_context():
-    """A request that another test made in this thread is over."""
-    vars(context._request_store).pop('context', None)
-
 
 REQUEST = '11111111-2222-4333-8444-555555555555'
 

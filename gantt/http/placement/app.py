@@ -7,6 +7,7 @@ import falcon
 
 from gantt.http import auth, middleware, origin, trail
 from gantt.http.context import MetricsSource
+from gantt.http.log_context import LogContext
 from gantt.http.placement import auth as tokens
 from gantt.http.placement.call import Handler
 from gantt.http.placement.dispatch import PlacementDispatch, PlacementRoute, VersionHeaders
@@ -160,6 +161,7 @@ def make_placement_app(
     """
     is_open = strategy is auth.noauth
     layers: list[Any] = [
+        LogContext(),
         trail.Trail(keep),
         VersionHeaders(),
         origin.Origins(settings, is_open),

@@ -16,6 +16,7 @@ from webob.acceptparse import create_accept_header
 
 from gantt.http.auth import Strategy
 from gantt.http.caller import NOBODY
+from gantt.http.log_context import identify
 from gantt.http.middleware import Wsgi
 from gantt.http.placement import versions
 from gantt.http.placement.call import CACHE_SINCE, Answer, Call, Handler, http_date
@@ -118,7 +119,10 @@ class PlacementDispatch:
         self._strategy = strategy
 
     def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        caller = NOBODY if not _parts(req.path) else self._strategy(req)
+        caller = NOBODY
+        if _parts(req.path):
+            caller = self._strategy(req)
+            identify(req, caller)
         version = versions.parse(req.get_header(versions.HEADER) or '')
         req.context.version = version
         _check_length(req)

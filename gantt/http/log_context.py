@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log's lines of a request carry its id and who asks, those after it do not."""
+
+from typing import Any
+
+import falcon
+from oslo_context import context
+
+from gantt.http import errors, fair_tasks
+from gantt.http.caller import Caller
+
+
+class LogContext:
+    """falcon middleware: the context of the request, for as long as this thread serves it."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The id is known before who asks is."""
+        req.context.outer = context.get_current()
+        context.RequestContext(request_id=errors.request_id_of(req.env) or None, overwrite=True)
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
+    ) -> None:
+        """The thread serves others next: what it logs then is not of this request."""
+        if req.context.outer is not None:
+            req.context.outer.update_store()
+        else:
+            vars(context._request_store).pop('context', None)
+
+
+def identify(req: falcon.Request, caller: Caller) -> None:
+    """From here on it is known who asks: to the log, and to the server's turns by project."""
+    if caller.project is not None:
+        req.env[fair_tasks.PROJECT] = caller.project
+    context.RequestContext(
+        request_id=errors.request_id_of(req.env) or None,
+        user_id=caller.user or None,
+        project_id=caller.project,
+        domain_id=caller.domain,
+        system_scope='all' if caller.system else None,
+        roles=list(caller.roles),
+        service_roles=list(caller.service_roles),
+        overwrite=True,
+    )
