@@ -33,6 +33,7 @@ ASKED = 50
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--writes', type=count, default=1600, help='in a round, on a side (1600)')
     parser.add_argument('--rounds', type=count, default=3, help='on each side, in turn (3)')
+    parser.add_argument('--seconds', type=count, default=200, help='after which no round begins')
     parser.add_argument('--allocations', type=count, default=100_000, help='live ones (100000)')
     parser.add_argument('--python', type=pathlib.Path, default='.venv-placement/bin/python')
 
@@ -87,6 +88,25 @@ def put(cloud: BenchCloud, names: list[str], project: str) -> Callable[[Caller, 
     return work
 
 
+def post(cloud: BenchCloud, parts: list[list[str]]) -> Callable[[Caller, int], object]:
+    """Many consumers in each request; those of the last one are of the project that is asked of."""
+
+    def work(caller: Caller, number: int) -> object:
+        project = 'another' if number < len(parts) - 1 else 'asked'
+        body = {}
+        for n, name in enumerate(parts[number]):
+            provider = cloud.roots[(number * len(parts[number]) + n) % len(cloud.roots)]
+            body[name] = {
+                'allocations': {provider: {'resources': {'VCPU': 1, 'MEMORY_MB': 1}}},
+                'project_id': project,
+                'user_id': 'user',
+                'consumer_generation': None,
+            }
+        return caller.send('POST', '/allocations', body)
+
+    return work
+
+
 def delete(names: list[str]) -> Callable[[Caller, int], object]:
     def work(caller: Caller, number: int) -> object:
         return caller.send('DELETE', f'/allocations/{names[number]}')
@@ -98,7 +118,10 @@ def rounds(sides: Sides, cloud: BenchCloud, args: argparse.Namespace) -> dict[st
     """Rates by side and method; each round begins with another side."""
     both_sides = {'own': Writers(sides.own.url), 'theirs': Writers(sides.theirs.url)}
     found: dict[str, list[float]] = {}
+    end = time.monotonic() + args.seconds
     for number in range(args.rounds + 1):
+        if number > 1 and time.monotonic() > end:
+            break
         order = ('own', 'theirs') if number % 2 else ('theirs', 'own')
         for side in order:
             names = [str(uuid.uuid4()) for _ in range(args.writes)]
@@ -118,8 +141,10 @@ def usages_ms(sides: Sides, cloud: BenchCloud, count: int) -> float:
     """Of a project among so many allocations, two of each consumer; the median."""
     writers = Writers(sides.own.url)
     names = [str(uuid.uuid4()) for _ in range(count // 2)]
-    writers.rate(len(names) - CONSUMERS_OF_PROJECT, put(cloud, names, 'another'))
-    writers.rate(CONSUMERS_OF_PROJECT, put(cloud, names[-CONSUMERS_OF_PROJECT:], 'asked'))
+    parts = [
+        names[n : n + CONSUMERS_OF_PROJECT] for n in range(0, len(names), CONSUMERS_OF_PROJECT)
+    ]
+    writers.rate(len(parts), post(cloud, parts))
     if writers.problems:
         raise RuntimeError(f'{len(writers.problems)} were refused: {writers.problems[0]}')
     times = [sides.own.seconds('/usages?project_id=asked')[0] for _ in range(ASKED)]

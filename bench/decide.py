@@ -14,7 +14,7 @@ import uuid
 import msgspec
 import numpy as np
 
-from bench import Result, apart, conditions, count, inside, pooled, rare, refused, yardstick
+from bench import Result, apart, conditions, count, inside, nested, pooled, rare, refused, yardstick
 from bench.every_filter import Every
 from gantt import plugin_loader
 from gantt.core.messages import base
@@ -56,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--hosts', type=int, help='10,000 unless said otherwise')
     parser.add_argument('--rounds', type=int, default=0, help='of 256 decisions; 0: by hosts')
     parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument(
+        '--nested',
+        type=count,
+        default=0,
+        metavar='N',
+        help='with --pool: N providers below each host, and requests for groups of them',
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         '--filters',
@@ -309,8 +316,10 @@ def run(args: argparse.Namespace) -> Result:
         return refused.run(args, inside.run(args))
     if args.anti_affinity:
         return apart.run(args)
+    if args.nested and not args.pool:
+        raise SystemExit('--nested: expected --pool with it')
     if args.pool:
-        return pooled.run(args)
+        return nested.run(args) if args.nested else pooled.run(args)
     if args.rare_classes:
         return rare.run(args)
     every = Every(args.filters) if args.filters else None

@@ -48,6 +48,7 @@ OPTIONS: dict[str, Any] = {
     'pci_aliases': '[{"name": "gpu", "vendor_id": "10de", "product_id": "1eb8"}]',
     'type_affinity_ignores_unknown': True,
     'image_props_weight_setting': 'os_distro=1.0',
+    'class_weight_setting': 'DISK_GB=0.5',
     'load_weight_setting': 'cpu.percent=1.0',
     'num_instances_weight_multiplier': 1.0,
     'image_props_weight_multiplier': 1.0,

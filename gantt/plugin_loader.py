@@ -60,6 +60,8 @@ DEFAULT_WEIGHERS = (
     'ServerGroupSoftAffinityWeigher',
     'ServerGroupSoftAntiAffinityWeigher',
     'PoolRoomWeigher',
+    'ResourceClassWeigher',
+    'DeviceFitWeigher',
     'RulesWeigher',
 )
 

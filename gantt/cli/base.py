@@ -7,6 +7,7 @@ import csv
 import functools
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from gantt.cli import choosing, login, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
 from gantt.core.messages import quoting
 from gantt.core.messages.near import did_you_mean, near
+from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU
 
 PAGE = 500
 #: What people call resources -> how they are asked for.
@@ -445,12 +447,38 @@ any_number = number(-sys.float_info.max, sys.float_info.max)
 def resource(value: str) -> tuple[str, int]:
     """An argument type: ``VCPU=2``."""
     name, equals, number = value.partition('=')
+    if name == 'VCPU' and re.fullmatch(r'\d{1,9}\.\d{1,3}', number) and float(number):
+        thousandths = round(float(number) * MILLI)
+        raise argparse.ArgumentTypeError(
+            f'a part of a processor is asked for in thousandths: {MILLI_VCPU}={thousandths}; '
+            f'got {value!r}'
+        )
     if not (equals and name and number.isdecimal() and len(number) < 20 and int(number) > 0):
         raise argparse.ArgumentTypeError(
             f'expected CLASS=AMOUNT with a whole number above 0, such as VCPU=2 '
             f'or MEMORY_MB=4096; got {value!r}'
         )
     return name, int(number)
+
+
+def devices(value: str) -> dict[str, Any]:
+    """An argument type: ``VGPU=500x2``, ``PGPU=whole``, ``PGPU=wholex4``."""
+    name, _, rest = value.partition('=')
+    amount, times, count = rest.partition('x')
+    numbers = [amount] * (amount != 'whole') + [count] * bool(times)
+    if not name or not all(one.isdecimal() and len(one) < 20 and int(one) > 0 for one in numbers):
+        raise argparse.ArgumentTypeError(
+            f'expected CLASS=AMOUNT, CLASS=AMOUNTxCOUNT or CLASS=whole with whole numbers above 0, '
+            f'such as VGPU=500x2; got {value!r}'
+        )
+    found: dict[str, Any] = {'resource_class': name}
+    if amount == 'whole':
+        found['whole'] = True
+    else:
+        found['amount'] = int(amount)
+    if count:
+        found['count'] = int(count)
+    return found
 
 
 def hint(value: str) -> tuple[str, str]:

@@ -31,7 +31,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=base.resource,
         metavar='CLASS=AMOUNT',
         **many,
-        help='of a class of pools, where as much as there is will do: at most so much',
+        help='of a class where as much as there is will do: at most so much',
+    )
+    parser.add_argument(
+        '--devices',
+        type=base.devices,
+        metavar='CLASS=AMOUNT[xCOUNT]',
+        **many,
+        help='so many devices of the host, each with the amount free, e.g. VGPU=500x2; '
+        'CLASS=whole takes all that a device has',
     )
     parser.add_argument('--zone', help='the availability zone')
     parser.add_argument('--trait', metavar='TRAIT', **many, help='a trait the host must have')
@@ -88,7 +96,10 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
         if not isinstance(whole['spec'], dict):
             raise Failure(f'{args.request_file}: spec: expected an object', Exit.USAGE)
     spec = whole.setdefault('spec', {})
-    spec.update(_given(args))
+    given = _given(args)
+    if 'tree' in given and isinstance(spec.get('tree'), dict):
+        given['tree'] = spec['tree'] | given['tree']
+    spec.update(given)
     hints = _hints(args)
     if hints:
         found = spec.setdefault('hints', {})
@@ -120,6 +131,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         'resources': dict(args.resource),
         'kind': args.kind,
         'most': dict(args.most),
+        'tree': args.devices and {'devices': args.devices},
         'availability_zone': args.zone,
         'required_traits': args.trait,
         'forbidden_traits': args.forbid_trait,

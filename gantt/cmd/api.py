@@ -82,6 +82,7 @@ def parts(conf: Any) -> ApiParts:
         wiring.settings(conf, pipeline),
         max_age=conf.api.table_age_seconds,
         count=metrics.count,
+        candidate_steps=conf.api.candidate_steps_max,
     )
     schedulers = client.SchedulerClient(client.get_transport(conf))
     transport.service_defaults(conf)
@@ -121,11 +122,13 @@ def _warm(insights: Insights) -> None:
 
 def _state(conf: Any, insights: Insights) -> dict[str, Any]:
     """What a report says of this process; no server is asked."""
-    cache = insights.cache
+    cache, age = insights.cache, insights.candidates.age_seconds
     return {
         'database': wiring.database_shown(conf),
         'hosts in the table': len(cache.working),
         'table_age_seconds': round(cache.age_seconds, 3),
+        'providers in the table of candidates': insights.candidates.providers,
+        'candidates_age_seconds': 'never asked for' if age is None else round(age, 3),
     }
 
 

@@ -3,6 +3,8 @@
 
 from oslo_config import cfg
 
+from gantt.core.candidates.find import STEPS_MAX
+
 GROUP = cfg.OptGroup('api', title='The HTTP interface')
 
 OPTS = [
@@ -108,6 +110,17 @@ OPTS = [
         help="Serve Placement's interface at the root too, not only below /placement: for clients "
         'whose URL of Placement has no path. /v1, /metrics, /dashboard and /healthcheck stay; the '
         'document at / is then that of Placement.',
+    ),
+    cfg.IntOpt(
+        'candidate_steps_max',
+        default=STEPS_MAX,
+        min=1000,
+        max=100_000_000,
+        help='How many steps the search for one list of allocation candidates may take: each is a '
+        'provider that is tried, or a candidate, and takes some microseconds, in which no other '
+        'search of the process goes on. Beyond, the query is answered 503, '
+        'gantt.search_out_of_budget, never with a part of the list. Raise it where honest queries '
+        'without limit meet it; gantt_candidates_out_of_budget_total counts them.',
     ),
     cfg.StrOpt(
         'site_name',

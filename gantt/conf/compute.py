@@ -258,6 +258,19 @@ OPTS = [
         'Once for each.',
     ),
     cfg.StrOpt(
+        'shared_cpu_class',
+        default='VCPU',
+        choices=[
+            ('VCPU', 'whole processors'),
+            (
+                'CUSTOM_MILLI_VCPU',
+                'thousandths, for guests that take parts of one: the class has to be declared '
+                'first, and the host takes no guests that ask for VCPU',
+            ),
+        ],
+        help='The resource class that shared processors are counted in.',
+    ),
+    cfg.StrOpt(
         'hypervisor_type',
         default='',
         help='What runs the guests, e.g. QEMU. Empty: QEMU where /dev/kvm is there, '

@@ -67,6 +67,11 @@ HISTORY = (
         5,
         'The cloud as one pool over all resource classes (roll-up).',
     ),
+    Microversion(
+        1,
+        6,
+        'Groups of resources and devices of a request, each from one provider of a tree.',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

@@ -36,6 +36,9 @@ ALLOWED = frozenset(
         'body.spec.resources',
         'body.spec.kind',
         'body.spec.most',
+        'body.spec.tree.devices',
+        'body.spec.tree.group_policy',
+        'body.spec.tree.same_subtree',
         'body.spec.consumer_type',
         'body.spec.availability_zone',
         'body.spec.project_id',
@@ -57,6 +60,7 @@ WITHIN = frozenset(
     {
         'body.spec',
         'body.spec.group',
+        'body.spec.tree',
         'body.spec.flavor',
         'body.spec.flavor.extra_specs',
         'body.spec.image',

@@ -7,9 +7,11 @@ process, is seen.  Questions that come while one reads share the read that begin
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+from gantt import exceptions
 from gantt.core.candidates.find import STEPS_MAX, CandidatesFound, find
 from gantt.core.candidates.query import CandidatesQuery
 from gantt.core.candidates.table import ProviderTable
@@ -26,11 +28,19 @@ class Candidates:
     """The providers of one process.  All methods may be called from any thread.
 
     :param steps: that the search of one query may take
+    :param count: adds one to a counter by its name
     """
 
-    def __init__(self, store: CandidateReads, steps: int = STEPS_MAX) -> None:
+    def __init__(
+        self,
+        store: CandidateReads,
+        steps: int = STEPS_MAX,
+        count: Callable[[str], None] | None = None,
+    ) -> None:
         self._store = store
         self._steps = steps
+        self._count = count or (lambda name: None)
+        self._current_at: float | None = None
         self._lock = threading.Lock()
         self._table = ProviderTable()
         self._read: ProviderNews | None = None
@@ -43,7 +53,22 @@ class Candidates:
         :raises SearchOutOfBudget: whether there are more is not known
         :raises DatabaseUnavailable:
         """
-        return self.look(lambda table: answering(table, find(table, query, self._steps)))
+        try:
+            return self.look(lambda table: answering(table, find(table, query, self._steps)))
+        except exceptions.SearchOutOfBudget:
+            self._count('gantt_candidates_out_of_budget_total')
+            raise
+
+    @property
+    def providers(self) -> int:
+        """How many are in the table; 0 before the first question."""
+        return len(self._table)
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Time since all was last known that there was; None: before the first question."""
+        began = self._current_at
+        return None if began is None else time.monotonic() - began
 
     def look(self, answering: Callable[[ProviderTable], T]) -> T:
         """What ``answering`` makes of all providers.
@@ -71,6 +96,7 @@ class Candidates:
 
     def _follow(self) -> None:
         covered = next(self._arrivals)  # whoever has come has a smaller number
+        began = time.monotonic()
         if self._read is None:
             found = self._store.load_provider_entries()
         else:
@@ -81,4 +107,4 @@ class Candidates:
         self._read = ProviderNews(
             position=found.position, incarnation=found.incarnation, gaps=found.gaps
         )
-        self._covered = covered
+        self._covered, self._current_at = covered, began

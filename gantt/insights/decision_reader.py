@@ -3,7 +3,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from gantt import exceptions
 from gantt.core.placement.host_trace import HostStep, steps_of
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause
-from gantt.core.records.decision import Outcome, Score
+from gantt.core.records.decision import MemberDecision, Outcome, Score
 from gantt.core.records.decision_codec import PREFIX_MIN, StoredDecision, unpack
 from gantt.core.table.host_table import HostTable
 from gantt.insights import side_by_side, views
@@ -112,7 +112,15 @@ class DecisionReader:
         row = reader.row(host)
         wanted = (host, table.hosts[row].id)
         steps = self._steps(stored, table, row)
-        return explaining.explain(stored, created_at, table.now, provider_ids, wanted, steps=steps)
+        return explaining.explain(
+            stored,
+            created_at,
+            table.now,
+            provider_ids,
+            wanted,
+            steps=steps,
+            scores=self._all_scores(stored),
+        )
 
     def scores(self, decision_id: str, member: int) -> list[Score]:
         """Of all hosts that no filter removed for a member, best first.
@@ -122,11 +130,20 @@ class DecisionReader:
         :raises NotFound: see :meth:`explain`
         """
         stored, _, _ = self._load(decision_id)
+        again = self._all_scores(stored)
+        return next((one.scores for one in again if one.member == member), [])
+
+    def _all_scores(self, stored: StoredDecision) -> Sequence[MemberDecision]:
+        """The members with the scores of all hosts that no filter removed; none where the table
+        is gone, or that takes longer than a trial may."""
+        end = time.monotonic() + SECONDS_MAX
         try:
-            again = self._replayer.scores(stored)
-        except (Gone, exceptions.PluginError):
-            return []
-        return next((one.scores for one in again.members if one.member == member), [])
+            again = self._replayer.scores(
+                stored, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
+            )
+        except (exceptions.NotFound, exceptions.PluginError):
+            return ()
+        return again.members
 
     def replay(self, decision_id: str, otherwise: Otherwise | None = None) -> Replayed:
         """A decision made again on the table that it saw.

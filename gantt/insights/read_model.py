@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
+from gantt.core.candidates.find import STEPS_MAX
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
@@ -65,6 +66,7 @@ class Insights:
     :param settings: of the schedulers: when a host is stale, when nothing is known
     :param max_age: how old the table may be that is answered from, seconds
     :param count: adds one to a counter by its name
+    :param candidate_steps: that the search for one list of candidates may take
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Insights:
         clock: Clock | None = None,
         max_age: float = 1.0,
         count: Callable[..., None] | None = None,
+        candidate_steps: int = STEPS_MAX,
     ) -> None:
         self.store = store
         self.settings = settings or SchedulerSettings(worker='gantt-api')
@@ -89,7 +92,7 @@ class Insights:
         self.quotas = QuotaChecks(
             store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
         )
-        self.candidates = Candidates(store)
+        self.candidates = Candidates(store, candidate_steps, count)
         trials = WhatIfPlanner(self.table, self.cache, pipeline, self.settings, self.quotas)
         self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
         self.roll_up = RollUpReader(self.candidates, self.table, self.cache, self.capacity).read
@@ -406,6 +409,10 @@ class Insights:
 
     def export(self, gauge: Callable[..., None]) -> None:
         """Set the gauges that are read from the table, by ``gauge``; as far as it is known."""
+        gauge('gantt_candidates_providers', self.candidates.providers)
+        age = self.candidates.age_seconds
+        if age is not None:
+            gauge('gantt_candidates_age_seconds', age)
         try:
             reader = self._reader()
         except exceptions.Unavailable:

@@ -118,9 +118,10 @@ class Replayer:
         table = self.table_of(decision)
         return _place(table, decision, request, pipeline, seed, members, pause)
 
-    def scores(self, stored: StoredDecision) -> Decision:
+    def scores(self, stored: StoredDecision, pause: Callable[[], Pause] | None = None) -> Decision:
         """A decision made again as it was, with the scores of all hosts that no filter removed.
 
+        :param pause: see ``place.place``
         :raises Gone: see :meth:`table_of`
         """
         decision, table = stored.decision, self.table_of(stored.decision)
@@ -129,7 +130,7 @@ class Replayer:
         request = msgspec.structs.replace(request, alternates=count)
         members = _planned(decision, len(request.consumers))
         pipeline = self.pipeline_for(decision, Otherwise())
-        return _place(table, decision, request, pipeline, decision.seed, members)
+        return _place(table, decision, request, pipeline, decision.seed, members, pause)
 
     def pipeline_for(self, decision: Decision, otherwise: Otherwise) -> Pipeline:
         """The pipeline in force, its filters in the order that they ran in then, or another."""

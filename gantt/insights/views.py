@@ -380,6 +380,19 @@ class ScoreRow(View, frozen=True, kw_only=True):
     chosen: bool
 
 
+class HostScore(View, frozen=True, kw_only=True):
+    """How a host that no filter removed compares with the others, for one member.
+
+    :ivar place: 1 is the best; equal ones in the order of the table
+    :ivar of: how many no filter removed
+    """
+
+    member: int
+    place: int
+    of: int
+    score: ScoreRow
+
+
 class MemberExplanation(View, frozen=True, kw_only=True):
     """How one member of the request was placed, or why not.
 
@@ -413,6 +426,8 @@ class Explanation(View, frozen=True, kw_only=True):
     :ivar host_verdicts: of the host that was asked for, a sentence per member
     :ivar host_filters: of that host, what every filter says of it on its own
     :ivar host_filters_when: then | now: whether it is said of the host as it was decided
+    :ivar host_scores: of that host, for each member that no filter removed it for; none where the
+        table of then is gone
     """
 
     id: str
@@ -443,6 +458,7 @@ class Explanation(View, frozen=True, kw_only=True):
     host_verdicts: list[str]
     host_filters: list[HostStep]
     host_filters_when: str
+    host_scores: Annotated[list[HostScore], since(6)] = []
     lines: list[str]
     origin: str | None = None
 

@@ -20,6 +20,7 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
          (``gantt.core.records.members``), to callers of this minor version or a newer one;
          selections: allocations, where a host takes of pools
     1.12 select_destinations: spec.kind; confirm_request, release_request
+    1.13 select_destinations: spec.tree
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -42,7 +43,7 @@ from gantt.core.records.members import by_hosts, plain
 from gantt.rpc import answers
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 12
+MAJOR, MINOR = 1, 13
 VERSION = f'{MAJOR}.{MINOR}'
 #: What our own clients say, but for messages that need a newer one: schedulers of before take
 #: what they know as it is.

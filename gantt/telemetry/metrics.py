@@ -121,6 +121,14 @@ counter gantt_reports_total fate
 gauge gantt_table_age_seconds
   Age of the host table: time since it was last current, but for what is on its way: since the
   oldest change that is missing from the feed.
+gauge gantt_candidates_providers
+  Providers in the table that this process searches for allocation candidates; 0 before the first
+  query.
+gauge gantt_candidates_age_seconds
+  Time since that table was last current: each query brings it up to date first.
+counter gantt_candidates_out_of_budget_total
+  Queries for allocation candidates answered 503 because their search took more steps than [api]
+  candidate_steps_max.
 counter gantt_feed_missed_total
   Hosts whose change a full comparison found and the change feed had not brought.
 counter gantt_database_went_back_total

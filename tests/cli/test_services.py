@@ -95,4 +95,10 @@ def test_an_older_service_is_asked_in_its_version(
     done = run('host', 'list', '--limit', '2')
     assert server.stop(5)
     assert done.code == 0, done.err
-    assert asked == ['scheduler 1.5', 'scheduler 1.4', 'scheduler 1.3', 'scheduler 1.0']
+    assert asked == [
+        'scheduler 1.6',
+        'scheduler 1.5',
+        'scheduler 1.4',
+        'scheduler 1.3',
+        'scheduler 1.0',
+    ]

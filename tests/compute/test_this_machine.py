@@ -48,6 +48,15 @@ def test_the_report_of_this_machine_says_what_proc_says(tmp_path):
     assert facts.metrics['load_1m'].value == pytest.approx(os.getloadavg()[0], abs=1.0)
 
 
+def test_shared_processors_may_be_counted_in_thousandths(tmp_path):
+    options = {'disk_path': str(tmp_path), 'shared_cpu_class': 'CUSTOM_MILLI_VCPU'}
+    has = a_driver(tmp_path, reserved_cpus=1, cpu_allocation_ratio=2.0, **options).facts([])
+    assert 'VCPU' not in has.inventories
+    thousandths = has.inventories['CUSTOM_MILLI_VCPU']
+    assert (thousandths.total, thousandths.reserved) == (1000 * os.cpu_count(), 1000)
+    assert thousandths.allocation_ratio == 2.0
+
+
 def test_the_report_of_this_machine_is_a_valid_one(tmp_path):
     facts = a_driver(tmp_path, disk_path=str(tmp_path)).facts([])
     report = HostReport(

@@ -6,6 +6,8 @@ import random
 import msgspec
 import pytest
 
+from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.resource_classes import Inventory
 from tests.builders import (
     CLEAN,
@@ -147,6 +149,122 @@ def test_a_guest_found_on_its_destination_after_the_lease_has_all_of_it(store, h
     (adopted,) = [one for one in live(store) if one.adopted]
     assert adopted.allocations[pool.id] == {'DISK_GB': 60}
     assert used(store, pool) == {'DISK_GB': 120}
+
+
+# -- beside writers of allocations -----------------------------------------------------------
+def wish(consumer, shares, **fields):
+    base = {'project_id': 'p1', 'user_id': 'u1'}
+    return AllocationWish(consumer=consumer, allocations=shares, **{**base, **fields})
+
+
+def handed_over(store, consumer, to):
+    """All that a consumer has becomes another one's, as that of a migration is."""
+    has = store.load_allocations(consumer).allocations
+    store.write_allocations([wish(to, has), wish(consumer, {})])
+
+
+def had(store, consumer):
+    found = store.load_allocations(consumer)
+    return {} if found is None else found.allocations
+
+
+MIGRATION = uuid_of('migration')
+
+
+@pytest.fixture
+def moving(store, hosts, pool):
+    """A guest on its way: its source is a migration's, its destination inherits from it."""
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    handed_over(store, GUEST, MIGRATION)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=110)
+    assert taken(store, target, pool) == ({'DISK_GB': 10}, {'DISK_GB': 100})
+    return source, target
+
+
+def less(store, pool, consumer, gigabytes):
+    """What a consumer has, with so much of the pool; 0: nothing of it."""
+    shares = {uuid: of for uuid, of in had(store, consumer).items() if uuid != pool.uuid}
+    return shares | ({pool.uuid: {'DISK_GB': gigabytes}} if gigabytes else {})
+
+
+@pytest.mark.parametrize('left', [70, 10, 0])
+def test_what_a_source_gives_up_its_destination_takes_over(store, hosts, pool, moving, left):
+    source, target = moving
+    store.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, left))])
+    assert taken(store, source, pool)[0].get('DISK_GB', 0) == left
+    assert taken(store, target, pool) == (
+        {'DISK_GB': 110 - left},
+        {'DISK_GB': left} if left else {},
+    )
+    assert used(store, pool) == {'DISK_GB': 110}
+    assert had(store, GUEST)[pool.uuid] == {'DISK_GB': 110 - left}
+    store.delete_allocations(MIGRATION)
+    assert taken(store, target, pool) == ({'DISK_GB': 110}, {})
+    assert used(store, pool) == {'DISK_GB': 110}
+
+
+def test_what_its_destination_does_not_need_is_free(store, hosts, pool):
+    created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    handed_over(store, GUEST, MIGRATION)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=30)
+    store.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, 50))])
+    assert taken(store, target, pool) == ({}, {'DISK_GB': 30})
+    assert used(store, pool) == {'DISK_GB': 50}
+    store.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, 20))])
+    assert taken(store, target, pool) == ({'DISK_GB': 10}, {'DISK_GB': 20})
+    assert used(store, pool) == {'DISK_GB': 30}
+
+
+def test_nobody_else_is_given_what_a_destination_takes_over(store, hosts, pool, moving):
+    before = used(store, pool)
+    wishes = [
+        wish(MIGRATION, less(store, pool, MIGRATION, 60)),
+        wish(uuid_of('other'), {pool.uuid: {'DISK_GB': 20}}),
+    ]
+    with pytest.raises(exceptions.AllocationRefused):
+        store.write_allocations(wishes)
+    assert used(store, pool) == before
+    assert had(store, uuid_of('other')) == {}
+    wishes[1] = wish(uuid_of('other'), {pool.uuid: {'DISK_GB': 10}})
+    store.write_allocations(wishes)
+    assert used(store, pool) == {'DISK_GB': 120}
+
+
+@pytest.mark.parametrize('left', [60, 0])
+def test_who_says_all_that_a_guest_has_says_what_its_destination_inherits(store, hosts, pool, left):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
+    shares = less(store, pool, GUEST, left)
+    store.write_allocations([wish(GUEST, shares)])
+    assert had(store, GUEST) == shares
+    assert used(store, pool).get('DISK_GB', 0) == left
+    assert taken(store, target, pool)[1] == ({'DISK_GB': left} if left else {})
+    hosts[0].release(source)
+    assert had(store, GUEST).get(pool.uuid, {}).get('DISK_GB', 0) == left
+    assert used(store, pool).get('DISK_GB', 0) == left
+
+
+def test_who_lets_a_source_end_says_what_is_left(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
+    there = {uuid: of for uuid, of in had(store, GUEST).items() if uuid == hosts[1].row.uuid}
+    store.write_allocations([wish(GUEST, there)])
+    assert not store.load_claim(source).is_live
+    assert had(store, GUEST) == there
+    assert taken(store, target, pool)[1] == {}
+    assert used(store, pool) == {}
+
+
+def test_what_is_written_as_it_was_changes_nothing_of_what_is_inherited(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
+    store.write_allocations([wish(GUEST, had(store, GUEST))])
+    assert taken(store, target, pool) == ({}, {'DISK_GB': 100})
+    store.write_allocations([wish(GUEST, less(store, pool, GUEST, 120))])
+    assert taken(store, target, pool) == ({}, {'DISK_GB': 100})
+    hosts[0].release(source)
+    assert taken(store, target, pool) == ({'DISK_GB': 100}, {})
+    assert used(store, pool) == {'DISK_GB': 100}
 
 
 @pytest.mark.parametrize('seed', range(5))

@@ -63,6 +63,30 @@ def test_who_comes_while_others_work_is_done_together():
     assert max(map(len, desk.together)) > 1
 
 
+def test_while_one_is_held_up_another_one_goes_on():
+    held_up, through = threading.Event(), []
+
+    def alone(one):
+        if one == 'held up':
+            assert held_up.wait(60)
+        through.append(one)
+
+    combined = Combined(alone, lambda several: False)
+    first = threading.Thread(target=combined.do, args=('held up', frozenset('a')))
+    first.start()
+    others = [
+        threading.Thread(target=combined.do, args=(one, frozenset([one]))) for one in ('b', 'c')
+    ]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(60)
+    assert sorted(through) == ['b', 'c']
+    held_up.set()
+    first.join(60)
+    assert sorted(through) == ['b', 'c', 'held up']
+
+
 def test_what_cannot_be_done_together_each_does_alone():
     desk = Desk(works=False)
     desk.ask(*range(6))

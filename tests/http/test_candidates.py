@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates over HTTP, beyond what Placement's own tests look at."""
 
-from collections.abc import Iterator
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -10,7 +14,9 @@ import pytest
 from gantt.http import policy
 from gantt.http.placement import versions
 from gantt.http.placement.app import make_placement_app
+from gantt.http.placement.dispatch import served
 from gantt.http.placement.handlers.candidates import EXTRAS_HEADER
+from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.candidates import Candidates
 from gantt.scheduler.clock import SystemClock
@@ -27,16 +33,19 @@ class CandidatesSite:
     :ivar roots: uuids of two hosts, each with three equal devices of two units
     """
 
-    def __init__(self, steps: int = 300) -> None:
+    def __init__(self, steps: int = 300, kind: type[Candidates] = Candidates) -> None:
         self.store = sqlite_store(SystemClock())
-        app = make_placement_app(
+        self.metrics = MetricRegistry()
+        self.table = kind(self.store, steps, self.metrics.count)
+        self.app = make_placement_app(
             self.store,
-            MetricRegistry(),
+            self.metrics,
             HttpSettings(),
             policy.defaults(),
-            candidates=Candidates(self.store, steps),
+            candidates=self.table,
         )
-        self.client = httpx.Client(transport=httpx.WSGITransport(app), base_url='http://localhost')
+        transport = httpx.WSGITransport(self.app)
+        self.client = httpx.Client(transport=transport, base_url='http://localhost')
         self._send('PUT', f'/resource_classes/{VGPU}')
         self.roots = [uuid_of('one'), uuid_of('other')]
         for root in self.roots:
@@ -108,7 +117,84 @@ def test_a_search_that_takes_too_long_is_no_answer(site):
     answer = site.candidates(f'{groups}&group_policy=none')
     assert answer.status_code == 503
     assert 'ended after 300 steps' in answer.text
+    assert site.metrics.value('gantt_candidates_out_of_budget_total') == 1
     assert len(roots_of(site.candidates(f'{groups}&group_policy=none&limit=1'))) == 1
+
+
+def test_the_table_tells_its_size_and_its_age(site):
+    assert (site.table.providers, site.table.age_seconds) == (0, None)
+    site.candidates(f'resources={VGPU}:1')
+    assert site.table.providers == 8
+    first = site.table.age_seconds
+    assert 0 <= first <= site.table.age_seconds
+    assert site.metrics.value('gantt_candidates_out_of_budget_total') == 0
+
+
+class HeldUp(Candidates):
+    """Whoever searches waits until it may go on."""
+
+    go_on = threading.Event()
+
+    def answer(self, query: Any, answering: Any) -> Any:
+        assert self.go_on.wait(60)
+        return super().answer(query, answering)
+
+
+class Flood:
+    """Connections to a server of four threads, each with the token of a project."""
+
+    def __init__(self, site: CandidatesSite) -> None:
+        app = served(_nothing, site.app, False)
+        self.server = HttpServer(app, '127.0.0.1', 0, threads=4)
+        self.server.start()
+        self.queue = self.server._server.task_dispatcher.queue
+        self.open = contextlib.ExitStack()
+
+    def ask(self, project: str, path: str) -> socket.socket:
+        line = socket.create_connection(('127.0.0.1', self.server.port), timeout=60)
+        self.open.enter_context(line)
+        head = f'GET /placement/{path} HTTP/1.1\r\nHost: localhost\r\nX-Roles: admin\r\n'
+        version = f'{versions.HEADER}: placement 1.39\r\n'
+        line.sendall(f'{head}X-Auth-Token: {project}:{project}\r\n{version}\r\n'.encode())
+        return line
+
+    def until(self, what: Callable[[], bool]) -> None:
+        end = time.monotonic() + 60
+        while not what():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def _nothing(environ: Any, start_response: Any) -> list[bytes]:
+    start_response('404 Not Found', [('Content-Length', '0')])
+    return []
+
+
+def test_a_flood_of_searches_of_one_project_leaves_threads_to_others():
+    site = CandidatesSite(kind=HeldUp)
+    flood = Flood(site)
+    try:
+        HeldUp.go_on.set()
+        for project in ('red', 'blue'):  # the server learns whose tokens these are
+            answer = flood.ask(project, 'resource_providers').recv(100)
+            assert answer.startswith(b'HTTP/1.1 200')
+        flood.until(lambda: not flood.queue._begun)
+        HeldUp.go_on.clear()
+        path = f'allocation_candidates?resources={VGPU}:1'
+        searches = [flood.ask('red', path) for _ in range(6)]
+        flood.until(lambda: flood.queue.waiting == 4)  # two of four threads are at them
+        for _ in range(3):
+            answer = flood.ask('blue', 'resource_providers').recv(100)
+            assert answer.startswith(b'HTTP/1.1 200')
+        assert flood.queue.waiting == 4
+        HeldUp.go_on.set()
+        for line in searches:
+            assert line.recv(100).startswith(b'HTTP/1.1 200')
+    finally:
+        HeldUp.go_on.set()
+        flood.open.close()
+        flood.server.stop(10)
+        site.store.close()
 
 
 def test_more_groups_than_find_room_are_an_empty_answer_at_once(site):

@@ -161,6 +161,37 @@ def test_where_the_table_of_then_is_gone_the_host_is_shown_as_it_is(site: Site) 
     assert any('the table of then is gone' in line for line in found.lines)
 
 
+def test_any_host_that_passed_is_compared_with_the_others(site: Site) -> None:
+    busy(site)
+    everybody = site.insights.explain(fixed(2))
+    for number, member in enumerate(everybody.members):
+        placed = site.insights.explain(fixed(2), member.host).host_scores[number]
+        assert (placed.member, placed.place, placed.score.chosen) == (number, 1, True)
+        assert placed.of == member.survivors
+    places = {}
+    for n in range(1, 7):
+        found = site.insights.explain(fixed(1), f'cmp-{n}')
+        [of] = found.host_scores or [None]
+        if of is not None:
+            places[of.place] = of.score
+            assert any(f'is number {of.place} of {of.of}' in line for line in found.lines)
+    assert sorted(places) == list(range(1, len(places) + 1))
+    totals = [places[place].total for place in sorted(places)]
+    assert totals == sorted(totals, reverse=True)
+    best = site.insights.explain(fixed(1)).members[0].scores
+    assert totals[: len(best)] == [score.total for score in best]
+
+
+def test_no_score_is_shown_of_a_host_that_was_removed_or_whose_table_is_gone(site: Site) -> None:
+    busy(site)
+    assert site.insights.explain(fixed(3), 'cmp-5').host_scores == []
+    assert site.insights.explain(fixed(7), 'cmp-1').host_scores == []  # disabled
+    site.world.clock.advance(7200)
+    site.world.store.purge_table_log(1800)
+    site.insights.reload_soon()
+    assert site.insights.explain(fixed(1), 'cmp-4').host_scores == []
+
+
 # -- what if -----------------------------------------------------------------------------
 def test_hosts_are_added_removed_and_changed(site: Site) -> None:
     busy(site)

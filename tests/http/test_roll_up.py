@@ -9,7 +9,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from tests.http.site import Site, fixed
 
-LATEST = {'OpenStack-API-Version': 'scheduler 1.5'}
+LATEST = {'OpenStack-API-Version': 'scheduler 1.6'}
 
 
 @pytest.fixture

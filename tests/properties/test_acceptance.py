@@ -94,7 +94,7 @@ def may_be(held, claim, written, gone, leaves):
             if grows > 0 and grows > free:
                 return False
             one = has[name]
-            most = one.total if one.max_unit is None else min(one.total, one.max_unit)
+            most = one.total if one.max_unit is None else one.max_unit
             if amount < one.min_unit or amount > most or amount % one.step_size:
                 return False
     return True

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
+from gantt.core.candidates import find as find_module
 from gantt.core.candidates.columns import ClassInventory
 from gantt.core.candidates.find import CandidatesFound, find, reasons
 from gantt.core.candidates.query import CandidatesQuery, GroupQuery
@@ -74,6 +75,93 @@ def test_with_a_limit_each_tree_comes_once_before_any_twice(seed, limit):
         roots = [next(iter(expected[one])) for one in found]
         first = min(limit, len(set().union(*expected.values())))
         assert len(set(roots[:first])) == first
+
+
+class EachByItself:
+    """The plain reference for ``EqualTrees``: every tree is searched anew."""
+
+    def __init__(self, table, search, budget):
+        self.solutions = search.solutions
+
+
+def farm_of_devices(units: list[list[tuple[int, bool]]]) -> ProviderTable:
+    """Trees by their devices: what each has, and whether it has a trait."""
+    entries, number = [], 0
+    for tree in units:
+        number += 1
+        root = number
+        entries.append(ProviderEntry(id=root, uuid=f'root-{root}', root_id=root, inventories={}))
+        for free, is_fast in tree:
+            number += 1
+            entries.append(
+                ProviderEntry(
+                    id=number,
+                    uuid=f'device-{number}',
+                    root_id=root,
+                    parent_id=root,
+                    traits=('FAST',) if is_fast else (),
+                    inventories={'VGPU': ClassInventory(cap=free)},
+                )
+            )
+    table = ProviderTable()
+    table.apply(entries)
+    return table
+
+
+TREES = st.lists(st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=4), max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    TREES,
+    st.lists(st.integers(1, 2), min_size=1, max_size=3),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.booleans(),
+    st.sampled_from([None, 1, 3, 100]),
+    st.booleans(),
+)
+def test_trees_searched_once_for_all_that_are_equal_are_as_each_by_itself(
+    units, amounts, fast, isolate, limit, spread
+):
+    table = farm_of_devices(units)
+    query = CandidatesQuery(
+        groups=tuple(
+            GroupQuery(
+                suffix='' if spread and not n else str(n),
+                resources={'VGPU': amount},
+                required=(frozenset(['FAST']),) if fast[n] else (),
+            )
+            for n, amount in enumerate(amounts)
+        ),
+        isolate=isolate,
+        limit=limit,
+    )
+    for _ in range(2):
+        together = find(table, query)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(find_module, 'EqualTrees', EachByItself)
+            apart = find(table, query)
+        assert together == apart
+        # One device is taken of: it is equal to none, or to others than before.
+        for slot in list(table.ids())[:3]:
+            entry = table.entry(table.slot(table.uuid_of(slot)))
+            taken = {
+                name: msgspec.structs.replace(one, used=1)
+                for name, one in entry.inventories.items()
+            }
+            table.apply([msgspec.structs.replace(entry, inventories=taken, version=1)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds, st.sampled_from([None, 2, 50]))
+def test_in_any_world_equal_trees_are_as_each_by_itself(seed, limit):
+    world = CandidateWorld(seed)
+    table = table_of(world.entries)
+    query = msgspec.structs.replace(world.query(), limit=limit)
+    together = find(table, query)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(find_module, 'EqualTrees', EachByItself)
+        assert together == find(table, query)
 
 
 def devices(units: list[int], **more) -> dict[int, ProviderEntry]:

@@ -122,8 +122,10 @@ def test_traits_of_flavor_and_image():
 @pytest.mark.parametrize(
     ('specs', 'field'),
     [
-        ({'resources1:VCPU': '1'}, 'resources1:VCPU'),
-        ({'trait_a:HW_X': 'required'}, 'trait_a:HW_X'),
+        ({'resources1:VCPU': 'x'}, 'resources1:VCPU'),
+        ({'trait_a:HW_X': 'maybe'}, 'trait_a:HW_X'),
+        ({'resources1:VGPU': '1', 'resources2:VGPU': '1'}, 'group_policy'),
+        ({'resources1:VGPU': '1', 'group_policy': 'apart'}, 'group_policy'),
         ({'trait:HW_X': 'maybe'}, 'trait:HW_X'),
         ({'resources:VCPU': 'many'}, 'resources:VCPU'),
         ({'resources:VCPU': '²'}, 'resources:VCPU'),
@@ -146,7 +148,41 @@ def test_what_cannot_be_carried_is_refused_by_name(specs, field):
 def test_an_instance_that_is_there_takes_what_can_be_said():
     flavor = a_flavor({'resources1:VGPU': '1', 'hw:cpu_policy': 'dedicated'})
     found = nova_flavor.in_use(flavor, {}, volume=True)
+    assert found == {'PCPU': 4, 'MEMORY_MB': 2048}
+    flavor = a_flavor({'resources1:VGPU': 'x', 'hw:cpu_policy': 'dedicated'})
+    found = nova_flavor.in_use(flavor, {}, volume=True)
     assert found == {'VCPU': 4, 'MEMORY_MB': 2048}
+
+
+def test_numbered_groups_are_groups_and_take_the_place_of_columns():
+    found = asked(
+        {
+            'resources1:VGPU': '1',
+            'trait1:CUSTOM_A100': 'required',
+            'resources_net:SRIOV_NET_VF': '2',
+            'trait_net:CUSTOM_OLD': 'forbidden',
+            'resources1:MEMORY_MB': '64',
+            'resources_net:CUSTOM_NONE': '0',
+            'group_policy': 'isolate',
+        }
+    )
+    assert found.resources == {'VCPU': 4, 'DISK_GB': 10}
+    assert found.tree() == {
+        'groups': {
+            '1': {
+                'resources': {'VGPU': 1, 'MEMORY_MB': 64},
+                'required_traits': ['CUSTOM_A100'],
+                'forbidden_traits': [],
+            },
+            '_net': {
+                'resources': {'SRIOV_NET_VF': 2},
+                'required_traits': [],
+                'forbidden_traits': ['CUSTOM_OLD'],
+            },
+        },
+        'group_policy': 'isolate',
+    }
+    assert asked({}).tree() == {}
 
 
 # -- images -------------------------------------------------------------------------

@@ -294,10 +294,3 @@ def test_who_comes_first_leaves_the_least_for_those_behind(world):
 def test_a_range_has_two_ends(most, field):
     with pytest.raises(exceptions.InvalidMessage, match=field):
         World().select(a_volume(10, most=most))
-
-
-def test_a_range_is_of_pools():
-    world, request = World(hosts=1), a_request(1)
-    spec = msgspec.structs.replace(request.spec, most={'VCPU': 8})
-    with pytest.raises(exceptions.InvalidMessage, match='most'):
-        world.select(msgspec.structs.replace(request, spec=spec))

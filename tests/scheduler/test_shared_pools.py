@@ -201,6 +201,41 @@ def test_a_pool_that_shrinks_behind_a_table_refuses_under_the_lock(world):
     followed(world)
 
 
+@pytest.mark.parametrize('how', ['pool', 'trait', 'host'])
+def test_a_pool_that_is_detached_behind_a_table_refuses_under_the_lock(world, how):
+    """Between the plan and its commit it serves nobody any more: what was planned is not made."""
+    pool = a_shared_pool(world.store, 'ceph', [RACK], DISK_GB=100)
+    world.turn()
+    before = world.select(a_request(disk=10))
+    assert before.outcome is Outcome.PLACED
+    handle = world.ask(a_request(disk=10))
+    if how == 'host':
+        world.store.save_aggregate('rack', {}, [])
+    else:
+        annex = derived_id('aggregate', 'annex')
+        share(world.store, pool, None if how == 'trait' else [annex])
+    world.scheduler.placing.step()  # as it knows the two
+    assert used(world, pool) == {'DISK_GB': 10}
+    world.turn(times=5)
+    assert world.replies.answers[handle].outcome is Outcome.NO_VALID_HOST
+    assert used(world, pool) == {'DISK_GB': 10}
+    followed(world)
+
+
+def test_who_moved_to_another_pool_is_planned_there(world):
+    pool = a_shared_pool(world.store, 'ceph', [ROOM], DISK_GB=100)
+    other = a_shared_pool(world.store, 'other', [ROOM], DISK_GB=200)
+    world.turn()
+    handle = world.ask(a_request(disk=10))
+    share(world.store, pool, [derived_id('aggregate', 'annex')])
+    world.scheduler.placing.step()
+    world.turn(times=5)
+    answer = world.replies.answers[handle]
+    assert [one.name for one in answer.selections[0][0].allocations[1:]] == ['other']
+    assert (used(world, pool), used(world, other)) == ({}, {'DISK_GB': 10})
+    followed(world)
+
+
 def test_pools_follow_aggregates_of_both_sides(world):
     pool = a_shared_pool(world.store, 'ceph', [], DISK_GB=100)
     world.turn()

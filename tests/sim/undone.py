@@ -7,7 +7,7 @@ import msgspec
 
 from gantt.compute.agent import agent, running_guests
 from gantt.core.claims import commit, registration
-from gantt.core.placement.run import Run
+from gantt.core.placement import older_claims
 from gantt.core.table.usage import UsageColumns
 from gantt.testing.store import commit as memory_commit
 
@@ -37,7 +37,7 @@ def a_batch_is_planned_beside_who_gives_way(patch):
 
 def members_are_placed_beside_where_they_were(patch):
     """Of three members placed anew, two moved, and one stayed with their old claims."""
-    patch.setattr(Run, 'without_older', lambda run: contextlib.nullcontext())
+    patch.setattr(older_claims, 'left_out', lambda *_: contextlib.nullcontext())
 
 
 def late_news_takes_a_claim_away(patch):

@@ -26,6 +26,8 @@ SAME_CLOCK_SECONDS = 1.0
 IDLE_SECONDS = 60
 #: Alarms that are shown, and names that a finding has.
 ALARMS_MAX, SHOWN = 20, 5
+#: From so many on the table of candidates is worth a word; each takes so many bytes there.
+MANY_PROVIDERS, CANDIDATE_BYTES = 100_000, 2_000
 
 ABOUT_US = """
     SELECT pg_is_in_recovery() AS is_standby, rolsuper AS is_superuser_role
@@ -261,8 +263,10 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
         return
     hosts = models.providers
     count = sa.select(sa.func.count()).select_from(hosts).where(hosts.c.kind == 'host')
+    every = sa.select(sa.func.count()).select_from(hosts)
     with engine.connect() as connection:
         known = connection.execute(count).scalar_one()
+        providers = connection.execute(every).scalar_one()
         yield from _agents(conf, connection)
         yield from _alarms(connection)
     if known > conf.scheduler.report_queue_limit:
@@ -273,6 +277,17 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
             f'{known} hosts are known: after an outage of the broker they report at once, and '
             'those beyond the limit are dropped until their next report',
             f'Set it to {2 * known}',
+        )
+    if providers >= MANY_PROVIDERS:
+        size = providers * CANDIDATE_BYTES >> 20
+        yield found(
+            Severity.NOTE,
+            'gantt-api',
+            f'{providers} providers',
+            f'each process that is asked for allocation candidates keeps all of them, some {size} '
+            'MB: its first query reads them, and its report (SIGUSR2) and '
+            'gantt_candidates_age_seconds say how far it is',
+            'Give its processes that much memory, and no more processes than that allows',
         )
 
 

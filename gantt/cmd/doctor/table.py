@@ -12,6 +12,7 @@ from oslo_db import options as oslo_options
 from gantt.cmd.doctor.finding import error, note, warning
 from gantt.conf import keystone
 from gantt.conf.clear_text import is_here
+from gantt.core.candidates.find import STEPS_MAX
 from gantt.db.engine import engine
 from gantt.rpc import wire
 
@@ -400,6 +401,13 @@ SITE = (
             '(set)' if name.endswith('connection') else '{v}',
         )
         for name, what in UNUSED.items()
+    ),
+    warning(
+        '[api] candidate_steps_max',
+        lambda v, c: v > 10 * STEPS_MAX,
+        'one query for allocation candidates may search for minutes, and all others of its process '
+        'wait meanwhile',
+        f'Set it to {10 * STEPS_MAX} or less; {STEPS_MAX} is the default',
     ),
     # Listening.
     warning(

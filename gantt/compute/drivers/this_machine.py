@@ -24,7 +24,7 @@ from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import CellLayout
 from gantt.core.messages.report import Hypervisor, NumaCell, NumaPages, ReportedMetric
-from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU, Inventory
 
 LOG = logging.getLogger(__name__)
 
@@ -105,8 +105,9 @@ class ThisMachine:
             'DISK_GB': _inventory(disk_gb, conf.reserved_disk_gb, conf.disk_allocation_ratio),
         }
         if self._shared:
-            made['VCPU'] = _inventory(
-                len(self._shared), conf.reserved_cpus, conf.cpu_allocation_ratio
+            of_one = MILLI if conf.shared_cpu_class == MILLI_VCPU else 1
+            made[conf.shared_cpu_class] = _inventory(
+                len(self._shared) * of_one, conf.reserved_cpus * of_one, conf.cpu_allocation_ratio
             )
         if self._dedicated:
             made['PCPU'] = Inventory(total=len(self._dedicated))

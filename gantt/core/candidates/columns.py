@@ -5,7 +5,7 @@ Providers go by *slots*, small numbers that are used again.  A class has entries
 inventory of it, so that a class of few costs little.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -55,6 +55,7 @@ class ClassColumn:
 
     def __init__(self) -> None:
         self._at: dict[int, int] = {}
+        self._rooms: dict[int, int] = {}
         self._slots = np.zeros(_FIRST, np.int64)
         self._numbers = np.zeros((5, _FIRST), np.int64)  # free, least, largest, step, cap
 
@@ -76,13 +77,37 @@ class ClassColumn:
             one.step_size,
             one.cap,
         )
+        self._rooms[slot] = min(one.free, one.max_unit, AMOUNT_BOUND)
 
     def drop(self, slot: int) -> None:
         at, last = self._at.pop(slot), len(self._at)
+        del self._rooms[slot]
         if at != last:  # the last one takes its place
             moved = int(self._slots[last])
             self._slots[at], self._numbers[:, at] = moved, self._numbers[:, last]
             self._at[moved] = at
+
+    def copy(self) -> 'ClassColumn':
+        other = ClassColumn()
+        other._at, other._rooms = dict(self._at), dict(self._rooms)
+        other._slots, other._numbers = self._slots.copy(), self._numbers.copy()
+        return other
+
+    def whole(self, amount: int) -> Slots:
+        """Who has all that it has free, at least an amount, and may give it in one piece."""
+        free, least, largest, step, cap = self.numbers()
+        fits = (free == cap) & (cap >= amount) & (cap > 0) & (least <= cap) & (largest >= cap)
+        return self._slots[np.flatnonzero(fits & (cap % np.maximum(step, 1) == 0))]
+
+    def has(self, slot: int, amount: int, whole: bool) -> bool:
+        """Whether one is among those of :meth:`fitting`, or of :meth:`whole`."""
+        at = self._at.get(slot)
+        if at is None or amount >= AMOUNT_BOUND:
+            return False
+        free, least, largest, step, cap = self._numbers[:, at].tolist()
+        wanted = cap if whole else amount
+        has = free == cap >= amount and cap > 0 if whole else free >= amount
+        return bool(has and least <= wanted <= largest and wanted % step == 0)
 
     def slots(self) -> Slots:
         """All that have an inventory of it."""
@@ -114,8 +139,11 @@ class ClassColumn:
 
     def room(self, slot: int) -> int:
         """What may be taken more there in all, by one consumer."""
-        free, _, largest, _, _ = self._numbers[:, self._at[slot]]
-        return int(min(free, largest))
+        return self._rooms[slot]
+
+    def rooms(self) -> Mapping[int, int]:
+        """``room`` by slot, of all that have an inventory of it."""
+        return self._rooms
 
 
 class NamedSets:
@@ -130,6 +158,15 @@ class NamedSets:
 
     def __contains__(self, name: str) -> bool:
         return name in self._of
+
+    def copy(self) -> 'NamedSets':
+        other = NamedSets()
+        other._of = {name: set(members) for name, members in self._of.items()}
+        return other
+
+    def has(self, name: str, slot: int) -> bool:
+        """Whether a slot is in the set of a name."""
+        return slot in self._of.get(name, ())
 
     def members(self, name: str) -> Iterable[int]:
         return self._of.get(name, ())

@@ -102,7 +102,11 @@ def _with_amounts(table: ProviderTable, part: Part, step: Trace) -> tuple[Slots,
         if column is None:
             step(f'{name} in stock', 0)
             return np.zeros(0, np.int64), np.zeros(0)
-        fit, share = column.fitting(amount)
+        if part.whole:
+            fit = column.whole(amount)
+            share = np.zeros(len(fit))
+        else:
+            fit, share = column.fitting(amount)
         if n:
             by_slot = np.full(table.length, -1.0)
             by_slot[fit] = share

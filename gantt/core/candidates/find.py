@@ -3,13 +3,14 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from gantt.core.candidates.columns import Mask, Shares, Slots
 from gantt.core.candidates.eligible import Eligible, Trace, eligible, root_mask
+from gantt.core.candidates.equal_trees import EqualTrees
 from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderTable
 from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
@@ -25,11 +26,13 @@ class CandidatesFound(msgspec.Struct, frozen=True):
     :ivar rows: slots of the providers, one for each part
     :ivar scores: of each row, 0 to 1: of what its providers have of the scarcest class, the share
         that would be left on the emptiest choice of its tree
+    :ivar steps: that it took
     """
 
     parts: tuple[Part, ...]
     rows: list[tuple[int, ...]]
     scores: list[float]
+    steps: int = 0
 
     def roots(self, table: ProviderTable) -> list[int]:
         """Slots of the roots of all trees that something would be taken of, ascending."""
@@ -44,16 +47,26 @@ class CandidatesFound(msgspec.Struct, frozen=True):
         return roots
 
 
-def find(table: ProviderTable, query: CandidatesQuery, steps: int = STEPS_MAX) -> CandidatesFound:
+def find(
+    table: ProviderTable,
+    query: CandidatesQuery,
+    steps: int = STEPS_MAX,
+    only: Collection[str] | None = None,
+) -> CandidatesFound:
     """All candidates, or with a limit the best: each tree once before any twice.
 
     An empty answer is a proof that there is none.
 
+    :param only: uuids of the roots that may anchor one; None: all
     :raises SearchOutOfBudget: whether there are more is not known after so many steps
     """
     parts = tuple(query.parts())
     found = CandidatesFound(parts, [], [])
     anchors = root_mask(table, query)
+    if only is not None:
+        named = np.zeros(table.length, bool)
+        named[[slot for uuid in only if (slot := table.slot(uuid)) is not None]] = True
+        anchors = named if anchors is None else anchors & named
     if anchors is not None and not anchors.any():
         return found
     givers = []
@@ -62,8 +75,9 @@ def find(table: ProviderTable, query: CandidatesQuery, steps: int = STEPS_MAX) -
         if not (len(giver.own) or giver.shared):
             return found
         givers.append(giver)
-    _Finder(table, query, givers, anchors, steps).fill(found)
-    return found
+    finder = _Finder(table, query, givers, anchors, steps)
+    finder.fill(found)
+    return msgspec.structs.replace(found, steps=steps - finder.budget.left)
 
 
 class _Finder:
@@ -82,13 +96,14 @@ class _Finder:
         steps: int,
     ) -> None:
         self._table, self._query, self._givers = table, query, givers
-        self._budget = SearchBudget(steps)
+        self.budget = SearchBudget(steps)
         self.scores = _scores(table, givers, anchors)
         self.roots = self._roots()
         self._seen: set[tuple[int, ...]] = set()
         self._is_shared = any(giver.shared for giver in givers)
         parts = [giver.part for giver in givers]
-        self._search = TreeSearch(table, query, parts, self._budget, query.limit is not None)
+        search = TreeSearch(table, query, parts, self.budget, query.limit is not None)
+        self._search = EqualTrees(table, search, self.budget)
 
     def fill(self, found: CandidatesFound) -> None:
         single, chosen = self._single()
@@ -171,7 +186,7 @@ class _Finder:
         return fits
 
     def _add_single(self, found: CandidatesFound, roots: Slots, chosen: list[Slots]) -> None:
-        self._budget.take(len(roots))
+        self.budget.take(len(roots))
         rows = zip(*(of_root[roots].tolist() for of_root in chosen), strict=True)
         if not self._is_shared:
             found.rows.extend(rows)
@@ -259,7 +274,7 @@ class _Finder:
         root = self._table.root[giver.own]
         there = wanted[root]
         own, root, left = giver.own[there], root[there], giver.left[there]
-        order = np.lexsort((-left, root))
+        order = np.lexsort((left, own != root, root) if self._query.fullest else (-left, root))
         own, root = own[order], root[order]
         anchors, starts = np.unique(root, return_index=True)
         slots, ends = own.tolist(), np.append(starts[1:], len(own)).tolist()
@@ -267,7 +282,10 @@ class _Finder:
             anchor: slots[start:end]
             for anchor, start, end in zip(anchors.tolist(), starts.tolist(), ends, strict=False)
         }
-        for one in giver.shared:
+        shared = giver.shared
+        if self._query.fullest:
+            shared = sorted(shared, key=lambda one: (one.left, one.slot))
+        for one in shared:
             for anchor in one.anchors[wanted[one.anchors]].tolist():
                 found.setdefault(anchor, []).append(one.slot)
         return found

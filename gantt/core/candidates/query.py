@@ -18,6 +18,7 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
     :ivar required: of each set one trait
     :ivar member_of: of each set one aggregate, by uuid
     :ivar in_tree: uuid of a provider whose tree it has to be
+    :ivar whole: of its one class all that a provider has, at least the amount, and nothing used
     """
 
     suffix: str = ''
@@ -27,6 +28,7 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
     member_of: tuple[frozenset[str], ...] = ()
     forbidden_aggregates: frozenset[str] = frozenset()
     in_tree: str | None = None
+    whole: bool = False
 
     @property
     def traits(self) -> set[str]:
@@ -38,6 +40,10 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that are to fit together, each by its suffix once.
 
     :ivar isolate: the providers of groups with a suffix differ from each other
+    :ivar apart: sets of suffixes; the providers of such groups differ from each other
+    :ivar fullest: in each tree the root is tried first, then who would have the least left, so that
+        large pieces stay whole; else who would have the most
+    :ivar once: of answers in which groups that are equal have changed places, only one
     :ivar same_subtree: sets of suffixes; of the providers of such groups one is above the others
     :ivar root_required: traits of the root; ``root_forbidden`` likewise
     :ivar limit: the best of so many at most; None: all there are, in no order
@@ -46,6 +52,9 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: tuple[GroupQuery, ...]
     isolate: bool = False
+    apart: tuple[frozenset[str], ...] = ()
+    once: bool = False
+    fullest: bool = False
     same_subtree: tuple[frozenset[str], ...] = ()
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()
@@ -56,7 +65,8 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
         """What each comes from one provider."""
         for group in self.groups:
             if group.suffix:
-                yield Part(group=group, amounts=tuple(group.resources.items()))
+                amounts = tuple(group.resources.items())
+                yield Part(group=group, amounts=amounts, whole=group.whole)
                 continue
             for item in group.resources.items():
                 yield Part(group=group, amounts=(item,))
@@ -66,10 +76,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """What has to come from one provider: a whole group, or one class of that without suffix.
 
     :ivar amounts: class and amount
+    :ivar whole: of the one class all that a provider has, of which nothing may be used
     """
 
     group: GroupQuery
     amounts: tuple[tuple[str, int], ...]
+
+    whole: bool = False
 
     @property
     def suffix(self) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All providers in columns, followed by news of single ones."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -63,6 +63,10 @@ class ProviderTable:
         self._anchors: dict[int, Slots] = {}
         self._anchored = -1
         self._changes = 0
+        self._kinds: dict[int, int] = {}  # slot -> kind, while the structure is the same
+        self._kind_numbers: dict[Hashable, int] = {}
+        self._kinds_known = 0
+        self._kinds_of = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -121,6 +125,38 @@ class ProviderTable:
             self._anchors[slot] = found
         return found
 
+    def kind(self, slot: int) -> int:
+        """A number that equal ones have: leaves below one parent, with equal contents.
+
+        Numbers hold until news are applied.
+        """
+        found = self._kinds.get(slot)
+        return self._new_kind(slot) if found is None else found
+
+    def kinds(self, slots: Sequence[int]) -> list[int]:
+        """``kind`` of each."""
+        known = self._kinds
+        try:
+            return [known[slot] for slot in slots]
+        except KeyError:
+            return [self.kind(slot) for slot in slots]
+
+    def _new_kind(self, slot: int) -> int:
+        entry = self.entry(slot)
+        content: Hashable = slot
+        if entry.parent_id is not None and not self.has_children(slot):
+            content = content_of(entry)
+        found = self._kind_numbers.setdefault(content, self._kinds_known)
+        self._kinds_known += found == self._kinds_known
+        self._kinds[slot] = found
+        return found
+
+    def _forget_kinds(self) -> None:
+        """What has changed so, or what was remembered of contents that are no more."""
+        if self._kinds_of != self.structure or len(self._kind_numbers) > 2 * self.length:
+            self._kinds, self._kind_numbers = {}, {}
+            self._kinds_of = self.structure
+
     # -- news ----------------------------------------------------------------------------
     def apply(self, entries: Iterable[ProviderEntry], gone: Iterable[int] = ()) -> None:
         """Providers as they became; what is older than what is known is left out.
@@ -139,6 +175,7 @@ class ProviderTable:
                 moved.append(slot)
         for slot in moved:
             self._set_root(slot)
+        self._forget_kinds()
 
     def _take_slot(self, entry: ProviderEntry) -> int:
         if not self._free:
@@ -155,6 +192,7 @@ class ProviderTable:
     def _write(self, slot: int, known: ProviderEntry | None, entry: ProviderEntry) -> None:
         self._changes += 1
         self.stamps[slot] = self._changes
+        self._kinds.pop(slot, None)
         self._entries[slot] = entry
         self.uuids[slot] = entry.uuid
         before = known or ProviderEntry(id=entry.id, uuid=entry.uuid, root_id=entry.root_id)
@@ -236,6 +274,12 @@ class ProviderTable:
         self._changes += 1
         self.stamps[slot] = self._changes
         self.structure += 1
+
+
+def content_of(entry: ProviderEntry) -> Hashable:
+    """What leaves below one parent are told apart by."""
+    inventories = tuple(sorted(entry.inventories.items(), key=lambda item: item[0]))
+    return entry.parent_id, entry.traits, entry.aggregates, inventories
 
 
 def _take_out(sets: dict[int, set[int]], key: int, slot: int) -> None:

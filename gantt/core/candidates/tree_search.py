@@ -6,15 +6,38 @@ leaves cannot do: amounts are summed up as they are taken, subtrees and traits a
 they are complete, and a matching says whether the parts that are left find room at all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from gantt import exceptions
 from gantt.core.candidates import matching
 from gantt.core.candidates.query import CandidatesQuery, Part
-from gantt.core.candidates.table import NOWHERE, ProviderTable
+from gantt.core.candidates.table import NOWHERE, ProviderEntry
 
 #: Steps in one tree after which each choice is matched with what is left.
 MATCHED_AFTER = 64
+#: Taken of a provider that is taken whole: more than anybody has.
+ALL = 2**62
+
+
+class RoomByPlace(Protocol):
+    """What is left of one class."""
+
+    def room(self, slot: int) -> int: ...
+
+
+class SearchedTable(Protocol):
+    """What a search looks at: providers by small numbers, see ``ProviderTable``."""
+
+    @property
+    def nested(self) -> int: ...
+    @property
+    def classes(self) -> Mapping[str, RoomByPlace]: ...
+    @property
+    def root(self) -> Any: ...
+    def entry(self, slot: int) -> ProviderEntry: ...
+    def parent(self, slot: int) -> int: ...
+    def kind(self, slot: int) -> int: ...
 
 
 class SearchBudget:
@@ -43,7 +66,7 @@ class TreeSearch:
 
     def __init__(
         self,
-        table: ProviderTable,
+        table: SearchedTable,
         query: CandidatesQuery,
         parts: Sequence[Part],
         budget: SearchBudget,
@@ -54,35 +77,53 @@ class TreeSearch:
         self._budget = budget
         self._distinct = distinct
         self._one_of_a_tree = not query.nested and table.nested > 0
-        self._isolated = {n for n, part in enumerate(parts) if part.suffix and query.isolate}
+        isolated = frozenset(part.suffix for part in parts if part.suffix and query.isolate)
+        #: Sets of parts whose providers differ from each other.
+        self._apart = [
+            rivals
+            for suffixes in (isolated, *query.apart)
+            if len(rivals := {n for n, p in enumerate(parts) if p.suffix in suffixes}) > 1
+        ]
+        self._rivals = {
+            n: sorted(set[int]().union(*(one for one in self._apart if n in one)) - {n})
+            for n in set[int]().union(*self._apart)
+        }
         self._subtrees = [
             members
             for suffixes in query.same_subtree
             if len(members := [n for n, part in enumerate(parts) if part.suffix in suffixes]) > 1
         ]
         wanted = [name for part in parts for name, _ in part.amounts]
-        self._contended = {name for name in wanted if wanted.count(name) > 1}
+        self.contended = {name for name in wanted if wanted.count(name) > 1}
         self._all = range(len(parts))
         #: Parts that may be in the way of each other.
         self._disputed = [
             n
             for n, part in enumerate(parts)
-            if n in self._isolated or any(name in self._contended for name, _ in part.amounts)
+            if n in self._rivals or any(name in self.contended for name, _ in part.amounts)
         ]
         self._scarce = [
-            [item for item in part.amounts if item[0] in self._contended] for part in parts
+            [item for item in part.amounts if item[0] in self.contended] for part in parts
         ]
-        self._is_plain = not (self._subtrees or self._one_of_a_tree)
+        #: Whether nothing is looked at of providers but which they are, how much room they have of
+        #: contended classes, required traits, and which of them are equal.
+        self.is_plain = not (self._subtrees or self._one_of_a_tree)
+        self._twins = _twins(query, parts) if query.once else {}
         self._spread = [n for n, part in enumerate(parts) if not part.suffix]
-        self._required = parts[self._spread[0]].group.required if self._spread else ()
+        self.required = parts[self._spread[0]].group.required if self._spread else ()
         self._ancestors: dict[int, frozenset[int]] = {}
-        self._kinds: dict[int, object] = {}
         # Of the tree at hand:
         self._options: Sequence[Sequence[int]] = ()
         self._option_sets: list[frozenset[int]] = []
         self._chosen: list[int] = []
         self._taken: dict[tuple[int, str], int] = {}
         self._loads: dict[int, int] = {}
+
+    def on(self, table: SearchedTable, budget: SearchBudget) -> 'TreeSearch':
+        """Itself, for another table and the steps that may be taken there."""
+        self._table, self._budget = table, budget
+        self._ancestors = {}
+        return self
 
     def solutions(self, options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
         """All choices for one anchor, each once: a slot for each part.
@@ -98,7 +139,7 @@ class TreeSearch:
         if fewest < len(self._disputed) and not self._may_match(self._all):
             return
         rows = [iter(options[order[0]])]
-        tried: list[set[object]] = [set()]
+        tried: list[set[int]] = [set()]
         steps = 0
         while rows:
             part = order[len(rows) - 1]
@@ -113,7 +154,7 @@ class TreeSearch:
             if steps > MATCHED_AFTER and not self._may_match(rest):
                 continue
             if rest:
-                rows.append(iter(options[rest[0]]))
+                rows.append(self._row(rest[0]))
                 tried.append(set())
             elif self._has_traits():
                 state = self._chosen, self._taken, self._loads, self._options, self._option_sets
@@ -121,13 +162,20 @@ class TreeSearch:
                 # Other trees may have been searched meanwhile.
                 self._chosen, self._taken, self._loads, self._options, self._option_sets = state
 
+    def _row(self, part: int) -> Iterator[int]:
+        """Who is tried for a part: from where the one equal to it before has found its own."""
+        options, twin = self._options[part], self._twins.get(part)
+        if twin is None:
+            return iter(options)
+        return iter(options[options.index(self._chosen[twin]) :])
+
     def _begin(self, options: Sequence[Sequence[int]]) -> None:
         self._options = options
         self._option_sets = [frozenset(one) for one in options] if self._subtrees else []
         self._chosen = [NOWHERE] * len(options)
         self._taken, self._loads = {}, {}
 
-    def _next(self, part: int, row: Iterator[int], tried: set[object]) -> int | None:
+    def _next(self, part: int, row: Iterator[int], tried: set[int]) -> int | None:
         """Take the next one that goes with what is chosen; None: there is none."""
         distinct = self._distinct and len(self._options[part]) > 1
         for slot in row:
@@ -141,13 +189,15 @@ class TreeSearch:
 
     # -- what is taken -------------------------------------------------------------------
     def _fits(self, part: int, slot: int) -> bool:
-        if part in self._isolated and any(self._chosen[n] == slot for n in self._isolated):
+        if part in self._rivals and any(self._chosen[n] == slot for n in self._rivals[part]):
             return False
         for name, amount in self._scarce[part]:
             taken = self._taken.get((slot, name), 0)
-            if taken and taken + amount > self._table.classes[name].room(slot):
+            if taken and (
+                self._parts[part].whole or taken + amount > self._table.classes[name].room(slot)
+            ):
                 return False
-        if self._is_plain:
+        if self.is_plain:
             return True
         if self._one_of_a_tree and self._parts[part].amounts and not self._is_alone(slot):
             return False
@@ -159,6 +209,7 @@ class TreeSearch:
         self._chosen[part] = slot
         self._loads[slot] = self._loads.get(slot, 0) + 1
         for name, amount in self._scarce[part]:
+            amount = ALL if self._parts[part].whole else amount
             self._taken[slot, name] = self._taken.get((slot, name), 0) + amount
 
     def _free(self, part: int) -> None:
@@ -168,7 +219,7 @@ class TreeSearch:
         self._chosen[part] = NOWHERE
         self._loads[slot] -= 1
         for name, amount in self._scarce[part]:
-            self._taken[slot, name] -= amount
+            self._taken[slot, name] -= ALL if self._parts[part].whole else amount
 
     def _is_alone(self, slot: int) -> bool:
         """Whether nothing else is taken of its tree."""
@@ -178,25 +229,15 @@ class TreeSearch:
             for part, other in zip(self._parts, self._chosen, strict=True)
         )
 
-    def _is_repeated(self, slot: int, tried: set[object]) -> bool:
+    def _is_repeated(self, slot: int, tried: set[int]) -> bool:
         """Whether one just like it, of which nothing is taken either, was tried already."""
         if self._loads.get(slot):
             return False
-        kind = self._kinds.get(slot)
-        if kind is None:
-            kind = self._kinds[slot] = self._kind(slot)
+        kind = self._table.kind(slot)
         if kind in tried:
             return True
         tried.add(kind)
         return False
-
-    def _kind(self, slot: int) -> object:
-        """Equal of those that are equal: leaves below one parent, with equal contents."""
-        entry = self._table.entry(slot)
-        if entry.parent_id is None or self._table.has_children(slot):
-            return slot
-        inventories = tuple(sorted(entry.inventories.items(), key=lambda item: item[0]))
-        return entry.parent_id, entry.traits, entry.aggregates, inventories
 
     # -- subtrees, traits, matching ------------------------------------------------------
     def _is_below(self, part: int, slot: int, members: Sequence[int]) -> bool:
@@ -224,22 +265,24 @@ class TreeSearch:
 
     def _has_traits(self) -> bool:
         """Whether those of the group without suffix have all required traits together."""
-        if not self._required:
+        if not self.required:
             return True
         there: set[str] = set()
         for n in self._spread:
             there.update(self._table.entry(self._chosen[n]).traits)
-        return all(not there.isdisjoint(names) for names in self._required)
+        return all(not there.isdisjoint(names) for names in self.required)
 
     def _may_match(self, rest: Sequence[int]) -> bool:
         """Whether parts can find room next to what is taken, as far as a matching tells."""
-        isolated = [n for n in rest if n in self._isolated]
-        if len(isolated) > 1:
-            occupied = {self._chosen[n] for n in self._isolated}
+        for apart in self._apart:
+            isolated = [n for n in rest if n in apart]
+            if len(isolated) < 2:
+                continue
+            occupied = {self._chosen[n] for n in apart}
             free = [[s for s in self._options[n] if s not in occupied] for n in isolated]
             if not matching.is_possible(free, lambda slot: 1):
                 return False
-        return all(self._has_room(name, rest) for name in self._contended)
+        return all(self._has_room(name, rest) for name in self.contended)
 
     def _has_room(self, name: str, rest: Sequence[int]) -> bool:
         """The same for one class: each provider has room for so many of the smallest parts."""
@@ -253,3 +296,22 @@ class TreeSearch:
             return matching.most_of(amounts, column.room(slot) - self._taken.get((slot, name), 0))
 
         return matching.is_possible([self._options[n] for n in wanting], most)
+
+
+def _twins(query: CandidatesQuery, parts: Sequence[Part]) -> dict[int, int]:
+    """Of each part that is like one before it: that one.  Parts of one size keep their order."""
+    last: dict[object, int] = {}
+    found = {}
+    for n, part in enumerate(parts):
+        if not part.suffix:
+            continue
+        sets = [part.suffix in one for one in (*query.same_subtree, *query.apart)]
+        group = part.group
+        key = (
+            *(part.amounts, group.required, group.forbidden, group.member_of),
+            *(group.forbidden_aggregates, group.in_tree, group.whole, tuple(sets)),
+        )
+        if key in last:
+            found[n] = last[key]
+        last[key] = n
+    return found

@@ -10,6 +10,9 @@ It depends on who claims:
 - a host that reports what runs there is not judged: what runs, runs.  It is counted, and the host
   is flagged as over-full where that is more than may be promised, see :func:`is_over_committed`.
 
+Where a scheduler's claim takes from a pool that serves its host, the two have to share an aggregate
+still: who changes that writes one of the two under its lock.
+
 The units of the inventories (``min_unit``, ``max_unit``, ``step_size``) hold for both that are
 judged, on every provider that a claim takes from.  Plans keep to them; but what a provider has
 may have changed since a plan was made.
@@ -71,6 +74,7 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     :ivar inventories: by class
     :ivar room: class -> cap - used - foreign; below 0: over-full
     :ivar closed: why it takes nothing new from schedulers, see :func:`why_closed`; '': it does
+    :ivar serves: hosts of the batch that it serves, as a pool that they share
     :ivar inside: what its live claims leave inside of it, where a layout of the batch is on it;
         changed in place
     """
@@ -80,6 +84,7 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     inventories: Mapping[str, Inventory]
     room: Mapping[str, int]
     closed: str = ''
+    serves: frozenset[int] = frozenset()
     inside: FreeTopology | None = None
 
 
@@ -178,7 +183,10 @@ def why_refused(
 
 
 def why_not_written(
-    providers: Mapping[int, ProviderState], before: Sequence[Shares], now: Sequence[Shares]
+    providers: Mapping[int, ProviderState],
+    before: Sequence[Shares],
+    now: Sequence[Shares],
+    taken_over: Sequence[Shares] = (),
 ) -> SharesRefusal | None:
     """What is in the way of allocations that the API writes together; None: nothing is.
 
@@ -186,11 +194,12 @@ def why_not_written(
 
     :param before: of each consumer, what it had: provider id -> class -> amount
     :param now: of each, what it is to have; all of these providers are among ``providers``
+    :param taken_over: what others, who inherit it, take of what these give up
     """
     bare = _bare(providers, now)
     if bare is not None:
         return bare
-    grows = _growth(before, now)
+    grows = _growth(before, [*now, *taken_over])
     for one in now:
         for pid, amounts in one.items():
             for name, amount in amounts.items():
@@ -292,6 +301,10 @@ class _Stock:
             refusal = why_refused(claimant, provider, self._left[pid], amounts, before)
             if refusal is not None:
                 return refusal
+        for pid in draft.served_by:
+            if claim.provider_id not in self._providers[pid].serves:
+                name = self._providers[pid].name
+                return Refusal(RefusalKind.APART, f'{name} does not serve {claim.host} any more')
         host = self._providers.get(claim.provider_id)
         layout = None if claim.layout is None else readable(claim.layout)
         if layout is not None:

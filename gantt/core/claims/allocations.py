@@ -13,13 +13,14 @@ the guest that they were made for, see ``Claim.guest``.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
+from gantt.core.claims import inheritance
 from gantt.core.claims.claim import Claim, State, guest_of, stepped
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Lifecycle
@@ -93,6 +94,15 @@ class ClaimChanges(msgspec.Struct, kw_only=True):
         self.gone += more.gone
         self.new += more.new
 
+    def rewrite(self, was: Claim, claim: Claim) -> None:
+        """A claim that stays becomes another one."""
+        for at, (before, now) in enumerate(self.changed):
+            if now.id == was.id:
+                self.changed[at] = (before, claim)
+                return
+        self.same = [one for one in self.same if one.id != was.id]
+        self.changed.append((was, claim))
+
     def of(self, consumer: str) -> list[Claim]:
         """The live claims that a consumer has afterwards."""
         now = [*self.same, *(claim for _, claim in self.changed), *self.new]
@@ -101,6 +111,43 @@ class ClaimChanges(msgspec.Struct, kw_only=True):
     def ended(self, now: float) -> list[tuple[Claim, Claim]]:
         """Those that are gone, and what they become."""
         return [(claim, stepped(claim, State.RELEASED, WRITTEN, now)) for claim in self.gone]
+
+
+def guests_concerned(changes: ClaimChanges) -> set[str]:
+    """Guests of whom claims end, or take other amounts of pools: somebody may inherit them."""
+    ended = [claim for claim in changes.gone if inheritance.of_pools(claim)]
+    other = [
+        was for was, now in changes.changed if inheritance.held([was]) != inheritance.held([now])
+    ]
+    return {guest_of(claim) for claim in (*ended, *other)}
+
+
+def resolve_heirs(
+    changes: ClaimChanges, theirs: Iterable[Claim], consumers: Container[str], now: float
+) -> list[tuple[Claim, Claim]]:
+    """Let claims that inherit be what they are to be after a write.
+
+    :param changes: those of its consumers, which are changed accordingly
+    :param theirs: the live claims of ``guests_concerned``, as they were before
+    :param consumers: of whom the write says all that they are to have
+    :returns: claims of other consumers that take something over, as they were and as they become
+    """
+    of: dict[str, list[Claim]] = {}
+    for claim in theirs:
+        of.setdefault(guest_of(claim), []).append(claim)
+    gone = {claim.id for claim in changes.gone}
+    becomes = {was.id: claim for was, claim in changes.changed}
+    heirs: list[tuple[Claim, Claim]] = []
+    for guest in sorted(of):
+        after = [becomes.get(claim.id, claim) for claim in of[guest] if claim.id not in gone]
+        after += [claim for claim in changes.new if guest_of(claim) == guest]
+        told = {claim.id for claim in after if claim.consumer in consumers}
+        for was, claim in inheritance.settled(of[guest], after, told):
+            if was.id in told:
+                changes.rewrite(was, _replace(claim, updated_at=now))
+            else:
+                heirs.append((was, _replace(claim, updated_at=now)))
+    return heirs
 
 
 # -- what a consumer has ----------------------------------------------------------------
@@ -262,6 +309,8 @@ class WishCompiler:
         for claim in mine:
             if claim.id in becomes:
                 taken = {pid: dict(of) for pid, of in becomes[claim.id].items()}
+                for pid in claim.inherits:
+                    taken.setdefault(pid, {})  # that it does not take from there is what it says
                 self._becomes(claim, _replace(claim, allocations=taken, **owner))
             else:
                 self._changes.gone.append(claim)

@@ -59,10 +59,15 @@ def is_behind(planned: GroupSwap, stored: GroupRule | None) -> bool:
 
 
 class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim to be made; ``generation`` is checked where a layout was chosen."""
+    """A claim to be made; ``generation`` is checked where a layout was chosen.
+
+    :ivar served_by: ids of pools that it takes from as they serve its host: that they do is judged
+        under the locks
+    """
 
     claim: Claim
     generation: int | None = None
+    served_by: tuple[int, ...] = ()
 
 
 class ClaimColumns(Sequence[ClaimDraft]):
@@ -266,6 +271,7 @@ class RefusalKind(enum.StrEnum):
 
     GONE = 'gone'  # a provider is not there any more
     CLOSED = 'closed'  # a provider takes nothing new from schedulers
+    APART = 'apart'  # a pool does not serve the host any more
     ROOM = 'room'  # a class has too little left
     UNITS = 'units'  # a class may not be had in this amount
     LAYOUT = 'layout'  # what it is to get inside of the host is taken, or was planned before

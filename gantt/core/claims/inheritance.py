@@ -8,9 +8,13 @@ took goes over to the claims that inherit, and only what none of them needs is g
 the destination's claim ends first, nothing has happened to the others.
 
 Whoever ends such a claim has its pools locked, and so has whoever ends the one that inherits.
+
+Who writes allocations may let a claim end, or take less, beside others that inherit from it.  What
+is taken is then the sum of what all of them have, as it is said: those whose writer says all that
+they take inherit no more than the others still have, and any other takes over what it lacks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -92,6 +96,50 @@ def heirs(ended: Claim, others: Sequence[Claim]) -> list[tuple[Claim, Claim]]:
                     left[pid][name] -= part
             found.append((heir, _with(heir, taken)))
     return found
+
+
+def settled(
+    before: Iterable[Claim], after: Iterable[Claim], told: Container[str]
+) -> list[tuple[Claim, Claim]]:
+    """What becomes of claims that inherit where allocations of one guest were written.
+
+    :param before: its live claims, as they were
+    :param after: as they are written; without those that end, with those that are new
+    :param told: ids of those whose writer says all that they take
+    :returns: each that is another one, as in ``after``, and as it becomes; the oldest first
+    """
+    now = {one.id: one for one in sorted(after, key=lambda one: (one.created_at, one.id))}
+    left = _less(held(before), held(now.values()))
+    found: list[tuple[Claim, Claim]] = []
+    for claim in list(now.values()):
+        others = held(one for one in now.values() if one.id != claim.id)
+        lacks = _less(claim.inherits, others)
+        if not lacks:
+            continue
+        if claim.id in told:
+            becomes = msgspec.structs.replace(claim, inherits=_less(claim.inherits, lacks))
+        else:
+            taken = _both(lacks, left)
+            left = _less(left, taken)
+            becomes = _with(claim, taken) if taken else claim
+        if becomes != claim:
+            now[claim.id] = becomes
+            found.append((claim, becomes))
+    return found
+
+
+def _less(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
+    """What of the amounts is left after the others; nothing below 0."""
+    found = {
+        pid: {n: left for n, a in of.items() if (left := a - others.get(pid, {}).get(n, 0)) > 0}
+        for pid, of in amounts.items()
+    }
+    return {pid: of for pid, of in found.items() if of}
+
+
+def _both(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
+    """The smaller of the two, of what is in both."""
+    return _less(amounts, _less(amounts, others))
 
 
 def gained(before: Claim, now: Claim) -> dict[int, dict[str, int]]:

@@ -6,7 +6,7 @@ Its order among others changes cost and counts, never who survives.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 import msgspec
 import numpy as np
@@ -28,6 +28,17 @@ _KINDS_MAX = 3
 
 #: More members than any request has.
 UNBOUNDED = 1 << 30
+
+
+class Ceiling(NamedTuple):
+    """What a rule leaves of a class of one host.
+
+    :ivar room: for all members together
+    :ivar piece: for any one of them
+    """
+
+    room: int
+    piece: int
 
 
 class UnknownFacts(msgspec.Struct, frozen=True):
@@ -95,6 +106,13 @@ class Filter(Plugin):
         own.
         """
         return None
+
+    def ceilings(self, hosts: HostTable, spec: RequestSpec, row: int) -> dict[str, Ceiling]:
+        """Class -> what the rule leaves of it on a host that passes; {}: all that is free.
+
+        Asked of the host that was chosen where the request has ranges: :meth:`mask` sees the least.
+        """
+        return {}
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Numbers that help to read the removal of ``rows``; asked only where some were.

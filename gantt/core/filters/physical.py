@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gantt.core.filters.aggregate_metadata import least
-from gantt.core.filters.base import Filter, names_of
+from gantt.core.filters.base import Ceiling, Filter, names_of
 from gantt.core.messages import extra_specs
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import AMOUNT_MAX, format_amount
@@ -102,9 +102,18 @@ class _ByRatio(_Physical):
         code = hosts.class_code(self.resource)
         if code is None:
             return amount <= 0
+        return min(self._ceiling(hosts, code, row)) >= amount
+
+    def _ceiling(self, hosts: HostTable, code: int, row: int) -> Ceiling:
         beyond = self._cached(hosts)[0]
         room = hosts.free.item(code, row) - _of_row(beyond, row)
-        return bool(min(room, hosts.total.item(code, row)) >= amount)
+        return Ceiling(room, hosts.total.item(code, row))
+
+    def ceilings(self, hosts: HostTable, spec: RequestSpec, row: int) -> dict[str, Ceiling]:
+        code = hosts.class_code(self.resource)
+        if code is None or self.resource not in spec.resources:
+            return {}
+        return {self.resource: self._ceiling(hosts, code, row)}
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
@@ -151,6 +160,10 @@ class _Exact(_Physical):
 
     def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
         return bool(facts.free_amount(hosts, self.resource).item(row) == amount)
+
+    def ceilings(self, hosts: HostTable, spec: RequestSpec, row: int) -> dict[str, Ceiling]:
+        amount = spec.resources.get(self.resource)
+        return {} if amount is None else {self.resource: Ceiling(amount, amount)}
 
     def _wanted(self, hosts: HostTable, amount: int) -> IntArray | int:
         """What has to be free by the ratio, that the amount is free without."""

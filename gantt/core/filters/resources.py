@@ -3,8 +3,10 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from gantt.core.filters import tree_room
 from gantt.core.filters.base import UNBOUNDED, Filter, names_of, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import format_amount
@@ -20,7 +22,9 @@ class ResourcesFilter(Filter):
     """``cap - used - foreign >= amount``, and min_unit, max_unit and step_size hold.
 
     The same rule as ``core.topology.fit`` for plain amounts, over all hosts at once.  An amount
-    that a host does not have itself may come from a pool that serves it, see ``core.table.pools``.
+    that a host does not have itself may come from a pool that serves it, see ``core.table.pools``,
+    or from one provider that is nested below it; so may the groups of a request, see
+    :mod:`gantt.core.filters.tree_room`.
     """
 
     reason = 'too little is free'
@@ -31,6 +35,13 @@ class ResourcesFilter(Filter):
     local = True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
+        if _takes_of_trees(hosts, spec):
+            plain = self._mask(hosts, _own(hosts, spec))
+            tree = tree_room.mask(hosts, spec)
+            return tree if plain is None else tree & plain
+        return self._mask(hosts, spec)
+
+    def _mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
         shared = hosts.pools.of_class
         for name, amount in spec.resources.items():
@@ -48,6 +59,9 @@ class ResourcesFilter(Filter):
         return mask
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
+        if _takes_of_trees(hosts, spec):
+            mask = self.mask(hosts, spec)
+            return mask is None or bool(mask[row])
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
             if code is None or not (
@@ -63,6 +77,8 @@ class ResourcesFilter(Filter):
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
         shared = hosts.pools.of_class
+        if _takes_of_trees(hosts, spec):
+            return None
         if shared and any(hosts.has(row, n, a) for n, a in spec.resources.items() if n in shared):
             return None  # it may take of itself what pools have, too
         # It passes now: its units admit the amounts, and no pick changes units.  What comes from
@@ -76,6 +92,18 @@ class ResourcesFilter(Filter):
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first class that it is short of."""
+        if not _takes_of_trees(hosts, spec):
+            return self._detail(hosts, spec, rows)
+        plain = _own(hosts, spec)
+        own = self._mask(hosts, plain) if plain.resources else None
+        short = np.zeros(len(rows), np.bool_) if own is None else ~own.take(rows)
+        found: dict[str, Any] = {'parts': {}, 'best': {}}
+        if short.any():
+            found = self._detail(hosts, plain, rows[short])
+        of_tree = tree_room.detail(hosts, spec, rows[~short])
+        return found | {'parts': {**found['parts'], **of_tree.get('parts', {})}}
+
+    def _detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         parts: dict[str, int] = {}
         best: dict[str, int] = {}
         told: dict[str, str] = {}
@@ -130,6 +158,11 @@ class ResourcesFilter(Filter):
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """The host with the least relative shortage; each class stated."""
+        if _takes_of_trees(hosts, spec):
+            row = int(rows[0])
+            parts = self.detail(hosts, spec, rows[:1])['parts']
+            text = ' and '.join(parts).replace('best has', 'has')
+            return f'nearest is {hosts.names[row]}: {text}'
         shortage = np.zeros(len(rows))
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
@@ -150,6 +183,20 @@ class ResourcesFilter(Filter):
             bounds = ' and '.join(_bound(name, amount) for name, amount in most.items())
             return f'fits if {bounds} (on {hosts.names[row]})'
         return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
+
+
+def _takes_of_trees(hosts: HostTable, spec: RequestSpec) -> bool:
+    """See ``tree_room.concerns``, which is asked where anything is nested at all."""
+    if spec.tree is not None:
+        return True
+    return bool(hosts.pools.nested.of_class) and tree_room.concerns(hosts, spec)
+
+
+def _own(hosts: HostTable, spec: RequestSpec) -> RequestSpec:
+    """What is asked of the hosts themselves, and of pools, that nothing below them has."""
+    nested = hosts.pools.nested.of_class
+    own = {name: amount for name, amount in spec.resources.items() if name not in nested}
+    return msgspec.structs.replace(spec, resources=own)
 
 
 def _of_pools(hosts: HostTable, row: int, name: str) -> str:

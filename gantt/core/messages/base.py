@@ -54,7 +54,7 @@ NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
 _NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
 
 _UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
-_AT = re.compile(r'^(.*?) - at `(.*)`\Z', re.S)
+_AT = re.compile(r'^(.*?) - at `(key` in `)?(.*)`\Z', re.S)
 
 
 #: Types as msgspec calls them, between back quotes, in words of JSON.
@@ -212,8 +212,9 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     text = str(error)
     unknown = _UNKNOWN.search(text)
     at = _AT.match(text)
-    problem, path = (at.group(1), at.group(2)) if at else (text, '$')
-    where = _path(_exact(body, tp, path), inside)
+    problem, path = (at.group(1), at.group(3)) if at else (text, '$')
+    of_key = at.group(2) or '' if at else ''
+    where = _path(_exact(body, tp, path, of_key), inside)
     own = error.__cause__
     if isinstance(own, Misfit):
         return exceptions.invalid(f'{where}.{own.field}', own.problem)
@@ -227,7 +228,8 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:
         return exceptions.invalid(f'{where}.{missing.group(1)}', 'required field is missing')
-    return exceptions.invalid(where, _expected(problem, tp, path))
+    expected = _expected(problem, tp, path)
+    return exceptions.invalid(where, f'keys: {expected}' if of_key else expected)
 
 
 def _names(known: list[str]) -> str:
@@ -360,17 +362,19 @@ def _choices(tp: Any, path: str) -> list[str]:
     return [str(one.value) for one in found] if found is not None else []
 
 
-def _exact(body: Any, tp: Any, path: str) -> str:
+def _exact(body: Any, tp: Any, path: str, of_key: str = '') -> str:
     """``path`` with each ``[...]`` replaced by the key of the item that is wrong.
 
     That is the first one which, alone in its map, is refused at the same place.
     Beyond ``_ITEMS_MAX`` items the path stays as it is.
+
+    :param of_key: what msgspec says before a path where a key of what is there is wrong
     """
     found, *tails = path.split(_ANY_ITEM)
     shown = found
     for number, tail in enumerate(tails):
         for key, alone in _alone(body, _path_steps(found)):
-            if _is_refused(alone, tp, path):
+            if _is_refused(alone, tp, of_key + path):
                 body = alone
                 found += f'.{key}{tail}'
                 shown += f'.{quoting.plain(key, quoting.CHARACTERS_MAX)}{tail}'

@@ -20,6 +20,7 @@ from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
 from gantt.core.messages.since import since
 from gantt.core.messages.topology_request import Affinity
+from gantt.core.messages.tree_request import TreeRequest
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
 #: More than there are standard ones.
@@ -223,7 +224,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
 
     resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
     kind: Annotated[RequestKind, since(4)] = RequestKind.HOST
-    most: Annotated[Amounts, since(4)] = {}  # of pools: of a range; resources has the least
+    most: Annotated[Amounts, since(4)] = {}  # of a range; resources has the least
     consumer_type: Name = 'INSTANCE'
     project_id: Text | None = None
     user_id: Text | None = None
@@ -251,6 +252,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     move_id: Uuid | None = None
     devices: Annotated[list[DeviceRequest], msgspec.Meta(max_length=DEVICES_MAX)] = []
     networks: Networks | None = None
+    tree: Annotated[TreeRequest | None, since(6)] = None  # groups beside the resources
 
     def __post_init__(self) -> None:
         if self.any_traits:
@@ -388,7 +390,7 @@ COMPUTE_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB')
 #: Fields of a spec that are about hosts alone: of a request for pools they are left out.
 HOST_FIELDS = (
     *('group', 'same_host', 'different_host', 'force_nodes', 'destination', 'flavor', 'image'),
-    *('volume_backed', 'move_id', 'devices', 'networks', 'hints'),
+    *('volume_backed', 'move_id', 'devices', 'networks', 'hints', 'tree'),
 )
 
 
@@ -404,11 +406,6 @@ def _check_pools(request: SelectDestinations) -> None:
                 f'spec.resources.{name}',
                 "only hosts have it; expected other classes with the kind 'pool', or kind 'host'",
             )
-    for name, amount in spec.most.items():
-        least = spec.resources.get(name)
-        if least is None or amount < least:
-            expected = 'it among the resources' if least is None else f'at least {least}'
-            _refuse(f'spec.most.{name}', f'expected {expected}, got {amount}')
     for name in HOST_FIELDS:
         if getattr(spec, name) != getattr(_PLAIN, name):
             _refuse(f'spec.{name}', "is about hosts; expected none with the kind 'pool'")
@@ -418,6 +415,21 @@ def _check_pools(request: SelectDestinations) -> None:
         )
     if request.lifecycle is not Lifecycle.HOST:
         _refuse('lifecycle', f"expected none with the kind 'pool', got {request.lifecycle.value!r}")
+
+
+def _check_ranges(spec: RequestSpec) -> None:
+    """
+    :raises InvalidMessage: a range without its least, or of what is not claimed
+    """
+    if spec.purpose is Purpose.REBUILD:
+        _refuse('spec.most', "expected no ranges with the purpose 'rebuild', which claims nothing")
+    if spec.tree is not None:
+        _refuse('spec.most', 'expected no ranges beside groups or devices of a tree')
+    for name, amount in spec.most.items():
+        least = spec.resources.get(name)
+        if least is None or amount < least:
+            expected = 'it among the resources' if least is None else f'at least {least}'
+            _refuse(f'spec.most.{name}', f'expected {expected}, got {amount}')
 
 
 _PLAIN = RequestSpec(resources={'DISK_GB': 1})
@@ -430,9 +442,7 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
     :raises InvalidMessage: names the field
     :raises UnknownResourceClass: a class that nobody declared
     """
-    for name in request.spec.resources:
-        if name not in resources.STANDARD and name not in declared:
-            raise exceptions.UnknownResourceClass(field=f'request.spec.resources.{name}', name=name)
+    _check_classes(request.spec, declared)
     if request.lifecycle is Lifecycle.API:
         _refuse(
             'lifecycle',
@@ -445,8 +455,8 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
         )
     if request.spec.kind is RequestKind.POOL:
         _check_pools(request)
-    elif request.spec.most:
-        _refuse('spec.most', "expected ranges with the kind 'pool' only")
+    if request.spec.most:
+        _check_ranges(request.spec)
     if len(set(request.consumers)) != len(request.consumers):
         _refuse('consumers', 'expected distinct uuids, got one of them twice')
     if request.spec.group is not None and len(request.consumers) > GROUP_CONSUMERS_MAX:
@@ -461,6 +471,20 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
             'spec.forbidden_traits',
             f'{min(both)} is required as well; expected it in one of the two lists only',
         )
+
+
+def _check_classes(spec: RequestSpec, declared: frozenset[str]) -> None:
+    named = [(f'resources.{name}', name) for name in spec.resources]
+    if spec.tree is not None:
+        named += ((f'tree.{path}', name) for path, name in spec.tree.classes())
+        whole = {one.resource_class for one in spec.tree.devices if one.whole}
+        for name in sorted(whole & spec.resources.keys()):
+            _refuse(
+                f'spec.resources.{name}', 'devices are to have all of it; expected it there only'
+            )
+    for path, name in named:
+        if name not in resources.STANDARD and name not in declared:
+            raise exceptions.UnknownResourceClass(field=f'request.spec.{path}', name=name)
 
 
 def _refuse(field: str, problem: str) -> NoReturn:

@@ -36,6 +36,11 @@ STANDARD = frozenset(CORE_CLASSES) | {
 
 CUSTOM = re.compile(r'CUSTOM_[A-Z0-9_]{1,248}\Z')
 
+#: Shared processors in thousandths: 500 is half of one.  A host has its shared processors in this
+#: class or in VCPU, a part of them in each, never the same ones in both.
+MILLI_VCPU = 'CUSTOM_MILLI_VCPU'
+MILLI = 1000
+
 UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
 
 #: Amounts above this are absurd: they fit 63 bits with room for sums.
@@ -118,7 +123,11 @@ class Inventory(
 
 
 def format_amount(resource_class: str, amount: int) -> str:
-    """An amount for people: ``6.2 GiB``, ``4 vCPU``, ``3 CUSTOM_LICENSE``."""
+    """An amount for people: ``6.2 GiB``, ``4 vCPU``, ``0.5 vCPU``, ``3 CUSTOM_LICENSE``."""
+    if resource_class == MILLI_VCPU:
+        whole, part = divmod(abs(amount), MILLI)
+        text = f'{whole}.{part:03}'.rstrip('0').rstrip('.')
+        return f'{"-" if amount < 0 else ""}{text} vCPU in thousandths'
     if resource_class == 'MEMORY_MB':
         if abs(amount) < 1024:
             return f'{amount} MiB'

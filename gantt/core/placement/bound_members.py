@@ -13,7 +13,7 @@ import numpy as np
 
 from gantt.core.filters.server_group import ServerGroupAffinityFilter
 from gantt.core.messages.request import Policy
-from gantt.core.placement import capacity
+from gantt.core.placement import capacity, older_claims
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.run import Run
 from gantt.core.records.decision import PASSED
@@ -45,7 +45,7 @@ def placed_anew(
         return None
     tried = [run.chosen[0]]
     run.withdraw()
-    with run.without_older():
+    with older_claims.left_out(table, request, run.attempt):
         if not capacity.first_decides(table, request.spec):
             return None  # they were bound to that host by a member that is there already
         takers = _takers(run, wanted)

@@ -10,8 +10,9 @@ on each host, within a bound on the cost; beyond it amounts alone are counted.
 import msgspec
 import numpy as np
 
+from gantt.core.filters import tree_room
 from gantt.core.messages.request import Policy, RequestSpec
-from gantt.core.placement import topology_counting
+from gantt.core.placement import topology_counting, tree_counting
 from gantt.core.table.columns import IntArray
 from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
@@ -19,6 +20,9 @@ from gantt.core.topology.read import Inside
 
 #: What a host is bound by where it is not a resource class.
 GROUP_RULE = 'the rule of the server group'
+TREE = 'what it takes of providers below the hosts and beside them'
+#: More than fits anywhere.
+_ANY = 2**40
 
 
 class FreeCapacity(msgspec.Struct, frozen=True):
@@ -77,7 +81,14 @@ def room(
         laid = topology_counting.count(table, wish, rows, counts, inside.pack, layouts_max)
         counts, uncounted = laid.counts, laid.uncounted
         _note_layouts(laid, bounds, names)
-    counts = _within_services(table, spec, rows, _within_pools(table, spec, rows, counts))
+    if tree_room.concerns(table, spec):
+        of_trees = tree_counting.count(table, spec, rows, counts)
+        bounds = np.where(of_trees.counts < counts, len(names), bounds)
+        names, counts = [*names, TREE], of_trees.counts
+        uncounted += of_trees.uncounted
+    else:
+        counts = _within_pools(table, spec, rows, counts)
+    counts = _within_services(table, spec, rows, counts)
     total = int(counts.sum())
     if first_decides(table, spec):
         total = int(counts.max(initial=0))
@@ -109,6 +120,9 @@ def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
     fits = np.zeros((len(spec.resources), len(rows)), np.int64)
     for i, (name, amount) in enumerate(spec.resources.items()):
         code = table.class_code(name)
+        if name in table.pools.nested.of_class:
+            fits[i] = _ANY
+            continue
         if code is not None:
             fits[i] = np.maximum(table.free_of(code).take(rows), 0) // amount
         if name in table.pools.of_class:

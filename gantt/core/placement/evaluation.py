@@ -16,8 +16,10 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
+from gantt.core.filters import tree_room
 from gantt.core.filters.base import (
     UNBOUNDED,
+    Ceiling,
     ClosingFilter,
     Filter,
     PairwiseFilter,
@@ -83,7 +85,14 @@ class FilterRun:
             or (spec.group is not None and table.rows_of_services)
         )
         #: Whether pools may give something of it: what is taken there is gone for many hosts.
-        self.is_pooled = bool(table.pools.of_class) and table.pools.have_any(self.spec.resources)
+        pools = table.pools
+        #: Whether it takes of trees: of what is nested below hosts, or by groups.
+        self.is_of_trees = self.spec.tree is not None or (
+            bool(pools.nested.of_class) and tree_room.concerns(table, self.spec)
+        )
+        self.is_pooled = self.is_of_trees or (
+            bool(pools.of_class) and pools.have_any(self.spec.resources)
+        )
         if forced and (passed_over := pipeline.passed_over(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
@@ -300,6 +309,22 @@ class FilterRun:
                 found += rule.given_up(self.table, self.spec, row)
             except Exception as e:
                 self._failed(rule.name, e)
+        return found
+
+    def ceilings(self, row: int) -> dict[str, Ceiling]:
+        """What the filters leave on the host that was chosen, by class; the least counts."""
+        found: dict[str, Ceiling] = {}
+        for k, rule in enumerate(self.pipeline.filters):
+            if not self._applies[k]:
+                continue
+            try:
+                more = rule.ceilings(self.table, self.spec, row)
+            except Exception as e:
+                self._failed(rule.name, e)
+                continue
+            for name, one in more.items():
+                known = found.get(name, one)
+                found[name] = Ceiling(min(known.room, one.room), min(known.piece, one.piece))
         return found
 
     def contradiction(self) -> Contradiction | None:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from gantt.core.filters import tree_room
 from gantt.core.filters.base import names_of, why_one
-from gantt.core.messages.request import RequestSpec
+from gantt.core.filters.resources import ResourcesFilter
+from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.messages.resource_classes import format_amount
 from gantt.core.placement.evaluation import FilterRun
+from gantt.core.placement.tree_choice import TreeChoice
 from gantt.core.table.host_state import HostState
 
 if TYPE_CHECKING:
@@ -53,15 +56,28 @@ def _step(filter_run: FilterRun, k: int, consumer: str, row: int) -> HostStep:
     if mask is None:
         return HostStep(filter=rule.name, passes=None, why='', facts=[])
     passes = bool(mask[row] if len(mask) == len(table) else mask[0])
+    apart = ''
+    if passes and filter_run.is_of_trees and isinstance(rule, ResourcesFilter):
+        apart = _together(filter_run, row)
     facts = rule.facts(table, spec, row)
     if facts is None:
         facts = facts_of(table.host_state(row), spec, rule.columns)
     return HostStep(
         filter=rule.name,
-        passes=passes,
-        why='' if passes else why_one(rule, table, spec, row),
+        passes=passes and not apart,
+        why=apart if passes else why_one(rule, table, spec, row),
         facts=facts,
     )
+
+
+def _together(filter_run: FilterRun, row: int) -> str:
+    """Why the tree of a host that meets all conditions has no choice; '' where it has one."""
+    if filter_run.spec.purpose is Purpose.REBUILD:
+        return ''
+    trees = TreeChoice(filter_run.table, filter_run.spec)
+    if trees.solve(row) is not None:
+        return ''
+    return trees.problem() or tree_room.NOT_TOGETHER
 
 
 def facts_of(host: HostState, spec: RequestSpec, columns: tuple[str, ...]) -> list[str]:

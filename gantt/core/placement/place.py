@@ -6,12 +6,13 @@ decision.  A failed request leaves the table as it was; a placed one leaves its
 picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
+import contextlib
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
 from gantt import exceptions
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.core.placement import bound_members, verdict
+from gantt.core.placement import bound_members, older_claims, verdict
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome
@@ -19,6 +20,8 @@ from gantt.core.records.members import MemberColumns, placed_of
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import Shares
 
+#: Of a request without a group.
+NOTHING_OLDER: contextlib.nullcontext[None] = contextlib.nullcontext()
 #: Hosts named in the line of a placed request.
 _NAMED_MAX = 4
 
@@ -105,7 +108,8 @@ def place(
     nearest: list[str] = []
     silent: list[str] = []
     try:
-        with run.without_older():
+        grouped = request.spec.group is not None
+        with older_claims.left_out(table, request, attempt) if grouped else NOTHING_OLDER:
             outcome, position = _each(run, wanted, pause, before is not None)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
@@ -119,6 +123,10 @@ def place(
             reason = f'its budget ended before all of {len(wanted)} members were planned'
         if outcome is Outcome.PLACED:
             reason = _placed_line(run, hosts)
+        elif outcome is Outcome.NO_VALID_HOST and run.trees is not None:
+            problem = run.trees.problem()
+            if problem:  # "no room" and "do not know" are different answers
+                outcome, reason = Outcome.UNKNOWN, problem
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:

@@ -7,8 +7,7 @@ the weighers and as often as the filters allow, so that neither is asked again a
 written for all of them together.  What is picked is the same, bit for bit.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -18,11 +17,12 @@ from gantt.core.messages import image_properties
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.layout import Layout, plain
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
-from gantt.core.placement import verdict
+from gantt.core.placement import given, ranges, verdict
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, top
+from gantt.core.placement.tree_choice import GroupShare, TreeChoice
 from gantt.core.records.decision import (
     CHOSEN,
     PASSED,
@@ -31,7 +31,7 @@ from gantt.core.records.decision import (
     ProviderAllocation,
     Selection,
 )
-from gantt.core.records.members import LookResult, MemberColumns
+from gantt.core.records.members import LookResult, MemberColumns, total_of
 from gantt.core.resources.host import HostKind, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import NO_SHARES, Shares
@@ -71,13 +71,17 @@ class Run:
             FilterRun(table, spec, pipeline) if before is None else before.filter_run
         )
         wish = pipeline.inside.wish(spec) if spec.may_need_topology else None
+        if wish is not None and spec.most:
+            ranges.check_inside(spec, wish)
         self.fitting = (
             None if wish is None else Fitting(table, wish, pipeline.inside, self.filter_run)
         )
+        self.claims = spec.purpose is not Purpose.REBUILD
+        is_of_trees = self.claims and self.filter_run.is_of_trees
+        self.trees = TreeChoice.of(table, self.filter_run) if is_of_trees else None
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
         self.flavor = name_of(flavor) if flavor.name else None
-        self.claims = spec.purpose is not Purpose.REBUILD
         self.members = MemberColumns(
             request.request_id,
             attempt,
@@ -128,36 +132,6 @@ class Run:
             held=self.held,
         )
 
-    @contextlib.contextmanager
-    def without_older(self) -> Iterator[None]:
-        """Leave out the older claims of a group's members while these are placed anew together.
-
-        They give way to the new ones, so that nobody is placed beside them.  Those of
-        a move stay: its source is there until the guest has arrived.
-        """
-        request, index = self.request, self.table.placed
-        group, older = request.spec.group, list[Placed]()
-        hard = group is not None and group.policy is not None and group.policy.is_hard
-        if group and hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
-            many = range(len(request.consumers))
-            new = {claim_id(request.request_id, self.attempt, i) for i in many}
-            older = [
-                placed
-                for consumer in request.consumers
-                for provider_id in sorted(set(index.where(consumer)))
-                for placed in index.on(provider_id).values()
-                if placed.consumer == consumer
-                and placed.group == group.uuid
-                and placed.claim_id not in new
-            ]
-        for placed in older:
-            index.remove(placed.provider_id, placed.claim_id)
-        try:
-            yield
-        finally:
-            for placed in older:
-                index.add(placed)
-
     def look_anew(self) -> None:
         """The usage of hosts has changed since the last member: nothing that was seen holds.
 
@@ -168,6 +142,9 @@ class Run:
         if self.fitting is not None:
             self.fitting = self.fitting.on(self.filter_run)
             self.fitting.unfit.update(barred)
+        if self.trees is not None:
+            unfit, self.trees = self.trees.unfit, self.trees.on(self.filter_run)
+            self.trees.unfit.update(unfit)
         self.ranking = None
 
     def place(self, member: int, last: bool, fresh: bool = False) -> bool:
@@ -190,19 +167,17 @@ class Run:
             if self.filter_run.is_last:
                 self.look_anew()
             # Where layouts are to be found a second look may follow the last one.
-            counts = self.filter_run.look(consumer, last and self.fitting is None)
+            again_may = self.fitting is not None or self.trees is not None
+            counts = self.filter_run.look(consumer, last and not again_may)
         self._steps, self._left = None, {}
         if not self.filter_run.left:
             self._fail(member, counts)
             return False
         ranking = self._rank(again)
-        if self.fitting is None:
-            (finalists, pick), layout = self._pick(ranking, member), None
-        else:
-            found = self.fitting.choose(ranking, lambda: self._pick(ranking, member))
-            if found is None:
-                return self._look_further(member, last)
-            finalists, pick, layout = found
+        found = self._choose(ranking, member)
+        if found is None:
+            return self._look_further(member, last)
+        finalists, pick, layout = found
         row = int(ranking.rows[pick])
         self.finalists = finalists
         self._seen = None
@@ -224,6 +199,18 @@ class Run:
         self.members.looks.append(look)
         self._take(member, consumer, row, layout)
         return True
+
+    def _choose(self, ranking: Ranking, member: int) -> tuple[list[int], int, Layout | None] | None:
+        """Finalists, the pick and its layout; None: nobody has what is asked of its inside."""
+        if self.fitting is None and self.trees is None:
+            return (*self._pick(ranking, member), None)
+
+        def pick_one() -> tuple[list[int], int, Layout | None] | None:
+            if self.fitting is None:
+                return (*self._pick(ranking, member), None)
+            return self.fitting.choose(ranking, lambda: self._pick(ranking, member))
+
+        return pick_one() if self.trees is None else self.trees.choose(ranking, pick_one)
 
     def go_on(self, members: Sequence[int]) -> int:
         """Place members that are alike to the one before, by what was seen for that one.
@@ -302,7 +289,7 @@ class Run:
         """
         if self._steps is None:
             run = self.filter_run
-            may = self.claims and self.fitting is None and not self.held
+            may = self.claims and self.fitting is None and self.trees is None and not self.held
             self._steps = may and not self.request.spec.most and run.may_step(ranking)
         if self._steps and row not in self._left:
             self._left[row] = self.filter_run.picks_left(row)
@@ -363,46 +350,69 @@ class Run:
             placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
             if identity in self.table.placed.on(provider_id):
                 self._steps = False  # a repeat finds its own claim: it does not come once more
-            wanted = self._amounts(row)
-            self._shares = self._lay(row, placed, wanted, self.held.get(consumer, NO_SHARES))
+            behind = len(request.consumers) - member - 1
+            if self.trees is not None:
+                self._take_of_tree(row, placed, behind)
+                self.chosen.append(row)
+                self._last = row
+                return
+            has = self.held.get(consumer, NO_SHARES)
+            wanted, self._shares = self._lay(row, placed, behind, has)
             self.taken.append((provider_id, identity))
             self.members.looks[-1].claim_ids.append(identity)
             if self.filter_run.is_pooled or spec.most:
                 look = self.members.looks[-1]
-                look.allocations.append(self._allocations(row, wanted, self._shares))
+                look.allocations.append(
+                    given.by_provider(self.table, spec, row, wanted, self._shares)
+                )
                 if self.filter_run.is_pooled:
                     self._heed(self._shares)
         self.chosen.append(row)
         self._last = row
 
-    def _amounts(self, row: int) -> dict[str, int]:
-        """What the member gets of what it is put on; of a range as much as is left.
+    def _take_of_tree(self, row: int, placed: Placed, behind: int) -> None:
+        """Lay a pick over its host, and over what gives something in or next to its tree.
 
-        Those behind it may all come to the same pool: there the least is left for each.
+        :param behind: members of the request that may be placed after it
         """
+        assert self.trees is not None
         spec = self.request.spec
-        if not spec.most:
-            return spec.resources
-        table, behind = self.table, len(self.request.consumers) - len(self.chosen) - 1
-        given = dict(spec.resources)
-        for name, most in spec.most.items():
-            inventory, code = table.hosts[row].facts.inventories[name], table.class_code(name)
-            assert code is not None, 'a filter has found it'
-            free = table.free.item(code, row) - behind * given[name]
-            amount = min(most, free, inventory.largest)
-            given[name] = max(given[name], amount - amount % inventory.step_size)
-        return given
+        solution = self.trees.solve(row)
+        assert solution is not None, 'it was chosen for it'
+        groups = self.trees.shares(row, solution)
+        shares = self.trees.amounts(row, solution)
+        if spec.most:  # then there are no groups but the one
+            ceilings = self.filter_run.ceilings(row)
+            shares = ranges.given(self.table, row, spec, shares, behind, ceilings)
+            groups = [GroupShare('', pid, dict(amounts)) for pid, amounts in shares.items()]
+        parts = given.by_group(self.table, row, groups)
+        own = shares.pop(placed.provider_id)
+        self.table.take(placed.provider_id, own, placed, shares)
+        self._shares = shares
+        self.taken.append((placed.provider_id, placed.claim_id))
+        look = self.members.looks[-1]
+        look.claim_ids.append(placed.claim_id)
+        look.allocations.append(parts)
 
-    def _lay(self, row: int, placed: Placed, wanted: dict[str, int], held: Shares) -> Shares:
-        """Lay a pick over its host; what it gets of pools.
+    def _lay(
+        self, row: int, placed: Placed, behind: int, held: Shares
+    ) -> tuple[dict[str, int], Shares]:
+        """Lay a pick over its host.
 
+        :param behind: members of the request that may be placed after it
         :param held: what its consumer has of pools already, and takes no more of
+        :returns: all that it gets, and what of it is of pools
         """
-        table = self.table
-        if not held:
-            return table.take(placed.provider_id, wanted, placed)
-        found = table.providers_of(row, wanted)
-        own, shares = found.pop(placed.provider_id), found
+        table, spec = self.table, self.request.spec
+        if not (held or spec.most):
+            return spec.resources, table.take(placed.provider_id, spec.resources, placed)
+        shares = table.providers_of(row, spec.resources)
+        if spec.most:
+            ceilings = self.filter_run.ceilings(row)
+            shares = ranges.given(table, row, spec, shares, behind, ceilings)
+        of_class = {name: n for amounts in shares.values() for name, n in amounts.items()}
+        wanted = {name: of_class[name] for name in spec.resources}
+        own = shares.pop(placed.provider_id)
         more = {
             pool: {
                 name: amount - held.get(pool, {}).get(name, 0)
@@ -412,7 +422,7 @@ class Run:
             for pool, amounts in shares.items()
         }
         table.take(placed.provider_id, own, placed, more)
-        return shares
+        return wanted, shares
 
     def _lay_on_pools(self, look: LookResult, row: int, identity: str) -> list[Shares]:
         """Lay what a host does not have itself over the pools that it takes it from.
@@ -426,7 +436,9 @@ class Run:
         del shares[host]
         table.pools.lay(host, identity, shares)
         self._shares = shares
-        look.allocations.append(self._allocations(row, self.request.spec.resources, shares))
+        look.allocations.append(
+            given.by_provider(table, self.request.spec, row, self.request.spec.resources, shares)
+        )
         self._heed(shares)
         return [shares]
 
@@ -445,44 +457,26 @@ class Run:
         if not has_more or any(n in pools.of_class and n not in pooled for n in wanted):
             self._steps = False
 
-    def _allocations(
-        self, row: int, wanted: dict[str, int], shares: Shares
-    ) -> list[ProviderAllocation]:
-        """Who gives what: the host first, then pools by id; empty where all is the host's own.
-
-        Not where that is another amount for each member.
-        """
-        if not (shares or self.request.spec.most):
-            return []
-        host, pools = self.table.hosts[row], self.table.pools
-        pooled = {name for amounts in shares.values() for name in amounts}
-        own = {name: amount for name, amount in wanted.items() if name not in pooled}
-        return [
-            ProviderAllocation(provider_id=host.id, uuid=host.uuid, name=host.name, resources=own),
-            *(
-                ProviderAllocation(
-                    provider_id=pool,
-                    uuid=pools.of_id[pool].uuid,
-                    name=pools.of_id[pool].name,
-                    resources=dict(shares[pool]),
-                )
-                for pool in sorted(shares)
-            ),
-        ]
-
     def _of_alternate(self, row: int) -> list[ProviderAllocation]:
         """Who would give what on a host that is taken in place of the last pick."""
         table, wanted = self.table, self.request.spec.resources
+        if self.trees is not None:
+            with table.pools.giving_back(table.pools.shared_of(self._shares)):
+                solution = self.trees.solve(row)
+                shares = [] if solution is None else self.trees.shares(row, solution)
+            return given.by_group(table, row, shares)
         if not (table.pools.of_class and table.pools.have_any(wanted)):
             return []
         with table.pools.giving_back(self._shares):
             found = table.providers_of(row, wanted)
         del found[table.hosts[row].id]
-        return self._allocations(row, wanted, found)
+        return given.by_provider(table, self.request.spec, row, wanted, found)
 
     def _place_of(self, row: int, *, is_alternate: bool) -> Selection:
         """A host as it is selected, without what is the member's own."""
         host = self.table.hosts[row]
+        parts = self._of_alternate(row) if is_alternate else []
+        wanted = self.request.spec.resources
         return Selection(
             host=host.name,
             node=host.node or host.name,
@@ -492,8 +486,8 @@ class Run:
             cell=host.cell,
             zone=self.table.zone_name(row),
             build_topic=topic_of(host.name) if host.kind is HostKind.HOST else '',
-            resources=self.request.spec.resources,
-            allocations=self._of_alternate(row) if is_alternate else [],
+            resources=total_of(parts) if self.trees is not None and parts else wanted,
+            allocations=parts,
         )
 
     def _fail(self, member: int, counts: list[FilterCount]) -> None:
@@ -549,13 +543,15 @@ class Run:
         for index, row in zip(taken.tolist(), self.chosen, strict=True):
             if index < len(total) and ranking.rows[index] == row:
                 total[index] = -np.inf
-        best = top(total, min(wanted if self.fitting is None else wanted + FINALISTS, len(total)))
+        plain = self.fitting is None and self.trees is None
+        best = top(total, min(wanted if plain else wanted + FINALISTS, len(total)))
         found = [int(ranking.rows[i]) for i in dict.fromkeys(best.tolist()) if total[i] > -np.inf]
         return list(islice((row for row in found if self._has_layout(row)), wanted))
 
     def _has_layout(self, row: int) -> bool:
         """Whether a host that is not picked would do."""
-        return self.fitting is None or self.fitting.fits(row)
+        fits = self.fitting is None or self.fitting.fits(row)
+        return fits and (self.trees is None or self.trees.solve(row) is not None)
 
     def failure(self, wanted: int) -> tuple[str, str]:
         """The one-line verdict of the member that found no host, and what decided it."""

@@ -12,7 +12,7 @@ import msgspec
 
 from gantt.core.messages.topology_request import Wish
 from gantt.core.table.columns import IntArray
-from gantt.core.topology.free import room_of
+from gantt.core.topology.free import room_of, shared_ratios
 from gantt.core.topology.search import lay_out
 
 if TYPE_CHECKING:
@@ -114,10 +114,7 @@ def _fill(table: 'HostTable', row: int, wish: Wish, wanted: int, pack: bool) -> 
 def _alike(table: 'HostTable', row: int) -> bytes:
     """The same for hosts with the same inside."""
     host, facts = table.hosts[row], table.hosts[row].facts
-    ratios = [
-        inventory.allocation_ratio if (inventory := facts.inventories.get(name)) else None
-        for name in ('VCPU', 'MEMORY_MB')
-    ]
+    ratios = shared_ratios(facts.inventories)
     layouts = sorted(
         _encode(placed.layout)
         for placed in table.placed.on(host.id).values()

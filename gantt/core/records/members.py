@@ -93,7 +93,7 @@ class Place(NamedTuple):
     def selected(self, **of_claim: Any) -> Selection:
         """Its host as it is selected for it, with what it gets there."""
         parts = list(self.allocations)
-        total = _total(parts) or self.host.resources
+        total = total_of(parts) or self.host.resources
         return _replace(
             self.host,
             consumer=self.consumer,
@@ -118,7 +118,7 @@ class Place(NamedTuple):
         return found
 
 
-def _total(parts: Iterable[ProviderAllocation]) -> dict[str, int]:
+def total_of(parts: Iterable[ProviderAllocation]) -> dict[str, int]:
     """Class -> amount, of whatever provider."""
     found: dict[str, int] = {}
     for part in parts:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool that hosts share: a provider of its own that serves them, say with storage."""
+"""What hosts take from that is no host: pools that they share, and what is nested below one.
+
+A pool is a provider of its own that serves hosts, say with storage.  What is nested below a host,
+say a device or a cell, serves that host alone.
+"""
 
 import msgspec
 
@@ -10,7 +14,7 @@ SHARES = 'MISC_SHARES_VIA_AGGREGATE'
 
 
 class SharedPool(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """One pool, whole.
+    """One such provider, whole.
 
     :ivar id: of the provider, which is no host
     :ivar name: its own, by which no other provider goes
@@ -19,7 +23,10 @@ class SharedPool(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
         later version than all of it is known at; 0: it has not
     :ivar used: sum of the live claims' allocations, by class
     :ivar foreign: use by what runs outside any claim, by class
-    :ivar aggregates: uuids; it serves every host that is in one of them
+    :ivar aggregates: uuids; it serves every host that is in one of them, if it shares
+    :ivar root: of what is nested below a host: the id of that host; else 0
+    :ivar parent: likewise the id of what it is directly below of
+    :ivar traits: ascending
     """
 
     id: int
@@ -31,6 +38,14 @@ class SharedPool(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
     used: dict[str, int] = {}
     foreign: dict[str, int] = {}
     aggregates: list[str] = []
+    root: int = 0
+    parent: int = 0
+    traits: list[str] = []
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it serves hosts by their aggregates."""
+        return bool(self.aggregates) and (not self.root or SHARES in self.traits)
 
 
 class PoolUsage(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):

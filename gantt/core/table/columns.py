@@ -371,6 +371,10 @@ class Columns:
             line = self._make_dense(code)
         return self.arrays, (line, row)
 
+    def anybody_has(self, code: int) -> bool:
+        """Whether a host may have anything of a class."""
+        return self.lines[code] >= 0 or bool(self.sparse.of_class.get(code))
+
     def codes_at(self, row: int) -> list[int]:
         """Codes of the classes that a host may have anything of, ascending."""
         return sorted((*self.dense, *self.sparse.of_row.get(row, ())))

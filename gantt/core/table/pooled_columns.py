@@ -10,8 +10,13 @@ from collections.abc import Callable, Container, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from gantt.core.resources.host import HostRow
+from gantt.core.candidates.columns import Shares
+from gantt.core.candidates.of_request import query_of
+from gantt.core.candidates.query import CandidatesQuery, Part
+from gantt.core.messages.request import RequestSpec
+from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.table.caches import Versions
 from gantt.core.table.columns import BoolArray, Codes, Columns, IntArray
 from gantt.core.table.pools import SharedPools, in_one_piece
 
@@ -42,6 +47,9 @@ class PooledColumns(Columns):
     classes: Codes
     class_code: Callable[[str], int | None]
     row_of_id: Callable[[int], int | None]
+    row_by_id: dict[int, int]
+    known_aggregates: dict[str, Aggregate]
+    versions: Versions
     seq: int
 
     def add_class(self, name: str) -> int:
@@ -67,6 +75,30 @@ class PooledColumns(Columns):
     def served(self, name: str, amount: int) -> BoolArray | None:
         """Which hosts a pool has an amount of a class for, by row; None: no pool has the class."""
         return self.pools.served(self.count, name, amount)
+
+    def nested_counts(self, part: Part) -> IntArray:
+        """How many of what is nested below each host may give a part, by row."""
+        return self.pools.nested.counts(part, self._rows_stamp(), self.row_by_id, self.count)
+
+    def nested_most(self, name: str) -> IntArray:
+        """The most that is free of a class on one of what is nested below each host, by row."""
+        return self.pools.nested.most(name, self._rows_stamp(), self.row_by_id, self.count)
+
+    def nested_left(self, part: Part) -> tuple[IntArray, Shares]:
+        """Of each nested provider that may give a part its host's row, and what is left of it."""
+        return self.pools.nested.left(part, self._rows_stamp(), self.row_by_id)
+
+    def tree_query(self, spec: RequestSpec) -> CandidatesQuery:
+        """What a request asks of the tree of each host."""
+        known = self.known_aggregates
+
+        def find(name: str) -> frozenset[str]:
+            return frozenset((name, *(u for u, one in known.items() if one.name == name)))
+
+        return query_of(spec.resources, spec.tree, self.pools.nested.of_class, find)
+
+    def _rows_stamp(self) -> object:
+        return self.versions.rows, self.count, self.pools.nested.seq
 
     def has(self, row: int, name: str, amount: int) -> bool:
         """Whether a host itself has an amount of a class, in one piece."""

@@ -13,6 +13,7 @@ less what was picked since.
 
 import contextlib
 from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,12 +24,15 @@ from gantt.core.table.aggregates import Membership
 from gantt.core.table.caches import Versions
 from gantt.core.table.columns import BoolArray, IntArray, words_of
 from gantt.core.table.host_index import HostIndex
+from gantt.core.table.nested import NestedProviders
 
 #: Pool -> class -> amount.
 Shares = Mapping[int, Mapping[str, int]]
 NO_POOLS: tuple[int, ...] = ()
 NO_SHARES: Shares = {}
 _NO_AMOUNTS: Mapping[str, int] = {}
+#: Of tables with nothing nested: never written to.
+_NONE_NESTED = NestedProviders()
 #: A claim by its host and id: a repeat may have one of the same id elsewhere.
 _Claim = tuple[int, str]
 
@@ -42,8 +46,9 @@ def in_one_piece(inventory: Inventory, amount: int) -> bool:
 class SharedPools:
     """All pools of a table.
 
-    :ivar of_id: id -> pool
+    :ivar of_id: id -> pool, or what is nested below a host
     :ivar of_class: class -> ids of the pools that have it; empty where there are none at all
+    :ivar nested: what is nested below hosts
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class SharedPools:
         self._rows: dict[int, tuple[object, IntArray]] = {}
         self.of_id: dict[int, SharedPool] = {}
         self.of_class: dict[str, tuple[int, ...]] = {}
+        self.nested = _NONE_NESTED
         self._of_aggregate: dict[str, tuple[int, ...]] = {}
         self._seq = 0  # how often pools have come, gone, or changed aggregates
         # host -> pools that serve it, by id, as of the stamp
@@ -69,6 +75,8 @@ class SharedPools:
         self._laid: dict[int, dict[_Claim, dict[str, int]]] = {}
         self._taken: dict[int, dict[str, int]] = {}
         self._coming_back: Shares = NO_SHARES
+        #: What searches of trees came to, by what they looked at; follows from that alone.
+        self.searched: dict[object, Any] = {}
 
     def copy(
         self,
@@ -85,6 +93,8 @@ class SharedPools:
             for pool, laid in self._laid.items()
         }
         other._taken = {pool: dict(taken) for pool, taken in self._taken.items()}
+        if self.nested is not _NONE_NESTED:
+            other.nested = self.nested.copy()
         return other
 
     # -- looking things up ---------------------------------------------------------
@@ -135,6 +145,28 @@ class SharedPools:
         inventory = self.of_id[pool].inventories[name]
         return max(self.free(pool, name), 0) // amount if in_one_piece(inventory, amount) else 0
 
+    @property
+    def is_giving_back(self) -> bool:
+        """Whether something counts as given back, see :meth:`giving_back`."""
+        return bool(self._coming_back)
+
+    def shared_of(self, shares: Shares) -> Shares:
+        """Of what is taken of providers that of those which serve several hosts."""
+        of_id = self.of_id
+        return {pool: of for pool, of in shares.items() if pool in of_id and of_id[pool].is_shared}
+
+    def laid_on(self, pool: int, name: str) -> int:
+        """What picks take of a class that a provider is not known with yet."""
+        laid = self._taken.get(pool, _NO_AMOUNTS).get(name, 0)
+        return laid - self._coming_back.get(pool, _NO_AMOUNTS).get(name, 0)
+
+    def may_give(self, pool: int, name: str, amount: int, whole: bool) -> bool:
+        """Whether it has an amount in one piece; ``whole``: all that it has, nothing of it used."""
+        inventory, free = self.of_id[pool].inventories[name], self.free(pool, name)
+        if not whole:
+            return free >= amount and in_one_piece(inventory, amount)
+        return free == inventory.cap >= amount and in_one_piece(inventory, inventory.cap)
+
     def choose(self, host: int, name: str, amount: int) -> int | None:
         """The pool that a host takes an amount from; None: none of its pools has it.
 
@@ -156,18 +188,18 @@ class SharedPools:
         mask = np.zeros(count, np.bool_)
         for pool in pools:
             if self.times(pool, name, amount):
-                mask[self._rows_of(pool)] = True
+                mask[self.rows_of(pool)] = True
         return mask
 
     def most(self, count: int, name: str) -> IntArray:
         """The most that is left of a class in one pool, by row as in :meth:`served`; 0: nothing."""
         found = np.zeros(count, np.int64)
         for pool in self.of_class.get(name, NO_POOLS):
-            at = self._rows_of(pool)
+            at = self.rows_of(pool)
             found[at] = np.maximum(found[at], self.free(pool, name))
         return found
 
-    def _rows_of(self, pool: int) -> IntArray:
+    def rows_of(self, pool: int) -> IntArray:
         """The rows of the hosts that a pool serves; not to be written to."""
         stamp, found = self._versions.at(('aggregates',)), self._rows.get(pool)
         if found is None or found[0] != stamp:
@@ -242,7 +274,12 @@ class SharedPools:
         return known is not None
 
     def _link(self, old: SharedPool | None, new: SharedPool | None) -> None:
-        if old is not None and new is not None and old.aggregates == new.aggregates:
+        if (old is not None and old.root) or (new is not None and new.root):
+            if self.nested is _NONE_NESTED:
+                self.nested = NestedProviders()
+            self.nested.put(old, new, {} if new is None else self._taken.get(new.id, {}))
+        before_of, now_of = _serves(old), _serves(new)
+        if old is not None and new is not None and before_of[1] == now_of[1]:
             self.of_id[new.id] = new
         else:
             self._seq += 1
@@ -251,9 +288,8 @@ class SharedPools:
                 self._rows.pop(old.id, None)
             if new is not None:
                 self.of_id[new.id] = new
-        for index, field in ((self.of_class, 'inventories'), (self._of_aggregate, 'aggregates')):
-            before = set(getattr(old, field)) if old is not None else set()
-            now = set(getattr(new, field)) if new is not None else set()
+        indices = (self.of_class, self._of_aggregate)
+        for index, before, now in zip(indices, before_of, now_of, strict=True):
             for key in before - now:
                 assert old is not None, 'it had something before'
                 left = tuple(pool for pool in index[key] if pool != old.id)
@@ -294,8 +330,18 @@ class SharedPools:
         for name, amount in amounts.items():
             laid[name] = laid.get(name, 0) + sign * amount
             taken[name] = taken.get(name, 0) + sign * amount
+        known = self.of_id.get(pool)
+        if known is not None and known.root:
+            self.nested.write(known, taken)
 
     def _drop(self, pool: int, claim: _Claim) -> None:
         self._add(pool, {}, self._laid[pool].pop(claim), -1)
         if not self._laid[pool]:
             del self._laid[pool], self._taken[pool]
+
+
+def _serves(pool: SharedPool | None) -> tuple[set[str], set[str]]:
+    """The classes that a provider shares, and the aggregates in which it does."""
+    if pool is None or not pool.is_shared:
+        return set(), set()
+    return set(pool.inventories), set(pool.aggregates)

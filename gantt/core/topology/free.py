@@ -14,7 +14,7 @@ from typing import Any
 
 from gantt.core.messages.layout import CPU_MAX, CellLayout, Layout
 from gantt.core.messages.report import DevicePool, NumaCell
-from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.resource_classes import MILLI_VCPU, Inventory
 
 #: A page up to this size is what the host's ordinary memory is made of.
 BASE_KB_MAX = 64
@@ -220,7 +220,7 @@ class FreeTopology:
         inventories: Mapping[str, Inventory],
         layouts: Iterable[Layout | None] = (),
     ) -> None:
-        cpu, ram = (_ratio(inventories, name) for name in ('VCPU', 'MEMORY_MB'))
+        cpu, ram = shared_ratios(inventories)
         self.cells = [FreeCell(cell, i, cpu, ram) for i, cell in enumerate(numa)]
         self.pools: list[Pool] = []
         self._by_id = {cell.id: cell for cell in self.cells}
@@ -287,6 +287,12 @@ def room_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> FreeTopology:
     :param facts: with ``numa``, ``devices`` and ``inventories``
     """
     return FreeTopology(facts.numa, facts.devices, facts.inventories, layouts)
+
+
+def shared_ratios(inventories: Mapping[str, Inventory]) -> tuple[float, float]:
+    """How often shared processors are promised in the cells of a host, and memory."""
+    cpu = 'VCPU' if 'VCPU' in inventories else MILLI_VCPU
+    return _ratio(inventories, cpu), _ratio(inventories, 'MEMORY_MB')
 
 
 def _ratio(inventories: Mapping[str, Inventory], name: str) -> float:

@@ -10,6 +10,7 @@ import re
 import msgspec
 
 from gantt.core.messages.request import Networks, Purpose, RequestSpec
+from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU
 from gantt.core.messages.topology_request import (
     CpuPolicy,
     EmulatorPolicy,
@@ -185,11 +186,13 @@ def _is_pinned_by_amount(spec: RequestSpec) -> bool:
     amounts = spec.resources
     if not ('PCPU' in amounts and 'MEMORY_MB' in amounts):
         return False
-    if 'VCPU' in amounts:
-        refuse(
-            'request.spec.resources.PCPU',
-            'which processors are dedicated beside VCPU? Expected cpu_policy mixed with a mask',
-        )
+    for name in ('VCPU', MILLI_VCPU):
+        if name in amounts:
+            refuse(
+                'request.spec.resources.PCPU',
+                f'which processors are dedicated beside {name}? Expected cpu_policy mixed with '
+                'a mask',
+            )
     return True
 
 
@@ -211,8 +214,10 @@ def _emulator_apart(settings: TopologySettings, policy: CpuPolicy) -> bool:
 
 
 def _vcpus(spec: RequestSpec, policy: CpuPolicy, apart: bool) -> int:
+    """How many processors the guest has; a part of one is one that has not all of its time."""
     amounts = spec.resources
     found = amounts.get('VCPU', 0) + amounts.get('PCPU', 0) - apart
+    found += -(-amounts.get(MILLI_VCPU, 0) // MILLI)
     # None may be asked for, as Nova's flavors can, where they need no place of their own.
     _check_processors(policy, found, 0 if policy is CpuPolicy.SHARED else 1)
     return found

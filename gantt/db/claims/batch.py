@@ -287,18 +287,29 @@ class CommitBatch:
         """Release what the earlier attempt of a request had claimed."""
         self.released += [(claim, 'taken over') for claim in claims]
 
-    def laid_on(self) -> set[int]:
-        """Hosts that drafts still going have layouts on."""
-        made = (made.claim for entry in self.going() for made in entry.draft.claims)
-        return {claim.provider_id for claim in made if claim.layout is not None}
+    def read_under_lock(self) -> tuple[set[int], set[tuple[int, int]]]:
+        """Of drafts still going: hosts that layouts are on; (pool, host) of what is shared."""
+        laid_on, served = set[int](), set[tuple[int, int]]()
+        for entry in self.going():
+            for made in entry.draft.claims:
+                host = made.claim.provider_id
+                if made.claim.layout is not None:
+                    laid_on.add(host)
+                for pid in made.served_by:
+                    served.add((pid, host))
+        return laid_on, served
 
     def finish(
-        self, locked: providers.LockedProviders, layouts: Mapping[int, Mapping[str, Layout]]
+        self,
+        locked: providers.LockedProviders,
+        layouts: Mapping[int, Mapping[str, Layout]],
+        serves: Mapping[int, frozenset[int]],
     ) -> None:
         """Accept what fits, and change the counters under lock accordingly.
 
         :param layouts: host -> claim -> what it takes inside, of the live claims on the
-            hosts of ``laid_on``, read under the lock
+            hosts of ``read_under_lock``
+        :param serves: pool -> hosts, of those that are shared, as it is under the lock
         """
         ended = {claim.id for claim, _ in self.released}
         insides = {
@@ -312,7 +323,10 @@ class CommitBatch:
         for claim, _ in self.released:
             self._give_back(locked, claim)
         going = self.going()
-        states = {pid: locked.state(pid, insides.get(pid)) for pid in locked.counters}
+        states = {
+            pid: locked.state(pid, insides.get(pid), serves.get(pid, frozenset()))
+            for pid in locked.counters
+        }
         found = accept(states, [entry.draft for entry in going], self.rivals)
         for entry in going:
             acceptance = found[entry.draft.id]

@@ -150,10 +150,6 @@ class Inheritances:
                     rows.add(row, amounts, 1)
                     write_inherited(self._tx, now, pid)
 
-    def leave_out(self, claims: Iterable[Claim]) -> None:
-        """These inherit nothing: somebody says all that they take."""
-        self._ended.update(claim.id for claim in claims)
-
     def _of(self, guest: str) -> dict[str, Claim]:
         found = self._others.get(guest)
         if found is None:

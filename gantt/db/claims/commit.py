@@ -34,7 +34,7 @@ from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
 from gantt.db.engine.waiting import Meanwhile
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import pools, providers, rows
 from gantt.db.hosts.rows import layouts_on, load_claims
 from gantt.db.records import decisions
 from gantt.db.schema import claim_form, models
@@ -222,7 +222,9 @@ class Ledger:
         if movers:
             theirs = [claim_form.of_guests(movers), claim_form.is_live]
             commit_batch.inherit(load_claims(tx, where=theirs))
-        commit_batch.finish(locked, layouts_on(tx, commit_batch.laid_on()))
+        laid_on, served = commit_batch.read_under_lock()
+        serves = pools.serving(tx, locked, served) if served else {}
+        commit_batch.finish(locked, layouts_on(tx, laid_on), serves)
         self._write_usage(tx, commit_batch, locked)
         commit_batch.step(locked, tx.stamp)
         made = {claim.id for claim in commit_batch.claims}

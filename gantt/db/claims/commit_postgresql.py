@@ -31,7 +31,7 @@ from gantt.db.claims.batch import CommitBatch, makers_of, one_of_each_group
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import pools, providers, rows
 from gantt.db.records import decisions
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
@@ -252,7 +252,9 @@ class CarefulLedger(ledger.Ledger):
             raise _Rare  # what their consumers have is read under the locks
         raw = driver_of(tx)
         locked = self._lock(tx, raw, commit_batch)
-        commit_batch.finish(locked, rows.layouts_on(tx, commit_batch.laid_on()))
+        laid_on, served = commit_batch.read_under_lock()
+        serves = pools.serving(tx, locked, served) if served else {}
+        commit_batch.finish(locked, rows.layouts_on(tx, laid_on), serves)
         self._write_rare(tx, commit_batch)
         commit_batch.step(locked, tx.stamp)
         result = commit_batch.result(locked, CommitPath.CAREFUL)

@@ -9,10 +9,6 @@ is read and locked here: what they are is the business of ``db.hosts.trees``.
 """
 
 import contextlib
-import hashlib
-import itertools
-import operator
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +22,7 @@ from gantt.core.topology.free import FreeTopology
 from gantt.db.engine import arrays, engine, retry, session
 from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import details, rows
+from gantt.db.hosts import details, guests, rows
 from gantt.db.schema import claim_form, models
 
 _p = models.providers
@@ -64,15 +60,13 @@ OTHERS = (
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
 #: What is used without an inventory has a row of nothing.
+_rc = models.resource_classes
+_inventory = (_rc.c.name, *(_i.c[name] for name in Inventory.__struct_fields__))
 INVENTORIES_OF = (
-    sa.select(
-        _i.c.provider_id,
-        models.resource_classes.c.name,
-        *(_i.c[name] for name in Inventory.__struct_fields__),
-    )
-    .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
+    sa.select(_i.c.provider_id, *_inventory)
+    .join(_rc, _rc.c.id == _i.c.class_id)
     .where(_i.c.provider_id.in_(_ids), _i.c.total > 0)
-    .order_by(models.resource_classes.c.name)
+    .order_by(_rc.c.name)
 )
 #: Of the indexes that hold names and uuids apart, as databases call them.
 UNIQUE = (
@@ -116,7 +110,17 @@ MEMBERS_ON = (
     .where(_c.c.live == 1, one_of(_c.c.provider_id, 'ids', sa.BigInteger))
     .group_by(_c.c.provider_id)
 )
-NO_HOSTS = sa.select(_p.c.id, _p.c.own_name).where(_p.c.id.in_(_ids), ~is_host)
+#: Of these the ones that are no hosts, a row for each inventory, or one without any.
+NO_HOSTS = (
+    sa.select(_p.c.id, _p.c.own_name, *_inventory)
+    .select_from(
+        _p.outerjoin(_i, sa.and_(_i.c.provider_id == _p.c.id, _i.c.total > 0)).outerjoin(
+            _rc, _rc.c.id == _i.c.class_id
+        )
+    )
+    .where(_p.c.id.in_(_ids), ~is_host)
+    .order_by(_rc.c.name)
+)
 BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names', expanding=True)))
 BY_NAME_TOGETHER = sa.select(_p.c.name, _p.c.id).where(one_of(_p.c.name, 'names', sa.Text))
 
@@ -186,13 +190,19 @@ class LockedProviders:
         """A host, whole, as it becomes."""
         return rows.host_row(self.templates[provider_id], self.counters[provider_id])
 
-    def state(self, provider_id: int, inside: FreeTopology | None = None) -> ProviderState:
+    def state(
+        self,
+        provider_id: int,
+        inside: FreeTopology | None = None,
+        serves: frozenset[int] = frozenset(),
+    ) -> ProviderState:
         """A provider as claims on it are judged.
 
         Its facts, and so its units, are those of this moment: who changes them locks its row
         and writes it.  Where locks are local to a node one of two such writes fails.
 
         :param inside: what its live claims leave inside of it, where that is to be judged
+        :param serves: hosts that it serves as a pool, likewise
         """
         counters = self.counters[provider_id]
         template = self.templates.get(provider_id)
@@ -208,6 +218,7 @@ class LockedProviders:
             inventories=self.inventories(provider_id),
             room=rows.room(counters),
             closed=closed,
+            serves=serves,
             inside=inside,
         )
 
@@ -284,11 +295,9 @@ def complete(
         templates |= learn(tx, memory, tx.all(FACTS_OF, ids=unknown))
         unknown = [pid for pid in unknown if pid not in templates]
     if unknown or no_hosts:
-        names = dict(map(tuple, tx.all(NO_HOSTS, ids=[*unknown, *no_hosts])))
-        for pid in names.keys() & set(unknown):
+        pools = _pools_of(tx, [*unknown, *no_hosts])
+        for pid in pools.keys() & set(unknown):
             memory.keep_no_host(pid, counters[pid].facts_stamp)
-        inventories = inventories_of(tx, list(names))
-        pools = {pid: PoolFacts(name, inventories[pid]) for pid, name in names.items()}
     cold = [row.id for row in counters.values() if row.cold]
     if cold:
         for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
@@ -296,6 +305,16 @@ def complete(
     # A host that is just being removed may be gone from one of the two tables.
     known = {pid: row for pid, row in counters.items() if pid in templates or pid in pools}
     return LockedProviders(known, templates, pools)
+
+
+def _pools_of(tx: session.Tx, ids: Sequence[int]) -> dict[int, PoolFacts]:
+    """What there is to know of those that are no hosts."""
+    pools: dict[int, PoolFacts] = {}
+    for row in tx.all(NO_HOSTS, ids=ids):
+        pool = pools.setdefault(row.id, PoolFacts(row.own_name, {}))
+        if row.name is not None:
+            pool.inventories[row.name] = _inventory_of(row)
+    return pools
 
 
 def learn(tx: session.Tx, memory: rows.Memory, found: Iterable[Any]) -> dict[int, HostRow]:
@@ -438,8 +457,8 @@ def read_placed(
         before = {pid: placed for pid in ids if (placed := memory.last_placed(pid))}
         found = _read_members(tx, before) if before else {}
     others = [pid for pid in ids if pid not in found]
-    found |= fold_placed(tx.all(PLACED_ON, ids=others) if others else ())
-    return {pid: found.get(pid) or NOTHING_PLACED for pid in ids}
+    found |= guests.fold(tx.all(PLACED_ON, ids=others) if others else ())
+    return {pid: found.get(pid) or guests.NOBODY for pid in ids}
 
 
 def _read_members(
@@ -464,7 +483,7 @@ def _read_members(
         read = tx.all(PLACED_CLAIMS, claims=texts(unknown))
         for claim_id in unknown:
             known.pop(claim_id, None)
-        for placed, _ in fold_placed(read).values():
+        for placed, _ in guests.fold(read).values():
             known.update((one.claim_id, one) for one in placed)
     found = {}
     for pid, lines_of in members.items():
@@ -472,48 +491,21 @@ def _read_members(
         here = tuple(one for one in now if one is not None and one.provider_id == pid)
         if len(here) == len(lines_of):
             is_complete = all(unsettled == '0' for *_, unsettled in lines_of)
-            digest = quiet_digest(one.claim_id for one in here) if is_complete else b''
+            digest = guests.quiet_digest(one.claim_id for one in here) if is_complete else b''
             found[pid] = here, digest
     return found
-
-
-def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
-    """Rows of ``PLACED`` by provider, with the digest of a quiet report."""
-    by_host = {}
-    for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
-        placed, is_complete = [], True
-        for _, claim_id, consumer, group, unsettled, image, flavor, layout in of:
-            # Thousands of guests have a few of them.
-            image = image and sys.intern(image)
-            flavor = flavor and sys.intern(flavor)
-            placed.append(
-                Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor)
-            )
-            is_complete = is_complete and not unsettled
-        digest = quiet_digest(one.claim_id for one in placed) if is_complete else b''
-        by_host[pid] = tuple(placed), digest
-    return by_host
-
-
-def quiet_digest(claim_ids: Iterable[str]) -> bytes:
-    """What a report that says nothing new about claims is known by.
-
-    :param claim_ids: ascending
-    """
-    return hashlib.blake2b('\n'.join(claim_ids).encode(), digest_size=16).digest()
-
-
-NOTHING_PLACED: tuple[tuple[Placed, ...], bytes] = ((), quiet_digest(()))
 
 
 def inventories_of(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, Inventory]]:
     """Provider id -> class -> its inventory; every one of the providers is in it."""
     found: dict[int, dict[str, Inventory]] = {pid: {} for pid in ids}
     for row in tx.all(INVENTORIES_OF, ids=sorted(ids)) if ids else ():
-        found[row.provider_id][row.name] = Inventory(
-            **{name: getattr(row, name) for name in Inventory.__struct_fields__}
-        )
+        found[row.provider_id][row.name] = _inventory_of(row)
     return found
+
+
+def _inventory_of(row: Any) -> Inventory:
+    return Inventory(**{name: getattr(row, name) for name in Inventory.__struct_fields__})
 
 
 @contextlib.contextmanager

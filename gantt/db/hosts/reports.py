@@ -35,7 +35,7 @@ from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import MoreLocks
 from gantt.db.engine.session import writing
-from gantt.db.hosts import aggregates, providers, rows
+from gantt.db.hosts import aggregates, guests, providers, rows
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
 from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
@@ -202,7 +202,7 @@ class ReportDesk:
         ids = [one.claim_id for one in report.running]
         if None in ids:
             return False
-        return providers.quiet_digest(sorted(map(str, ids))) == self._quiet
+        return guests.quiet_digest(sorted(map(str, ids))) == self._quiet
 
     def fold(self, report: HostReport, now: float) -> ReportOutcome:
         """Apply one report to what is on the desk."""

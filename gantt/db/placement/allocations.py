@@ -30,9 +30,10 @@ from gantt.core.claims.allocations import (
     WishCompiler,
 )
 from gantt.core.claims.claim import Claim, guest_of
+from gantt.core.claims.inheritance import gained
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostKind, HostRow
-from gantt.db.claims.claims import CHANGED, WRITE, Inheritances, providers_of
+from gantt.db.claims.claims import CHANGED, WRITE, providers_of, write_inherited
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
@@ -50,6 +51,8 @@ _w = models.written_consumers
 #: id of a provider -> class -> inventory
 Inventories = Mapping[int, Mapping[str, Inventory]]
 NOTHING_RESHAPED: Inventories = MappingProxyType({})
+#: Claims as they were, and as they become.
+Heirs = Sequence[tuple[Claim, Claim]]
 
 #: The step of the schema from which on processes know whose guest a claim is.
 STEP = '0020_expand_allocations'
@@ -275,14 +278,29 @@ class AllocationWriter:
         )
         return compiler.compile(wishes)
 
+    def resolve_heirs(self, wishes: Sequence[AllocationWish], changes: ClaimChanges) -> Heirs:
+        """Let what inherits follow from the changes, which are completed.
+
+        :returns: claims of other consumers that take something over of what these give up
+        """
+        guests = sorted(rules.guests_concerned(changes))
+        if not guests:
+            return []
+        theirs = rows.load_claims(self.tx, where=[claim_form.of_guests(guests), claim_form.is_live])
+        theirs = [claim for claim in theirs if guest_of(claim) in guests]
+        consumers = {wish.consumer for wish in wishes}
+        return rules.resolve_heirs(changes, theirs, consumers, self.tx.now)
+
     def judge(
         self,
         wishes: Sequence[AllocationWish],
         changes: ClaimChanges,
+        heirs: Heirs,
         union: Inventories = NOTHING_RESHAPED,
     ) -> None:
         """
         :param changes: what becomes of the claims of these
+        :param heirs: claims of others that take something over, see :meth:`resolve_heirs`
         :param union: id of a provider that is reshaped -> what it has meanwhile, by class
         :raises AllocationRefused: a provider does not have it
         :raises NotFound: of kind ``resource class``
@@ -293,7 +311,7 @@ class AllocationWriter:
             now.append(rules.shares_of(changes.of(wish.consumer)))
         wanted = {pid for one in now for pid in one}
         states = {pid: self._state(pid, union.get(pid)) for pid in wanted}
-        refusal = why_not_written(states, before, now)
+        refusal = why_not_written(states, before, now, [gained(*pair) for pair in heirs])
         if refusal is not None:
             self._must_be_classes()
             raise self._refused(refusal)
@@ -314,8 +332,8 @@ class AllocationWriter:
             reason=refusal.reason,
         )
 
-    def count(self, changes: ClaimChanges) -> None:
-        """Usage as it becomes."""
+    def count(self, changes: ClaimChanges, heirs: Heirs) -> None:
+        """Usage as it becomes, and what others take over."""
         taken: list[tuple[Claim, int]] = [(claim, -1) for claim in changes.gone]
         taken += [(claim, 1) for claim in changes.new]
         for before, now in changes.changed:
@@ -325,10 +343,11 @@ class AllocationWriter:
             for pid, amounts in claim.allocations.items():
                 rows.add(self.locked.counters[pid], amounts, sign)
                 self._touched.add(pid)
-        inheritances = Inheritances(self.tx)
-        inheritances.leave_out(before for before, _ in changes.changed)
-        for claim in changes.gone:
-            inheritances.end(self.locked, claim)
+        for before, now in heirs:
+            for pid, amounts in gained(before, now).items():
+                rows.add(self.locked.counters[pid], amounts, 1)
+                self._touched.add(pid)
+                write_inherited(self.tx, now, pid)
 
     def _touch(self, pid: int) -> None:
         self.locked.counters[pid].claims_stamp = self.tx.stamp
@@ -438,8 +457,9 @@ def _one_of(writer: AllocationWriter, request: WriteRequest) -> ClaimChanges:
         if not writer.has_any(wish.consumer):
             raise exceptions.NotFound(kind='consumer', name=wish.consumer)
     changes = writer.changes(request.wishes)
-    writer.judge(request.wishes, changes)
-    writer.count(changes)
+    heirs = writer.resolve_heirs(request.wishes, changes)
+    writer.judge(request.wishes, changes, heirs)
+    writer.count(changes, heirs)
     return changes
 
 

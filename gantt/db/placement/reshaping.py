@@ -62,8 +62,9 @@ class SqlReshaping(SqlAllocations):
                 raise rules.reports_it_itself(uuid, host.name)
             union[pid] = {**locked.inventories(pid), **declared.inventories}
         changes = writer.changes(wishes)
-        writer.judge(wishes, changes, union)
-        writer.count(changes)
+        heirs = writer.resolve_heirs(wishes, changes)
+        writer.judge(wishes, changes, heirs, union)
+        writer.count(changes, heirs)
         writer.step_named(wishes)
         for uuid, declared in sorted(providers.items()):
             pid = writer.id_of(uuid)

@@ -26,7 +26,7 @@ from gantt.core.resources.host import HostChange
 from gantt.db.claims import groups
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, reading_long
-from gantt.db.hosts import aggregates, alone, declared, pools, providers, rows
+from gantt.db.hosts import aggregates, alone, declared, guests, pools, providers, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.records import gaps
 from gantt.db.schema import claim_form, models
@@ -400,10 +400,10 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
         providers.learn(tx, memory, strange)
     locked = providers.complete(tx, memory, counters)
     rules = groups.rules_of(tx.all(groups.RULES))
-    by_host = providers.fold_placed(tx.stream(providers.PLACED))
+    by_host = guests.fold(tx.stream(providers.PLACED))
     hosts = []
     for pid, row in locked.counters.items():
-        placed, quiet = by_host.pop(pid, providers.NOTHING_PLACED)
+        placed, quiet = by_host.pop(pid, guests.NOBODY)
         memory.keep_placed(pid, row.claims_stamp, placed, quiet)
         hosts.append(HostChange(provider_id=pid, row=locked.row(pid), placed=list(placed)))
     return Everything(

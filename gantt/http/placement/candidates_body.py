@@ -54,8 +54,14 @@ class CandidatesBody:
     def _requests(self, table: ProviderTable, found: CandidatesFound, version: int) -> list[str]:
         templates: dict[tuple[int, ...], Template] = {}
         uuids = table.uuids
+        width = len(found.parts)
+        #: Of one provider alone, which most are: the text between its uuids.
+        alone = _template(found.parts, (0,) * width, version)[0].split('%s')
         texts = []
         for row in found.rows:
+            if row.count(row[0]) == width:
+                texts.append(uuids[row[0]].join(alone))
+                continue
             where = tuple(map(row.index, row))
             template = templates.get(where)
             if template is None:

@@ -200,8 +200,9 @@ def served(own: Wsgi, placement: Wsgi, at_root: bool) -> Wsgi:
         given = environ.get('PATH_INFO', '')
         if _is_at(MOUNT, given):
             name = environ.get('SCRIPT_NAME', '')
-            below = {'SCRIPT_NAME': name + MOUNT, 'PATH_INFO': given[len(MOUNT) :]}
-            return placement(environ | below, start_response)
+            # In place: who is found to ask is told to the server there, see ``fair_tasks``.
+            environ |= {'SCRIPT_NAME': name + MOUNT, 'PATH_INFO': given[len(MOUNT) :]}
+            return placement(environ, start_response)
         ours = not at_root or any(_is_at(path, given) for path in OWN_PATHS)
         return (own if ours else placement)(environ, start_response)
 

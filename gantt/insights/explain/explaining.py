@@ -15,12 +15,20 @@ import numpy as np
 
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.host_trace import HostStep
-from gantt.core.records.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
+from gantt.core.records.decision import (
+    CHOSEN,
+    PASSED,
+    Decision,
+    FilterCount,
+    MemberDecision,
+    Score,
+    Selection,
+)
 from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.records.rule_texts import plain_text
 from gantt.insights import views
 from gantt.insights.explain import wording
-from gantt.insights.views import Explanation, MemberExplanation, ScoreRow, Step
+from gantt.insights.views import Explanation, HostScore, MemberExplanation, ScoreRow, Step
 
 WIDTH = 80
 #: Members and finalists that the lines show; the structured form has them all.
@@ -49,6 +57,7 @@ def explain(
     host: tuple[str, int] | None = None,
     is_stored: bool = True,
     steps: tuple[str, list[HostStep]] | None = None,
+    scores: Sequence[MemberDecision] = (),
 ) -> Explanation:
     """The explanation of a kept decision.
 
@@ -57,6 +66,7 @@ def explain(
     :param host: name and provider id of a host to say the verdict of
     :param is_stored: False: made just now and stored nowhere
     :param steps: what every filter says of that host, and whether ``then`` or ``now``
+    :param scores: the members, with the scores of all hosts that no filter removed
     """
     decision, request = stored.decision, stored.request
     verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
@@ -75,6 +85,7 @@ def explain(
         host_verdicts=verdicts,
         host_filters=steps[1] if steps else [],
         host_filters_when=steps[0] if steps else '',
+        host_scores=[] if host is None else list(_host_scores(scores, host[1])),
         lines=[],
     )
     return msgspec.structs.replace(
@@ -105,22 +116,34 @@ def _member(
     decision: Decision, member: MemberDecision, request: SelectDestinations | None
 ) -> MemberExplanation:
     chosen = member.selection
+    wanted = request.spec.resources if request else {}
     return views.view_of(
         MemberExplanation,
         member,
         host=chosen.host if chosen else None,
         alternates=[s.host for s in member.alternates],
-        resources=request.spec.resources if request else (chosen.resources if chosen else {}),
+        # Of a range what was given.
+        resources=(chosen.resources if chosen else {}) or wanted,
         funnel=funnel(decision.hosts, member),
-        scores=[
-            views.view_of(
-                ScoreRow,
-                score,
-                chosen=chosen is not None and score.provider_id == chosen.provider_id,
-            )
-            for score in member.scores
-        ],
+        scores=[_score(score, chosen) for score in member.scores],
     )
+
+
+def _score(score: Score, chosen: Selection | None) -> ScoreRow:
+    is_chosen = chosen is not None and score.provider_id == chosen.provider_id
+    return views.view_of(ScoreRow, score, chosen=is_chosen)
+
+
+def _host_scores(members: Iterable[MemberDecision], provider_id: int) -> Iterable[HostScore]:
+    for member in members:
+        for place, score in enumerate(member.scores, 1):
+            if score.provider_id == provider_id:
+                yield HostScore(
+                    member=member.member,
+                    place=place,
+                    of=len(member.scores),
+                    score=_score(score, member.selection),
+                )
 
 
 def _verdicts(
@@ -178,6 +201,7 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
     for line in found.host_verdicts:
         yield from wrap(line)
     yield from _host_filters(found)
+    yield from _places(found)
     yield ''
     yield from _where(found.members)
     # What has no host is what one looks for.
@@ -239,6 +263,22 @@ def _host_filters(found: Explanation) -> Iterable[str]:
     silent = len(found.host_filters) - len(evaluated)
     if silent:
         yield f'  {wording.count(silent, "further filter")} did not concern the request'
+
+
+def _places(found: Explanation) -> Iterable[str]:
+    """Where the host that was asked for came among those that no filter removed."""
+    for one in found.host_scores[:MEMBERS_SHOWN]:
+        yield from wrap(
+            f'  member {one.member}: {one.score.host} is number {one.place} of {one.of} by '
+            f'weighted score, with {one.score.total:.4g}',
+            4,
+        )
+        weighted = one.score.weighted
+        useful = [i for i in range(len(found.weighers)) if i < len(weighted) and weighted[i]]
+        yield from _parts(found.weighers, one.score, useful)
+    more = len(found.host_scores) - MEMBERS_SHOWN
+    if more > 0:
+        yield f'  and of {wording.count(more, "more member")}; -f json has them all'
 
 
 def _where(members: Sequence[MemberExplanation]) -> Iterable[str]:
@@ -332,11 +372,16 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
         yield '    no weigher preferred any of them; the tie is broken by the seed'
     if chosen is not None and useful:
         yield from wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
-        names = [_short(weighers[i]) for i in useful]
-        pad = max(map(len, names))
-        for i, name in zip(useful, names, strict=True):
-            raw, normalized, weighted = chosen.raw[i], chosen.normalized[i], chosen.weighted[i]
-            yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted + 0.0:.4g}'
+        yield from _parts(weighers, chosen, useful)
+
+
+def _parts(weighers: Sequence[str], score: ScoreRow, useful: Sequence[int]) -> Iterable[str]:
+    """What each of some weighers says of a host."""
+    names = [_short(weighers[i]) for i in useful]
+    pad = max(map(len, names), default=0)
+    for i, name in zip(useful, names, strict=True):
+        raw, normalized, weighted = score.raw[i], score.normalized[i], score.weighted[i]
+        yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted + 0.0:.4g}'
 
 
 def _short(weigher: str) -> str:

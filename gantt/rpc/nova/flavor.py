@@ -2,10 +2,9 @@
 """What a flavor and an image ask for: resource amounts and traits.
 
 The rules, and their order, are those of Nova's own translation for Placement.
-What our request cannot carry (numbered groups, ports with bandwidth) is refused
-by name rather than dropped: a silently weaker request would land on the wrong
-host.  Traits of features that a guest uses are none of this: they are added to
-every request, whoever sent it.
+What our request cannot carry (ports with bandwidth) is refused by name rather than
+dropped: a silently weaker request would land on the wrong host.  Traits of features
+that a guest uses are none of this: they are added to every request, whoever sent it.
 """
 
 import re
@@ -27,14 +26,46 @@ _DIGITS_MAX = 20
 
 
 class FlavorRequest:
-    """Amounts by class, and traits, of one instance."""
+    """Amounts by class, and traits, of one instance.
 
-    __slots__ = ('forbidden', 'required', 'resources')
+    :ivar groups: the same by suffix, of the groups that are numbered
+    :ivar policy: of these; '': it says none
+    """
+
+    __slots__ = ('forbidden', 'groups', 'policy', 'required', 'resources')
 
     def __init__(self) -> None:
         self.resources: dict[str, int] = {}
         self.required: list[str] = []
         self.forbidden: list[str] = []
+        self.groups: dict[str, FlavorRequest] = {}
+        self.policy = ''
+
+    def group(self, suffix: str) -> 'FlavorRequest':
+        """The numbered group of a suffix; '': itself."""
+        return self.groups.setdefault(suffix, FlavorRequest()) if suffix else self
+
+    def classes(self) -> set[str]:
+        """Those that it says amounts of, in whatever group."""
+        return self.resources.keys() | {n for one in self.groups.values() for n in one.resources}
+
+    def tree(self) -> dict[str, Any]:
+        """The groups as fields of ``spec.tree``; nothing where there are none."""
+        if not self.groups:
+            return {}
+        found: dict[str, Any] = {
+            'groups': {
+                suffix: {
+                    'resources': {name: amount for name, amount in one.resources.items() if amount},
+                    'required_traits': sorted(set(one.required)),
+                    'forbidden_traits': sorted(set(one.forbidden)),
+                }
+                for suffix, one in self.groups.items()
+            }
+        }
+        if self.policy:
+            found['group_policy'] = self.policy
+        return found
 
 
 def requested(
@@ -66,11 +97,16 @@ def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
 
     :raises InvalidMessage: extra specs claim another amount for a guest with cells
     """
+    claimed = dict(spec.resources)
+    if thousandths := claimed.get(resource_classes.MILLI_VCPU):
+        # Parts of processors are processors of the guest.
+        whole = -(-thousandths // resource_classes.MILLI)
+        claimed['VCPU'] = claimed.get('VCPU', 0) + whole
     other = [
         (name, column)
         for name, column in (('VCPU', 'vcpus'), ('MEMORY_MB', 'memory_mb'))
         if f'resources:{name}' in spec.flavor.extra_specs
-        and spec.resources.get(name) not in (None, _amount(flavor, column))
+        and claimed.get(name) not in (None, _amount(flavor, column))
     ]
     if not other:
         return
@@ -83,7 +119,7 @@ def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
         raise exceptions.invalid(
             f'flavor.extra_specs.resources:{name}',
             f'the guest has NUMA cells; expected {flavor[column]} for them as in the '
-            f'flavor, got {spec.resources[name]}',
+            f'flavor, got {claimed[name]}',
         )
 
 
@@ -120,24 +156,31 @@ def _amount(flavor: dict[str, Any], name: str) -> int:
 
 
 def _from_specs(specs: dict[str, str], found: FlavorRequest) -> None:
-    """``resources:X`` and ``trait:X``; the amounts stand for a flavor's own, 0 for none at all."""
+    """``resources:X`` and ``trait:X``; the amounts stand for a flavor's own, 0 for none at all.
+
+    ``resourcesN:X`` and ``traitN:X`` are the numbered group N; ``group_policy`` is of these.
+    """
     for key, value in specs.items():
         field = f'flavor.extra_specs.{key}'
         resource, trait = _RESOURCE.match(key), _TRAIT.match(key)
-        for match in (resource, trait):
-            if match is not None and match[1]:
-                raise exceptions.invalid(
-                    field, 'numbered request groups cannot be placed by this version'
-                )
-        if resource is not None:
-            found.resources[resource[2]] = _amount_of(resource[2], value, field)
+        if key == 'group_policy':
+            if value not in ('none', 'isolate'):
+                raise exceptions.invalid(field, f"expected 'none' or 'isolate', got {value!r}")
+            found.policy = value
+        elif resource is not None:
+            group = found.group(resource[1])
+            group.resources[resource[2]] = _amount_of(resource[2], value, field)
         elif trait is not None:
-            lists = {'required': found.required, 'forbidden': found.forbidden}
+            group = found.group(trait[1])
+            lists = {'required': group.required, 'forbidden': group.forbidden}
             if value not in lists:
                 raise exceptions.invalid(
                     field, f"expected 'required' or 'forbidden', got {value!r}"
                 )
             lists[value].append(trait[2])
+    if len(found.groups) > 1 and not found.policy:
+        problem = f"expected 'none' or 'isolate' with {len(found.groups)} numbered groups, got none"
+        raise exceptions.invalid('flavor.extra_specs.group_policy', problem)
 
 
 def _amount_of(name: str, text: str, field: str) -> int:
@@ -172,13 +215,16 @@ def _from_policies(settings: TopologySettings, vcpus: int, found: FlavorRequest)
 
 def _from_columns(flavor: dict[str, Any], volume: bool, found: FlavorRequest) -> None:
     """What the flavor has by itself, where its extra specs do not say it."""
-    if 'VCPU' not in found.resources and 'PCPU' not in found.resources:
+    given = found.classes()
+    if 'VCPU' not in given and 'PCPU' not in given:
         found.resources['VCPU'] = _amount(flavor, 'vcpus')
-    found.resources.setdefault('MEMORY_MB', _amount(flavor, 'memory_mb'))
+    if 'MEMORY_MB' not in given:
+        found.resources['MEMORY_MB'] = _amount(flavor, 'memory_mb')
     swap_gb = -(-_amount(flavor, 'swap') // 1024)
     root_gb = 0 if volume else _amount(flavor, 'root_gb')
     disk_gb = root_gb + _amount(flavor, 'ephemeral_gb') + swap_gb
-    found.resources.setdefault('DISK_GB', disk_gb)
+    if 'DISK_GB' not in given:
+        found.resources['DISK_GB'] = disk_gb
 
 
 def _from_features(settings: TopologySettings, found: FlavorRequest) -> None:

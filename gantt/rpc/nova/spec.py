@@ -202,6 +202,7 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         'resources': flavor_request.resources,
         'required_traits': flavor_request.required,
         'forbidden_traits': flavor_request.forbidden,
+        'tree': (flavor_request.tree() | _of_tree(spec)) or None,
         'project_id': spec.get('project_id'),
         'user_id': spec.get('user_id'),
         'purpose': purpose,
@@ -233,14 +234,20 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
             'spec_obj.requested_resources',
             'bandwidth of ports and accelerators cannot be placed by this version',
         )
-    level = optional(
-        spec.get('request_level_params'), 'RequestLevelParams', 'spec_obj.request_level_params'
-    )
+
+
+def _of_tree(spec: dict[str, Any]) -> dict[str, Any]:
+    """What a request says of roots and subtrees, as fields of ``spec.tree``."""
+    where = 'spec_obj.request_level_params'
+    level = optional(spec.get('request_level_params'), 'RequestLevelParams', where)
+    found: dict[str, Any] = {}
     for name in ('root_required', 'root_forbidden', 'same_subtree'):
-        if level.get(name):
-            raise exceptions.invalid(
-                f'spec_obj.request_level_params.{name}', 'cannot be placed by this version'
-            )
+        value = level.get(name) or []
+        if not isinstance(value, (list, tuple, set)):
+            raise exceptions.invalid(f'{where}.{name}', 'expected a list')
+        if value:
+            found[name] = list(value) if name == 'same_subtree' else sorted(map(str, value))
+    return found
 
 
 def _purpose(

@@ -56,5 +56,11 @@ def claims_of(
             claim = msgspec.structs.replace(claim, layout=one.layout)
             generation = host.generation
         has_like = is_plain and not request.spec.purpose.is_move
-        drafts.add(ClaimDraft(claim=claim, generation=generation))
+        shared: tuple[int, ...] = ()
+        if inheritance.of_pools(claim):
+            of_id, host_id = table.pools.of_id, claim.provider_id
+            shared = tuple(
+                pid for pid in claim.allocations if pid in of_id and of_id[pid].root != host_id
+            )
+        drafts.add(ClaimDraft(claim=claim, generation=generation, served_by=shared))
     return drafts

@@ -76,6 +76,8 @@ BEGUN_SECONDS = 10.0
 OWN_SPREAD_MOST = 16
 
 
+#: A refusal of these says that what is known here of a host or a pool is not so any more.
+FACTS_CHANGED = (RefusalKind.UNITS, RefusalKind.APART)
 #: The claims of a plan that makes none.
 NOTHING = ClaimColumns()
 
@@ -409,8 +411,8 @@ class Planner:
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
         # What a commit reads back of a host is its usage, not who has which of its cores, and not
-        # its units.
-        if any(outcome.refused is RefusalKind.UNITS for outcome in result.outcomes) or any(
+        # its units, nor which pools serve it.
+        if any(outcome.refused in FACTS_CHANGED for outcome in result.outcomes) or any(
             plan.drafts.kinds[kind].claim.layout is not None and i not in outcome.accepted
             for plan, outcome in zip(plans, result.outcomes, strict=True)
             if outcome.outcome in (CommitStatus.DROPPED, CommitStatus.PARTIAL)

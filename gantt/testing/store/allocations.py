@@ -9,6 +9,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import allocations as rules
+from gantt.core.claims import inheritance
 from gantt.core.claims.acceptance import ProviderState, reshaped, why_not_written
 from gantt.core.claims.allocations import (
     AllocationWish,
@@ -30,6 +31,8 @@ from gantt.testing.store.provider_records import MemoryProviderRecords
 from gantt.testing.store.tables import PoolRow
 
 _replace = msgspec.structs.replace
+#: Claims as they were, and as they become.
+Heirs = Sequence[tuple[Claim, Claim]]
 NOTHING_RESHAPED: Mapping[int, Mapping[str, Inventory]] = MappingProxyType({})
 
 
@@ -104,7 +107,7 @@ class AllocationTables(MemoryProviderRecords):
     @atomic
     def write_allocations(self, wishes: Sequence[AllocationWish]) -> None:
         named = self._named(wishes)
-        self._make(wishes, self._judged(wishes))
+        self._make(wishes, *self._judged(wishes))
         for pid in named:
             self._tables.step(pid)
         self._tables.write()
@@ -114,7 +117,7 @@ class AllocationTables(MemoryProviderRecords):
         if not self._tables.live_of(consumer):
             raise exceptions.NotFound(kind='consumer', name=consumer)
         wish = AllocationWish(consumer=consumer, allocations={}, project_id='', user_id='')
-        self._make([wish], self._judged([wish]))
+        self._make([wish], *self._judged([wish]))
         self._tables.write()
 
     @atomic
@@ -134,9 +137,9 @@ class AllocationTables(MemoryProviderRecords):
         for uuid, declared in providers.items():
             pid = self._changed_by_requests(uuid)
             union[pid] = {**self._provider(pid).inventories, **declared.inventories}
-        changes = self._judged(wishes, union)
-        self._check_rest(providers, wishes, changes)
-        self._make(wishes, changes)
+        changes, heirs = self._judged(wishes, union)
+        self._check_rest(providers, wishes, changes, heirs)
+        self._make(wishes, changes, heirs)
         for pid in named:
             tables.step(pid)
         for uuid, declared in providers.items():
@@ -151,6 +154,7 @@ class AllocationTables(MemoryProviderRecords):
         providers: Mapping[str, ReshapedProvider],
         wishes: Sequence[AllocationWish],
         changes: ClaimChanges,
+        heirs: Heirs,
     ) -> None:
         """
         :raises InUse: something is used still of a class that would be gone
@@ -163,6 +167,9 @@ class AllocationTables(MemoryProviderRecords):
             ):
                 for pid, amounts in rules.shares_of(claims).items():
                     total.update({(pid, name): amount for name, amount in amounts.items()})
+        for pair in heirs:
+            for pid, amounts in inheritance.gained(*pair).items():
+                now.update({(pid, name): amount for name, amount in amounts.items()})
         for uuid, declared in providers.items():
             row = self._tables.row(pid := self._there(uuid))
             assert row is not None
@@ -198,7 +205,8 @@ class AllocationTables(MemoryProviderRecords):
         self,
         wishes: Sequence[AllocationWish],
         union: Mapping[int, Mapping[str, Inventory]] = NOTHING_RESHAPED,
-    ) -> ClaimChanges:
+    ) -> tuple[ClaimChanges, Heirs]:
+        """What becomes of the claims, and of those of others that take something over."""
         tables = self._tables
         roots = {
             pid: ProviderRoot(tables.root(pid), tables.root(pid) in tables.hosts)
@@ -212,11 +220,15 @@ class AllocationTables(MemoryProviderRecords):
             now=self._now,
             stamp=tables.next_id(),
         ).compile(wishes)
+        guests = sorted(rules.guests_concerned(changes))
+        theirs = [claim for guest in guests for claim in tables.live_of_guest(guest)]
+        heirs = rules.resolve_heirs(changes, theirs, live, self._now)
         before = [rules.shares_of(live[wish.consumer]) for wish in wishes]
         now = [rules.shares_of(changes.of(wish.consumer)) for wish in wishes]
         states = {pid: self._state(pid) for pid in {pid for one in now for pid in one}}
         states |= {pid: reshaped(states[pid], union[pid]) for pid in union.keys() & states}
-        refusal = why_not_written(states, before, now)
+        taken_over = [inheritance.gained(*pair) for pair in heirs]
+        refusal = why_not_written(states, before, now, taken_over)
         if refusal is not None:
             self._must_be_classes(wishes)
             raise exceptions.AllocationRefused(
@@ -225,7 +237,7 @@ class AllocationTables(MemoryProviderRecords):
                 why=refusal.why,
                 reason=refusal.reason,
             )
-        return changes
+        return changes, heirs
 
     def _state(self, pid: int) -> ProviderState:
         row = self._tables.row(pid)
@@ -243,7 +255,7 @@ class AllocationTables(MemoryProviderRecords):
         shares = (amounts for wish in wishes for amounts in wish.allocations.values())
         self._check_classes({name for amounts in shares for name in amounts})
 
-    def _make(self, wishes: Sequence[AllocationWish], changes: ClaimChanges) -> None:
+    def _make(self, wishes: Sequence[AllocationWish], changes: ClaimChanges, heirs: Heirs) -> None:
         tables = self._tables
         visible = {wish.consumer: self._visible(wish.consumer) for wish in wishes}
         for before, now in changes.changed:
@@ -253,7 +265,10 @@ class AllocationTables(MemoryProviderRecords):
         for before, now in changes.ended(self._now):
             self._count(before, -1)
             tables.put_written(now)
-            tables.pass_on(before, {one.id for one, _ in changes.changed})
+        for before, now in heirs:
+            self._count(before, -1)
+            self._count(now, 1)
+            tables.put_written(now)
         for claim in changes.new:
             self._count(claim, 1)
             tables.put_written(self._hosted(claim))

@@ -153,6 +153,11 @@ def _accept(
 ) -> dict[str, Acceptance]:
     named = {p for d in going for c in d.claims for p in c.claim.allocations}
     rows = {p: row for p in named if (row := tables.row(p)) is not None}
+    served: dict[int, set[int]] = {}
+    for made in (made for draft in going for made in draft.claims):
+        for pid in made.served_by:
+            if tables.serves(pid, made.claim.provider_id):
+                served.setdefault(pid, set()).add(made.claim.provider_id)
     hosts = {c.claim.provider_id for d in going for c in d.claims if c.claim.layout is not None}
     insides = {
         p: room_of(tables.hosts[p].facts, [unsettled(c.layout) for c in tables.live_on(p)])
@@ -173,6 +178,7 @@ def _accept(
             inventories=inventories,
             room={one: row.free(one) for one in classes},
             closed=closed,
+            serves=frozenset(served.get(p, ())),
             inside=insides.get(p),
         )
     return accept(states, going, rivals)

@@ -87,7 +87,7 @@ class ProviderTables(Operators):
             self._touch_tree(pid)
             tables.places[pid] = _replace(before, parent=above, changed_at=self._now)
             for one in sorted(tables.subtree(pid)):
-                tables.append_change('provider', one)
+                tables.touch(one)
             self._touch_tree(pid)
         return pid
 

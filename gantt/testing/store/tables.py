@@ -19,7 +19,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.resources.host import Aggregate, Group, HostChange, HostFacts, HostRow, Placed
 from gantt.core.resources.provider import kind_of
-from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.resources.shared_pool import SHARES, PoolUsage, SharedPool
 from gantt.scheduler.ports import ClaimOutcome
 
 _replace = msgspec.structs.replace
@@ -300,8 +300,12 @@ class Tables:
         self.places[row.id] = _replace(known, uuid=row.uuid)
 
     def shared_pools(self, ids: Iterable[int] | None = None) -> list[SharedPool]:
-        """Pools that hosts share, by id: all there are, or those among these providers."""
-        wanted = sorted(self.sharing.keys() & (self.sharing if ids is None else set(ids)))
+        """Pools that hosts share, and what is nested below hosts, by id.
+
+        All there are, or those among these providers.
+        """
+        wanted = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
+        roots = {pid: root for pid in wanted if (root := self.root(pid)) in self.hosts}
         return [
             SharedPool(
                 id=pid,
@@ -310,11 +314,27 @@ class Tables:
                 version=self.pools[pid].version,
                 inventories=self.pools[pid].inventories,
                 used=self.pools[pid].used,
-                aggregates=self.sharing[pid],
+                aggregates=self.sharing.get(pid) or sorted(self.places[pid].aggregates),
+                root=roots.get(pid, 0),
+                parent=(self.places[pid].parent or 0) if pid in roots else 0,
+                traits=sorted(self.places[pid].traits | ({SHARES} & {self._shares(pid)})),
             )
             for pid in wanted
-            if pid in self.pools and self.sharing[pid]
+            if pid in roots or self.sharing.get(pid)
         ]
+
+    def serves(self, pool: int, host: int) -> bool:
+        """Whether a pool shares with a host."""
+        row = self.hosts.get(host)
+        if row is None:
+            return False
+        names = {row.name, row.facts.hypervisor.service}
+        listed = {a.uuid for a in self.aggregates.values() if names.intersection(a.hosts)}
+        there = listed | set(row.aggregates)
+        return pool in self.pools and not there.isdisjoint(self.sharing.get(pool, ()))
+
+    def _shares(self, provider_id: int) -> str:
+        return SHARES if self.sharing.get(provider_id) else ''
 
     def pools_alone(self, ids: Iterable[int] | None = None) -> list[HostChange]:
         """Pools that may be asked for alone, by id: all there are, or those of these providers."""

@@ -51,6 +51,29 @@ class Site:
     def _DiskWeigher(self, host, spec):
         return max(0, self._free(host, 'DISK_GB'))
 
+    def _class_ratios(self):
+        """By class, to the nearest 1/1024; those of classes that a host has or uses."""
+        pairs = [e.split('=') for e in self.options['class_weight_setting'].split(',') if e]
+        found = {name.strip(): round(float(ratio) * 1024) / 1024 for name, ratio in pairs}
+        known = {n for h in self.hosts for n in (*h.facts.inventories, *h.used, *h.foreign)}
+        return {name: ratio for name, ratio in found.items() if name in known}
+
+    def _ResourceClassWeigher(self, host, spec):
+        ratios = self._class_ratios()
+        if not ratios:
+            return None
+        return sum(ratio * self._free(host, name) for name, ratio in ratios.items())
+
+    def _ends_of_classes(self):
+        low = high = 0.0
+        for name, ratio in self._class_ratios().items():
+            caps = [
+                h.facts.inventories[name].cap for h in self.hosts if name in h.facts.inventories
+            ]
+            end = ratio * max(caps, default=0)
+            low, high = low + min(end, 0), high + max(end, 0)
+        return low, high
+
     def _IoOpsWeigher(self, host, spec):
         said = host.facts.metrics.get('stats.io_workload')
         return said.value if said else 0
@@ -147,6 +170,13 @@ class Site:
     def _by_absolute(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
         if weigher in self.CLASSES:
             return self._of_capacity(weigher, raw)
+        if weigher == 'ResourceClassWeigher':
+            low, high = self._ends_of_classes()
+            length = high - low
+            return {
+                name: min(max((value - low) / length, 0.0), 1.0) if length else 0.0
+                for name, value in raw.items()
+            }
         of = {
             'IoOpsWeigher': lambda v: v / (v + 8),
             'NumInstancesWeigher': lambda v: v / (v + 10),

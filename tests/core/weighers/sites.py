@@ -19,6 +19,7 @@ WEIGHERS = {
     'RAMWeigher': 'ram_weight_multiplier',
     'CPUWeigher': 'cpu_weight_multiplier',
     'DiskWeigher': 'disk_weight_multiplier',
+    'ResourceClassWeigher': 'class_weight_multiplier',
     'IoOpsWeigher': 'io_ops_weight_multiplier',
     'NumInstancesWeigher': 'num_instances_weight_multiplier',
     'HypervisorVersionWeigher': 'hypervisor_version_weight_multiplier',
@@ -29,6 +30,14 @@ WEIGHERS = {
     'ServerGroupSoftAffinityWeigher': 'soft_affinity_weight_multiplier',
     'ServerGroupSoftAntiAffinityWeigher': 'soft_anti_affinity_weight_multiplier',
 }
+#: Classes of which few hosts have an inventory, and ratios of them.
+OWN = ('CUSTOM_LICENCE', 'SRIOV_NET_VF')
+OWN_RATIOS = (
+    'CUSTOM_LICENCE=2.0, SRIOV_NET_VF=-1.0',
+    'SRIOV_NET_VF=-0.3',
+    'MEMORY_MB=0.01,CUSTOM_LICENCE=7, CUSTOM_OF_NOBODY=5',
+    'CUSTOM_OF_NOBODY=1',
+)
 MULTIPLIERS = st.sampled_from((0.0, 0.5, 1.0, 2.0, 3.25))
 SAID = st.sampled_from(('2.5', '-1', '0', '0.125', ' 4 ', 'many', '', 'inf', '1,2', '-2e12'))
 
@@ -44,6 +53,9 @@ def hosts(draw, most=6):
             if draw(st.booleans())
         }
         free = draw(st.sampled_from((0, 0, 1, 3, 120)))
+        own = {
+            name: Inventory(total=draw(st.integers(0, 9))) for name in OWN if draw(st.booleans())
+        }
         found.append(
             a_host(
                 number,
@@ -51,8 +63,13 @@ def hosts(draw, most=6):
                     'VCPU': Inventory(total=draw(st.integers(1, 8)), allocation_ratio=2.0),
                     'MEMORY_MB': Inventory(total=draw(st.integers(0, 8)) * 1000),
                     'DISK_GB': Inventory(total=draw(st.sampled_from((0, 50, 51, 500)))),
+                    **own,
                 },
-                used={'VCPU': draw(st.integers(0, 9)), 'MEMORY_MB': draw(st.integers(0, 4000))},
+                used={
+                    'VCPU': draw(st.integers(0, 9)),
+                    'MEMORY_MB': draw(st.integers(0, 4000)),
+                    **{name: draw(st.integers(0, 10)) for name in own},
+                },
                 metrics=metrics,
                 devices=[DevicePool(count=free, free=free)],
                 hypervisor=Hypervisor(version=draw(st.sampled_from((0, 8_000_000, 8_001_000)))),
@@ -108,7 +125,8 @@ def options(draw):
         kind = option.removesuffix('_multiplier') + '_normalization'
         found[kind] = draw(st.sampled_from(NORMALIZATIONS))
     setting = draw(st.sampled_from(('', 'os_distro=2.5,x=0', 'hw_disk_bus=0.1,x=0.7')))
-    return {**found, 'image_props_weight_setting': setting}
+    ratios = draw(st.sampled_from(('', *OWN_RATIOS)))
+    return {**found, 'image_props_weight_setting': setting, 'class_weight_setting': ratios}
 
 
 @st.composite

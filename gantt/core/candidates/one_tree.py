@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best candidate of one tree, for who has that tree alone: the search without columns.
+
+The same answer as :func:`gantt.core.candidates.find.find` of a table of this tree and of who shares
+with it: columns pay off from some hundred providers on.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery, Part
+from gantt.core.candidates.table import NOWHERE, ProviderEntry, content_of
+from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
+
+
+class OneTreeSearch:
+    """One query, for any number of trees one after another.
+
+    :param query: of its group without a suffix, where it has one, amounts alone count
+    """
+
+    def __init__(self, query: CandidatesQuery) -> None:
+        self.query, self.parts = query, tuple(query.parts())
+        self._search: TreeSearch | None = None
+
+    def best(
+        self, entries: Sequence[ProviderEntry], steps: int
+    ) -> tuple[tuple[int, ...] | None, int]:
+        """For each part the place of who gives it in ``entries``, and the steps that it took.
+
+        :param entries: the root first; then who is below it, or shares with it
+        :returns: None: there is none
+        :raises SearchOutOfBudget:
+        """
+        query, traits = self.query, entries[0].traits
+        if not query.root_required.issubset(traits) or not query.root_forbidden.isdisjoint(traits):
+            return None, 0
+        if not self.parts:  # traits of the root were all that was asked for
+            return (), 0
+        offered = _offered(entries)
+        of_class = {
+            name: [n for n in offered if name in entries[n].inventories]
+            for name in {part.amounts[0][0] for part in self.parts if part.amounts}
+        }
+        options = []
+        for part in self.parts:
+            among = of_class[part.amounts[0][0]] if part.amounts else offered
+            found = [n for n in among if _gives(entries, n, part)]
+            if not found:
+                return None, 0
+            options.append(_ordered(entries, found, part, query.fullest))
+        tree, budget = _OneTree(entries), SearchBudget(steps)
+        if self._search is None:
+            distinct = query.limit is not None
+            self._search = TreeSearch(tree, query, self.parts, budget, distinct)
+        solutions = self._search.on(tree, budget).solutions(options)
+        return next(solutions, None), steps - budget.left
+
+
+class _RoomOf:
+    """What is left of one class, by place."""
+
+    def __init__(self, entries: Sequence[ProviderEntry], name: str) -> None:
+        self._entries, self._name = entries, name
+
+    def room(self, slot: int) -> int:
+        one = self._entries[slot].inventories[self._name]
+        return min(one.free, one.max_unit)
+
+
+class _OneTree:
+    """The tree for the search; see ``ProviderTable``.  Slots are places in ``entries``."""
+
+    def __init__(self, entries: Sequence[ProviderEntry]) -> None:
+        self._entries = entries
+        self._at = {entry.id: n for n, entry in enumerate(entries)}
+        self._above = {entry.parent_id for entry in entries}
+        self._kinds: dict[Hashable, int] = {}  # content -> the first slot that has it
+        self.root = [self._at[entry.root_id] for entry in entries]
+        self.nested = sum(entry.parent_id is not None for entry in entries)
+        names = dict.fromkeys(name for entry in entries for name in entry.inventories)
+        self.classes = {name: _RoomOf(entries, name) for name in names}
+
+    def entry(self, slot: int) -> ProviderEntry:
+        return self._entries[slot]
+
+    def parent(self, slot: int) -> int:
+        above = self._entries[slot].parent_id
+        return NOWHERE if above is None else self._at.get(above, NOWHERE)
+
+    def kind(self, slot: int) -> int:
+        entry = self._entries[slot]
+        if entry.parent_id is None or entry.id in self._above:
+            return slot
+        return self._kinds.setdefault(content_of(entry), slot)
+
+
+def _ordered(
+    entries: Sequence[ProviderEntry], found: list[int], part: Part, fullest: bool
+) -> list[int]:
+    """As they are to be tried: see ``CandidatesQuery.fullest``."""
+    if len(found) < 2:
+        return found
+    keys = []
+    for n in found:
+        left = _left(entries[n], part)
+        last = _is_apart(entries, n)
+        keys.append((last, n > 0, left, n) if fullest else (last, False, -left, n))
+    return [key[3] for key in sorted(keys)]
+
+
+def _is_apart(entries: Sequence[ProviderEntry], n: int) -> bool:
+    """Whether one is not below the root, but shares."""
+    return entries[n].root_id != entries[0].id
+
+
+def _offered(entries: Sequence[ProviderEntry]) -> list[int]:
+    """Those of the tree, and those that share with one of the tree."""
+    root = entries[0].id
+    served = {one for entry in entries if entry.root_id == root for one in entry.aggregates}
+    return [
+        n
+        for n, entry in enumerate(entries)
+        if entry.root_id == root
+        or (SHARES in entry.traits and not served.isdisjoint(entry.aggregates))
+    ]
+
+
+def _gives(entries: Sequence[ProviderEntry], n: int, part: Part) -> bool:
+    entry, group = entries[n], part.group
+    for name, amount in part.amounts:
+        one = entry.inventories.get(name)
+        if one is None:
+            return False
+        wanted = one.cap if part.whole else amount
+        if part.whole and not one.cap == one.free >= max(amount, 1):
+            return False
+        if one.free < wanted or not one.min_unit <= wanted <= one.max_unit:
+            return False
+        if wanted % one.step_size:
+            return False
+    return _is_meant(entries, entry, group, part)
+
+
+def _is_meant(
+    entries: Sequence[ProviderEntry], entry: ProviderEntry, group: GroupQuery, part: Part
+) -> bool:
+    """Whether traits, aggregates and tree are those that are asked for."""
+    if not group.forbidden.isdisjoint(entry.traits):
+        return False
+    if not part.suffix:
+        return True
+    if any(names.isdisjoint(entry.traits) for names in group.required):
+        return False
+    if any(names.isdisjoint(entry.aggregates) for names in group.member_of):
+        return False
+    if not group.forbidden_aggregates.isdisjoint(entry.aggregates):
+        return False
+    if group.in_tree is None or not part.amounts:
+        return True
+    return any(one.uuid == group.in_tree and one.root_id == entry.root_id for one in entries)
+
+
+def _left(entry: ProviderEntry, part: Part) -> float:
+    """The share that would be left of the scarcest class."""
+    if part.whole or not part.amounts:
+        return 0.0
+    return min(
+        (entry.inventories[name].free - amount) / max(entry.inventories[name].cap, 1)
+        for name, amount in part.amounts
+    )

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts may have what a request takes of their trees: necessary conditions, over columns.
+
+Each group by itself, and as often as its likes lie apart, is looked for on the host, on what is
+nested below it, and on the pools that serve it.  For a host with nothing below it and one group
+that is exact; whether several go together is for the search on the best of those that are left.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gantt.core.candidates.query import CandidatesQuery, Part
+from gantt.core.filters.base import has_any
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import format_amount
+from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.table.columns import BoolArray, IntArray, words_of
+from gantt.core.table.host_table import HostTable
+
+#: Why a host that meets all conditions is none after all.
+NOT_TOGETHER = 'no choice of providers that all groups go together on'
+
+
+class TreeCondition(NamedTuple):
+    """What a host has to meet.
+
+    :ivar counts: of how many providers each host may have the part; ``least``: so many it needs
+    :ivar part: None of what is about the root or the tree as such
+    :ivar text: why a host does not meet it, where that is about no part
+    """
+
+    counts: IntArray
+    least: int
+    text: str
+    part: Part | None = None
+
+
+def concerns(hosts: HostTable, spec: RequestSpec) -> bool:
+    """Whether a request asks for more than amounts of the host itself and of shared pools."""
+    return spec.tree is not None or hosts.pools.nested.have_any(spec.resources)
+
+
+def query(hosts: HostTable, spec: RequestSpec) -> CandidatesQuery:
+    """What is asked of the tree of each host."""
+    return hosts.tree_query(spec)
+
+
+def mask(hosts: HostTable, spec: RequestSpec) -> BoolArray:
+    """Hosts that meet all conditions."""
+    found = np.ones(len(hosts), np.bool_)
+    for one in conditions(hosts, spec):
+        found &= one.counts >= one.least
+    return found
+
+
+def conditions(hosts: HostTable, spec: RequestSpec) -> Iterator[TreeCondition]:
+    """All conditions, those that are about the root first."""
+    tree = spec.tree
+    if tree is not None:
+        for name in tree.root_required:
+            has = _with_traits(hosts, [name])
+            yield TreeCondition(has.astype(np.int64), 1, f'no trait {name} of the root')
+        for name in tree.root_forbidden:
+            lacks = ~_with_traits(hosts, [name])
+            yield TreeCondition(lacks.astype(np.int64), 1, f'forbidden trait {name} of the root')
+    asked = query(hosts, spec)
+    seen: set[object] = set()
+    apart = [
+        Counter(_key(part) for part in asked.parts() if part.suffix in names)
+        for names in asked.apart
+    ]
+    for part in asked.parts():
+        key = _key(part)
+        if key in seen:
+            continue
+        seen.add(key)
+        least = max([1, *(likes[key] for likes in apart)])
+        if part.group.in_tree is not None:
+            inside = _in_tree(hosts, part.group.in_tree)
+            yield TreeCondition(inside, 1, f'not the tree of {part.group.in_tree}')
+        if part.amounts:
+            yield TreeCondition(_counts(hosts, part), least, '', part)
+
+
+def detail(hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    """Of removed hosts each is counted for the first condition that it does not meet."""
+    parts: dict[str, int] = {}
+    for one in conditions(hosts, spec):
+        short = one.counts.take(rows) < one.least
+        count = int(np.count_nonzero(short))
+        if count:
+            text = one.text or _text(one.part, one.least)
+            text += _best(hosts, one.part, rows[short])
+            parts[text] = parts.get(text, 0) + count
+            rows = rows[~short]
+    if len(rows):
+        parts[NOT_TOGETHER] = len(rows)
+    return {'parts': parts} if parts else {}
+
+
+def _best(hosts: HostTable, part: Part | None, rows: IntArray) -> str:
+    """What the best of these hosts has of the class that is asked for."""
+    if part is None or len(part.amounts) != 1:
+        return ''
+    (name, _), code = part.amounts[0], hosts.class_code(part.amounts[0][0])
+    most = hosts.nested_most(name).take(rows)
+    if code is not None:
+        most = np.maximum(most, hosts.free[code].take(rows))
+    return f' (best has {format_amount(name, max(int(most.max(initial=0)), 0))})'
+
+
+def _text(part: Part | None, least: int) -> str:
+    assert part is not None, 'what is about none has its text'
+    amounts = ' and '.join(format_amount(name, amount) for name, amount in part.amounts)
+    group = part.group
+    named = [f'trait {" or ".join(sorted(names))}' for names in group.required]
+    named += [f'without trait {name}' for name in sorted(group.forbidden)]
+    if group.member_of or group.forbidden_aggregates:
+        named.append('in the aggregates asked for')
+    of_kind = f' ({", ".join(named)})' if named else ''
+    if least == 1:
+        return f'no one provider with {_left(amounts, part.whole)}{of_kind}'
+    return f'fewer than {least} providers with {_left(amounts, part.whole)} on each{of_kind}'
+
+
+def _left(amounts: str, whole: bool) -> str:
+    return f'at least {amounts}, all of it free,' if whole else f'{amounts} left'
+
+
+def _key(part: Part) -> object:
+    """The same of parts that the same providers may give."""
+    group = part.group
+    return (
+        *(part.amounts, part.whole, bool(part.suffix), group.required, group.forbidden),
+        *(group.member_of, group.forbidden_aggregates, group.in_tree),
+    )
+
+
+def _counts(hosts: HostTable, part: Part) -> IntArray:
+    """How many providers may give a part to each host, by itself."""
+    found = hosts.nested_counts(part)
+    own = _own(hosts, part)
+    if own is not None:
+        found = found + own
+    pools = hosts.pools
+    names = [name for name, _ in part.amounts]
+    if pools.of_class and all(name in pools.of_class for name in names):
+        for pool in pools.of_class[names[0]]:
+            if _gives(hosts, pools.of_id[pool], part):
+                served = np.zeros(len(hosts), np.int64)
+                served[pools.rows_of(pool)] = 1
+                found = found + served
+    return found
+
+
+def _own(hosts: HostTable, part: Part) -> BoolArray | None:
+    """Hosts that may give a part themselves; None: no host has one of the classes."""
+    codes = [hosts.class_code(name) for name, _ in part.amounts]
+    if any(code is None or not hosts.anybody_has(code) for code in codes):
+        return None
+    found = np.ones(len(hosts), np.bool_)
+    for name, amount in part.amounts:
+        code = hosts.class_code(name)
+        if code is None:
+            return np.zeros(len(hosts), np.bool_)
+        free, cap = hosts.free[code], hosts.cap[code]
+        wanted = cap if part.whole else amount
+        found &= (free == cap) & (cap >= amount) if part.whole else free >= amount
+        if not found.any():
+            return found
+        found &= (hosts.largest[code] >= wanted) & (hosts.min_unit[code] <= wanted)
+        found &= wanted % np.maximum(hosts.step[code], 1) == 0
+    group = part.group
+    for names in group.required:
+        found &= _with_traits(hosts, names)
+    if group.forbidden:
+        found &= ~_with_traits(hosts, group.forbidden)
+    if part.suffix:
+        for names in group.member_of:
+            found &= has_any(hosts.aggregates, hosts.aggregate_bits(names))
+        if group.forbidden_aggregates:
+            bits = hosts.aggregate_bits(group.forbidden_aggregates)
+            found &= ~has_any(hosts.aggregates, bits)
+    return found
+
+
+def _gives(hosts: HostTable, pool: SharedPool, part: Part) -> bool:
+    """Whether a pool may give a part."""
+    group, traits, aggregates = part.group, set(pool.traits), set(pool.aggregates)
+    if not all(
+        name in pool.inventories and hosts.pools.may_give(pool.id, name, amount, part.whole)
+        for name, amount in part.amounts
+    ):
+        return False
+    if any(traits.isdisjoint(names) for names in group.required):
+        return False
+    if not traits.isdisjoint(group.forbidden):
+        return False
+    return not part.suffix or (
+        not any(aggregates.isdisjoint(names) for names in group.member_of)
+        and aggregates.isdisjoint(group.forbidden_aggregates)
+    )
+
+
+def _with_traits(hosts: HostTable, names: Any) -> BoolArray:
+    """Hosts that have one of these traits."""
+    codes = map(hosts.trait_codes.get, names)
+    return has_any(hosts.traits, words_of(code for code in codes if code is not None))
+
+
+def _in_tree(hosts: HostTable, uuid: str) -> IntArray:
+    """The one host whose tree has a provider, or those that it serves, where it is a pool."""
+    found = np.zeros(len(hosts), np.int64)
+    known = next((one for one in hosts.pools.of_id.values() if one.uuid == uuid), None)
+    if known is not None and known.is_shared:
+        found[hosts.pools.rows_of(known.id)] = 1
+    row = hosts.row_of_id(known.root) if known is not None and known.root else None
+    if row is None and known is None:
+        row = next((n for n, one in enumerate(hosts.hosts) if one.uuid == uuid), None)
+    if row is not None:
+        found[row] = 1
+    return found

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is nested below hosts, in columns: how many providers of each tree may give a part.
+
+These are necessary conditions, reduced to one number for each host: whether the parts go together
+is for the search, see :mod:`gantt.core.placement.tree_choice`.  What was found for a part stays,
+and is brought up to date for those of which an amount has changed since.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gantt.core.candidates.columns import (
+    AMOUNT_BOUND,
+    ClassColumn,
+    ClassInventory,
+    Mask,
+    NamedSets,
+    Shares,
+)
+from gantt.core.candidates.query import Part
+from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.table.columns import IntArray
+
+_FIRST = 64
+#: Parts for which the counts are counted, and changes after which they are made anew.
+COUNTED_MAX, CHANGES_MAX = 64, 512
+NONE: tuple[int, ...] = ()
+
+
+class _PartCounts:
+    """Who may give one part: a mask by slot, a count by tree; as of so many changes."""
+
+    __slots__ = ('by_row', 'by_tree', 'changes', 'mask', 'stamp')
+
+    def __init__(self, mask: Mask, by_tree: IntArray, changes: int) -> None:
+        self.mask, self.by_tree, self.changes = mask, by_tree, changes
+        self.by_row: IntArray | None = None
+        self.stamp: object = None
+
+
+class NestedProviders:
+    """All providers that are nested below hosts.
+
+    :ivar of_class: class -> how many of them have it; empty where there are none
+    :ivar seq: counts what comes, goes, or changes place, traits or aggregates
+    """
+
+    def __init__(self) -> None:
+        self.of_class: dict[str, int] = {}
+        self.seq = 0
+        self._of_host: dict[int, tuple[int, ...]] = {}
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = list(range(_FIRST - 1, -1, -1))
+        self._tree = np.full(_FIRST, -1, np.int64)  # slot -> number of its tree
+        self._numbers: dict[int, int] = {}  # host -> number of its tree
+        self._hosts: list[int] = []  # number -> host
+        self._columns: dict[str, ClassColumn] = {}
+        self._traits, self._aggregates = NamedSets(), NamedSets()
+        self._changed: list[int] = []  # slots, in the order of changes
+        self._counted: dict[object, _PartCounts] = {}
+        self._rows: tuple[object, IntArray, IntArray, IntArray] | None = None
+
+    def copy(self) -> 'NestedProviders':
+        other = NestedProviders()
+        if not self._slots:
+            return other
+        other.of_class, other.seq = dict(self.of_class), self.seq
+        other._of_host, other._slots = dict(self._of_host), dict(self._slots)
+        other._free, other._tree = list(self._free), self._tree.copy()
+        other._numbers, other._hosts = dict(self._numbers), list(self._hosts)
+        other._columns = {name: column.copy() for name, column in self._columns.items()}
+        other._traits, other._aggregates = self._traits.copy(), self._aggregates.copy()
+        return other
+
+    def have_any(self, names: Iterable[str]) -> bool:
+        """Whether one of them has one of the classes."""
+        of_class = self.of_class
+        return bool(of_class) and any(name in of_class for name in names)
+
+    def of_host(self, host: int) -> tuple[int, ...]:
+        """Ids of those in the tree of a host, ascending."""
+        return self._of_host.get(host, NONE)
+
+    def counts(self, part: Part, stamp: object, by_id: dict[int, int], count: int) -> IntArray:
+        """How many of each tree may give a part by itself, by row of ``count`` hosts.
+
+        Not to be written to.
+
+        :param stamp: another one whenever hosts are in other rows of ``by_id``
+        """
+        if not self._slots:
+            return np.zeros(count, np.int64)
+        trees, rows, row_of = self._placed(stamp, by_id)
+        counted = self._of_part(part, stamp, row_of)
+        if counted.by_row is None or counted.stamp != stamp:
+            found = np.zeros(count, np.int64)
+            found[rows] = counted.by_tree[trees]
+            counted.by_row, counted.stamp = found, stamp
+        return counted.by_row
+
+    def left(self, part: Part, stamp: object, by_id: dict[int, int]) -> tuple[IntArray, Shares]:
+        """Of each that may give a part the row of its host, and which share of it would be left.
+
+        Of several classes the mean; of one that is given whole nothing.  Both in one order.
+        """
+        if not self._slots:
+            return np.zeros(0, np.int64), np.zeros(0)
+        _, _, row_of = self._placed(stamp, by_id)
+        slots = np.flatnonzero(self._of_part(part, stamp, row_of).mask)
+        at = row_of[self._tree[slots]]
+        slots, at = slots[at >= 0], at[at >= 0]
+        left = np.zeros(len(slots))
+        for name, amount in part.amounts if not part.whole and len(slots) else ():
+            by_slot = np.zeros(len(self._tree))
+            where, shares = self._columns[name].fitting(amount)
+            by_slot[where] = shares
+            left += by_slot[slots] / len(part.amounts)
+        return at, left
+
+    def most(self, name: str, stamp: object, by_id: dict[int, int], count: int) -> IntArray:
+        """The most that is free of a class on one of each tree, by row."""
+        found = np.zeros(count, np.int64)
+        column = self._columns.get(name)
+        if column is not None:
+            by_tree = np.zeros(len(self._hosts), np.int64)
+            np.maximum.at(by_tree, self._tree[column.slots()], column.numbers().free)
+            trees, rows, _ = self._placed(stamp, by_id)
+            found[rows] = by_tree[trees]
+        return found
+
+    # -- news ------------------------------------------------------------------------
+    def put(self, old: SharedPool | None, new: SharedPool | None, taken: dict[str, int]) -> None:
+        """One of them as it becomes; None: it was not there, or is no more.
+
+        :param taken: of ``new``, what is laid over it
+        """
+        old = old if old is not None and old.root else None
+        new = new if new is not None and new.root else None
+        if old is None and new is None:
+            return
+        if old is None or new is None or _place(old) != _place(new):
+            self.seq += 1
+            self._counted.clear()
+            self._changed.clear()
+            self._rows = None
+            if old is not None:
+                self._drop(old)
+            if new is not None:
+                self._add(new)
+        if new is not None:
+            self.write(new, taken)
+
+    def write(self, pool: SharedPool, taken: dict[str, int]) -> None:
+        """What is free of one has changed."""
+        slot = self._slots[pool.id]
+        for name in pool.inventories:
+            self._columns[name].put(slot, as_inventory(pool, name, taken.get(name, 0)))
+        if self._counted:
+            self._changed.append(slot)
+            if len(self._changed) > CHANGES_MAX:
+                self._counted.clear()
+                self._changed.clear()
+
+    def _add(self, pool: SharedPool) -> None:
+        if not self._free:
+            length = len(self._tree)
+            self._tree = np.concatenate([self._tree, np.full(length, -1, np.int64)])
+            self._free = list(range(2 * length - 1, length - 1, -1))
+        slot = self._slots[pool.id] = self._free.pop()
+        number = self._numbers.get(pool.root)
+        if number is None:
+            number = self._numbers[pool.root] = len(self._hosts)
+            self._hosts.append(pool.root)
+        self._tree[slot] = number
+        self._of_host[pool.root] = tuple(sorted((*self.of_host(pool.root), pool.id)))
+        for name in pool.inventories:
+            self.of_class[name] = self.of_class.get(name, 0) + 1
+            self._columns.setdefault(name, ClassColumn())
+        for trait in pool.traits:
+            self._traits.add(trait, slot)
+        for uuid in pool.aggregates:
+            self._aggregates.add(uuid, slot)
+
+    def _drop(self, pool: SharedPool) -> None:
+        slot = self._slots.pop(pool.id)
+        self._free.append(slot)
+        self._tree[slot] = -1
+        left = tuple(one for one in self.of_host(pool.root) if one != pool.id)
+        if left:
+            self._of_host[pool.root] = left
+        else:
+            del self._of_host[pool.root]
+        for name in pool.inventories:
+            self._columns[name].drop(slot)
+            self.of_class[name] -= 1
+            if not self.of_class[name]:
+                del self.of_class[name], self._columns[name]
+        for trait in pool.traits:
+            self._traits.discard(trait, slot)
+        for uuid in pool.aggregates:
+            self._aggregates.discard(uuid, slot)
+
+    # -- by part -----------------------------------------------------------------------
+    def _placed(self, stamp: object, by_id: dict[int, int]) -> tuple[IntArray, IntArray, IntArray]:
+        """Numbers of the trees whose hosts are known, and the rows of these; rows of all trees."""
+        if self._rows is None or self._rows[0] != stamp:
+            rows = np.array([by_id.get(host, -1) for host in self._hosts], np.int64)
+            trees = np.flatnonzero(rows >= 0)
+            self._rows = (stamp, trees, rows[trees], rows)
+        return self._rows[1:]
+
+    def _of_part(self, part: Part, stamp: object, row_of: IntArray) -> _PartCounts:
+        key = key_of(part)
+        counted = self._counted.get(key)
+        if counted is None:
+            if len(self._counted) >= COUNTED_MAX:
+                del self._counted[next(iter(self._counted))]
+            mask = self._mask(part)
+            by_tree = np.bincount(self._tree[mask], minlength=len(self._hosts))
+            counted = self._counted[key] = _PartCounts(mask, by_tree, len(self._changed))
+        elif counted.changes < len(self._changed):
+            if counted.stamp != stamp:
+                counted.by_row = None
+            for slot in set(self._changed[counted.changes :]):
+                self._follow(counted, part, slot, row_of)
+            counted.changes = len(self._changed)
+        return counted
+
+    def _follow(self, counted: _PartCounts, part: Part, slot: int, row_of: IntArray) -> None:
+        """Bring what is counted up to date with one slot."""
+        now = self._gives(part, slot)
+        if now == counted.mask.item(slot):
+            return
+        counted.mask[slot] = now
+        tree, step = self._tree.item(slot), 1 if now else -1
+        counted.by_tree[tree] += step
+        if counted.by_row is not None and row_of[tree] >= 0:
+            counted.by_row[row_of[tree]] += step
+
+    def _mask(self, part: Part) -> Mask:
+        """Which slots may give a part."""
+        length, group = len(self._tree), part.group
+        found = self._tree >= 0
+        for name, amount in part.amounts:
+            has, column = np.zeros(length, bool), self._columns.get(name)
+            if column is not None:
+                has[column.whole(amount) if part.whole else column.fitting(amount)[0]] = True
+            found &= has
+        for names in group.required:
+            found &= self._traits.any_of(names, length)
+        if group.forbidden:
+            found &= ~self._traits.any_of(group.forbidden, length)
+        if part.suffix:
+            for names in group.member_of:
+                found &= self._aggregates.any_of(names, length)
+            if group.forbidden_aggregates:
+                found &= ~self._aggregates.any_of(group.forbidden_aggregates, length)
+        return found
+
+    def _gives(self, part: Part, slot: int) -> bool:
+        """The same for one slot."""
+        group, columns = part.group, self._columns
+        if not all(
+            name in columns and columns[name].has(slot, amount, part.whole)
+            for name, amount in part.amounts
+        ):
+            return False
+        traits, aggregates = self._traits, self._aggregates
+        if not all(_is_in(traits, slot, names) for names in group.required):
+            return False
+        if _is_in(traits, slot, group.forbidden):
+            return False
+        return not part.suffix or (
+            all(_is_in(aggregates, slot, names) for names in group.member_of)
+            and not _is_in(aggregates, slot, group.forbidden_aggregates)
+        )
+
+
+def as_inventory(pool: SharedPool, name: str, taken: int) -> ClassInventory:
+    """What a provider has of a class, for the columns of a search.
+
+    :param taken: what is laid over it
+    """
+    inventory = pool.inventories[name]
+    return ClassInventory(
+        cap=min(inventory.cap, AMOUNT_BOUND - 1),
+        used=pool.used.get(name, 0) + pool.foreign.get(name, 0) + taken,
+        min_unit=inventory.min_unit,
+        max_unit=inventory.largest,
+        step_size=inventory.step_size,
+    )
+
+
+def _place(pool: SharedPool) -> tuple[object, ...]:
+    """What the structure of a tree depends on."""
+    return pool.root, pool.parent, pool.traits, pool.aggregates, pool.inventories.keys()
+
+
+def _is_in(sets: NamedSets, slot: int, names: Iterable[str]) -> bool:
+    return any(sets.has(name, slot) for name in names)
+
+
+def key_of(part: Part) -> object:
+    """The same of parts that the same providers may give."""
+    group = part.group
+    return (
+        *(part.amounts, part.whole, bool(part.suffix), group.required, group.forbidden),
+        *(group.member_of, group.forbidden_aggregates),
+    )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeviceFitWeigher: shares of devices where they fit tightest, so that whole devices stay whole.
+
+A device that is partly used already has less left than a whole one.  Of several devices of a host
+those count that a request would take: the tightest, as the search within its tree takes them.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import FloatArray, IntArray
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.nested import key_of
+from gantt.core.weighers.base import Weigher
+
+
+class DeviceFitWeigher(Weigher):
+    """More means: a larger share is left of the devices that are taken from; less is better.
+
+    For requests that take something of what is nested below hosts: the mean over all that they
+    take there.  A host that gives it itself, or from a pool that it shares, breaks no device.
+    """
+
+    columns = ('free', 'cap')
+    local = True
+    negated = True
+    minval = 0.0
+    maxval = 1.0
+    normalization = 'absolute'
+    multiplier_option = 'device_fit_weight_multiplier'
+    multiplier_help = (
+        'Multiplier for how tightly shares of devices fit: whole devices stay whole; negative '
+        'spreads shares over devices'
+    )
+
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        nested = hosts.pools.nested
+        if not nested.of_class or (spec.tree is None and not nested.have_any(spec.resources)):
+            return None
+        query = hosts.tree_query(spec)
+        parts = [
+            part
+            for part in query.parts()
+            if part.amounts and all(name in nested.of_class for name, _ in part.amounts)
+        ]
+        if not parts:
+            return None
+        likes, apart = Counter(map(key_of, parts)), frozenset[str]().union(*query.apart)
+        total = np.zeros(len(hosts))
+        for part in {key_of(part): part for part in parts}.values():
+            many = likes[key_of(part)]
+            left = left_over(
+                *hosts.nested_left(part), many if part.suffix in apart else 1, len(hosts)
+            )
+            total += np.where(np.isinf(left), 0.0, left) * (many / len(parts))
+        return np.minimum(total, 1.0).take(rows)
+
+
+def left_over(hosts: IntArray, left: FloatArray, count: int, length: int) -> FloatArray:
+    """What is left on the tightest devices of each host, as the mean share of these.
+
+    :param hosts: of each device that has the share the number of its host, below ``length``
+    :param left: of each, which part of it would be left, 0 to 1
+    :param count: devices that the request takes, each another one
+    :returns: by number of the host, 0 to 1; infinite where it has fewer of them
+    """
+    order = np.lexsort((left, hosts))
+    hosts, left = hosts[order], left[order]
+    many = np.bincount(hosts, minlength=length)
+    begins = np.cumsum(many) - many
+    # The place of each device among those of its host, from the tightest on.
+    place = np.arange(len(hosts)) - begins[hosts]
+    taken = place < count
+    total = np.bincount(hosts[taken], weights=left[taken], minlength=length)
+    return np.where(many >= count, total / count, np.inf)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left on the tightest devices, against a list of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantt.core.weighers.device_fit import left_over
+
+DEVICES = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(1, 1000), st.integers(0, 1000)), max_size=24
+)
+
+
+def plain(devices, amount, count, length):
+    """The reference: each host by itself."""
+    found = []
+    for host in range(length):
+        left = sorted((free - amount) / cap for at, cap, free in devices if at == host)
+        found.append(sum(left[:count]) / count if len(left) >= count else float('inf'))
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(DEVICES, st.integers(1, 400), st.integers(1, 5))
+def test_it_is_what_a_list_says(devices, amount, count):
+    fitting = [(at, cap, free) for at, cap, free in devices if amount <= free <= cap]
+    hosts = np.array([at for at, _, _ in fitting], np.int64)
+    left = np.array([(free - amount) / cap for _, cap, free in fitting], np.float64)
+    found = left_over(hosts, left, count, 5)
+    assert found.tolist() == pytest.approx(plain(fitting, amount, count, 5))
+    assert all(0.0 <= value <= 1.0 for value in found.tolist() if value != float('inf'))
+    # Whatever the order of the devices is, bit for bit.
+    back = left_over(hosts[::-1], left[::-1], count, 5)
+    assert found.tolist() == back.tolist()
+
+
+def test_a_partly_used_device_is_tighter_than_a_whole_one():
+    hosts, left = np.array([0, 0, 1, 2]), np.array([0.75, 0.25, 0.75, 0.0])
+    assert left_over(hosts, left, 1, 4).tolist() == [0.25, 0.75, 0.0, np.inf]
+    assert left_over(hosts, left, 2, 4).tolist() == [0.5, np.inf, np.inf, np.inf]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that take of trees over HTTP: asked, refused by field, explained, counted, tried."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from gantt.core.filters import tree_room
+from gantt.http.app import make_app
+from gantt.http.context import Caller
+from tests.http.site import Site, fixed
+from tests.nested import below
+
+LATEST = {'OpenStack-API-Version': 'scheduler latest'}
+AMOUNTS = {'resources': {'VCPU': 1, 'MEMORY_MB': 64}}
+
+
+def devices(count: int, amount: int) -> dict[str, Any]:
+    device = {'resource_class': 'VGPU', 'count': count, 'amount': amount}
+    return {**AMOUNTS, 'tree': {'devices': [device]}}
+
+
+@pytest.fixture
+def site() -> Site:
+    made = Site()
+    table = made.world.scheduler.cache.working
+    for n in (0, 1):
+        below(made.world.store, f'gpu{n}', table.hosts[0].uuid, VGPU=1000)
+    made.world.turn()
+    made.insights.reload_soon()
+    return made
+
+
+@pytest.fixture
+def caller(site: Site) -> Any:
+    with _as(site, 'admin', project=None) as made:
+        yield made
+
+
+def _as(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
+    who = Caller(user='eve', project=project, roles=roles)
+    app = make_app(
+        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
+    )
+    transport = httpx.WSGITransport(app)
+    return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)
+
+
+def ask(
+    caller: httpx.Client, number: int, spec: dict[str, Any], dry_run: bool = False, **more: Any
+) -> httpx.Response:
+    body = {'request_id': fixed(number), 'consumers': [fixed(number * 1000)], 'spec': spec}
+    return caller.post('/v1/requests', json={**body, 'dry_run': dry_run}, **more)
+
+
+def test_devices_are_asked_for_explained_and_made_again(site: Site, caller: httpx.Client) -> None:
+    made = ask(caller, 1, devices(2, 600))
+    assert made.status_code == 201, made.text
+    ((chosen, *_),) = made.json()['answer']['selections']
+    assert [one['group'] for one in chosen['allocations']] == ['', 'device1-1', 'device1-2']
+    refused = ask(caller, 2, devices(1, 500))
+    assert refused.status_code == 409
+    assert 'no one provider with 500 VGPU left (best has 400 VGPU)' in refused.text
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    site.insights.reload_soon()
+    name = site.world.scheduler.cache.working.names[0]
+    told = site.insights.explain(fixed(2), host=name)
+    assert [step.filter for step in told.host_filters if step.passes is False] == [
+        'ResourcesFilter'
+    ]
+    assert 'no one provider with 500 VGPU left (has 400 VGPU)' in str(told)
+    for number in (1, 2):
+        again = site.insights.replay(fixed(number))
+        assert again.same, again.differences
+
+
+def test_a_host_whose_groups_do_not_go_together_is_told_so(
+    site: Site, caller: httpx.Client
+) -> None:
+    groups = {suffix: {'resources': {'VGPU': 600}} for suffix in 'abc'}
+    tree = {'groups': groups, 'group_policy': 'none'}
+    assert ask(caller, 1, {**AMOUNTS, 'tree': tree}).status_code == 409
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    site.insights.reload_soon()
+    told = site.insights.explain(fixed(1), host=site.world.scheduler.cache.working.names[0])
+    removed = {step.filter: step.why for step in told.host_filters if step.passes is False}
+    assert removed == {'ResourcesFilter': tree_room.NOT_TOGETHER}
+    assert 'too little is free' not in str(told)
+
+
+def test_a_dry_run_and_a_count_claim_nothing(site: Site, caller: httpx.Client) -> None:
+    found = ask(caller, 1, devices(2, 600), dry_run=True)
+    assert found.status_code == 200, found.text
+    assert site.world.store.claims() == []
+    counted = caller.post('/v1/capacity', json={'spec': devices(1, 300)}).json()
+    assert (counted['count'], counted['eligible']) == (6, 1)
+
+
+def test_what_if_the_host_were_not_there(site: Site, caller: httpx.Client) -> None:
+    name = site.world.scheduler.cache.working.names[0]
+    body = {
+        'request': {
+            'request_id': fixed(9),
+            'consumers': [fixed(10), fixed(11)],
+            'spec': devices(1, 600),
+        },
+        'hosts': {'remove': [name]},
+    }
+    found = caller.post('/v1/what-if', json=body).json()
+    assert (found['now']['outcome'], found['then']['outcome']) == ('placed', 'no_valid_host')
+    assert 'no one provider with 600 VGPU left' in found['then']['reason']
+
+
+def test_what_makes_no_sense_is_refused_by_its_field(site: Site, caller: httpx.Client) -> None:
+    one = {'resources': {'VGPU': 1}}
+    spec = {**AMOUNTS, 'tree': {'groups': {'a': one, 'b': one}}}
+    found = ask(caller, 1, spec)
+    assert (found.status_code, 'spec.tree.group_policy' in found.text) == (400, True)
+    found = ask(caller, 1, {**AMOUNTS, 'tree': {'groups': {'a': {'resources': {'VGPU': 0}}}}})
+    assert (found.status_code, 'spec.tree.groups' in found.text) == (400, True)
+
+
+def test_older_versions_do_not_have_it(site: Site, caller: httpx.Client) -> None:
+    headers = {'OpenStack-API-Version': 'scheduler 1.5'}
+    found = ask(caller, 1, devices(1, 1), headers=headers)
+    assert (found.status_code, 'body.spec.tree' in found.text) == (400, True)
+
+
+def test_a_member_may_ask_for_devices_and_not_choose_trees(site: Site) -> None:
+    with _as(site, 'member') as member:
+        assert ask(member, 1, devices(1, 1), dry_run=True).status_code == 200
+        group = {'resources': {'VGPU': 1}, 'required_traits': ['CUSTOM_X']}
+        spec = {**AMOUNTS, 'tree': {'groups': {'a': group}}}
+        found = ask(member, 2, spec, dry_run=True)
+        assert (found.status_code, 'spec.tree.groups' in found.text) == (403, True)

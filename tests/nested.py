@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers below hosts, in stores of any kind."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.provider import ResourceProvider
+
+
+def below(
+    store: Any, name: str, parent: str, traits: Sequence[str] = (), **inventories: int | Inventory
+) -> ResourceProvider:
+    """A provider of these classes below another one, which goes by its uuid."""
+    made: ResourceProvider = store.create_provider(
+        name,
+        parent=parent,
+        inventories={
+            name: of if isinstance(of, Inventory) else Inventory(total=of)
+            for name, of in inventories.items()
+        },
+    )
+    for trait in traits:
+        store.create_trait(trait)
+    if traits:
+        store.save_provider_traits(made.uuid, list(traits))
+    return made

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that take of what is nested below hosts: from the pick to the claim, and back."""
+
+import json
+import random
+
+import msgspec
+import pytest
+
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.tree_request import DeviceAmount, GroupPolicy, ResourceGroup, TreeRequest
+from gantt.core.placement import tree_choice
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import Outcome
+from gantt.insights.replaying import Otherwise, Replayer, differences
+from gantt.rpc.nova.objects import allocation_request
+from tests.builders import CLEAN
+from tests.nested import below
+from tests.world import Host, World, new_uuid, sqlite_store
+
+OF_OTHERS = ('postgresql', 'mysql')
+OWN = {'VCPU': Inventory(total=8), 'MEMORY_MB': Inventory(total=32_768)}
+
+
+@pytest.fixture(params=['memory', 'sqlite', *OF_OTHERS])
+def world(request, make_store):
+    """A world with three hosts; two have two GPUs of 1000 units each below them."""
+    kind = request.param
+    stores = {'memory': None, 'sqlite': sqlite_store}
+    return a_world(stores[kind] if kind in stores else make_store(kind))
+
+
+def a_world(store, **settings):
+    made = World(store, **settings)
+    for number in (1, 2, 3):
+        host = Host(made, f'cmp-{number}', inventories=OWN)
+        made.hosts[host.name] = host
+        host.report()
+    made.turn()
+    made.gpus = {}
+    for number in (1, 2):
+        root = uuid_of(made, f'cmp-{number}')
+        for n in (0, 1):
+            name = f'cmp-{number}-gpu{n}'
+            made.gpus[name] = below(made.store, name, root, [f'CUSTOM_SLOT_{n}'], VGPU=1000)
+    made.turn()
+    return made
+
+
+def uuid_of(world, name):
+    table = world.scheduler.cache.working
+    return table.hosts[table.row_of(name)].uuid
+
+
+def devices(count, amount=1, whole=False, name='VGPU'):
+    return TreeRequest(
+        devices=[DeviceAmount(resource_class=name, count=count, amount=amount, whole=whole)]
+    )
+
+
+def groups(policy='none', same_subtree=(), **of):
+    return TreeRequest(
+        groups={suffix: ResourceGroup(resources=amounts) for suffix, amounts in of.items()},
+        group_policy=policy and GroupPolicy(policy),
+        same_subtree=list(same_subtree),
+    )
+
+
+def wanting(tree, count=1, alternates=0, **amounts):
+    return SelectDestinations(
+        request_id=new_uuid(),
+        spec=RequestSpec(resources={'VCPU': 1, **amounts}, tree=tree),
+        consumers=[new_uuid() for _ in range(count)],
+        alternates=alternates,
+    )
+
+
+def used(world, name, of='VGPU'):
+    return world.store.load_provider(world.gpus[name].uuid).used.get(of, 0)
+
+
+def followed(world):
+    """Time passes; every table is as if it had been read anew."""
+    world.turn(times=3)
+    for scheduler in world.schedulers:
+        fresh = world.another_scheduler()
+        world.schedulers.remove(fresh)
+        fresh.cache.fold()
+        ours, theirs = (s.cache.working.pools.of_id for s in (scheduler, fresh))
+        assert {p: (one.used, one.root, one.traits) for p, one in ours.items()} == {
+            p: (one.used, one.root, one.traits) for p, one in theirs.items()
+        }
+        assert not scheduler.cache.working.pools._laid
+    assert world.audit() == CLEAN
+
+
+def test_devices_come_from_as_many_providers_below_one_host(world):
+    answer = world.select(wanting(devices(2, 500), alternates=1))
+    assert answer.outcome is Outcome.PLACED
+    ((chosen, other),) = answer.selections
+    assert {chosen.host, other.host} == {'cmp-1', 'cmp-2'}
+    for one in (chosen, other):
+        assert one.resources == {'VCPU': 1, 'VGPU': 1000}
+        host, *gpus = one.allocations
+        assert (host.group, host.uuid, host.resources) == ('', one.uuid, {'VCPU': 1})
+        assert [gpu.group for gpu in gpus] == ['device1-1', 'device1-2']
+        assert sorted(gpu.name for gpu in gpus) == [f'{one.host}-gpu0', f'{one.host}-gpu1']
+        assert [gpu.resources for gpu in gpus] == [{'VGPU': 500}] * 2
+    claim = world.store.load_claim(chosen.claim_id)
+    ids = [world.gpus[f'{chosen.host}-gpu{n}'].id for n in (0, 1)]
+    assert claim.allocations == {
+        chosen.provider_id: {'VCPU': 1},
+        **{pid: {'VGPU': 500} for pid in ids},
+    }
+    assert [used(world, f'{chosen.host}-gpu{n}') for n in (0, 1)] == [500, 500]
+    of_nova = json.loads(allocation_request(chosen))
+    assert set(of_nova['mappings']) == {'', 'device1-1', 'device1-2'}
+    followed(world)
+
+
+def test_a_class_of_the_amounts_themselves_may_lie_below_the_root(world):
+    answer = world.select(wanting(None, VGPU=600))
+    ((chosen,),) = answer.selections
+    host, gpu = chosen.allocations
+    assert (host.resources, gpu.group, gpu.resources) == ({'VCPU': 1}, '', {'VGPU': 600})
+    assert used(world, gpu.name) == 600
+    followed(world)
+
+
+def test_members_of_one_batch_never_take_more_than_a_device_has(world):
+    answer = world.select(wanting(devices(1, 500), count=8))
+    assert answer.outcome is Outcome.PLACED
+    assert [used(world, name) for name in sorted(world.gpus)] == [1000] * 4
+    refused = world.select(wanting(devices(1, 1)))
+    assert refused.outcome is Outcome.NO_VALID_HOST
+    followed(world)
+
+
+def test_a_request_that_does_not_fit_as_a_whole_takes_nothing(world):
+    refused = world.select(wanting(devices(1, 500), count=9))
+    assert refused.outcome is Outcome.NO_VALID_HOST
+    assert 'no one provider with 500 VGPU left (best has 0 VGPU)' in refused.reason
+    assert [used(world, name) for name in sorted(world.gpus)] == [0] * 4
+    followed(world)
+
+
+def test_why_nobody_has_it_is_said_by_device(world):
+    assert world.select(wanting(devices(1, 700), count=4)).outcome is Outcome.PLACED
+    refused = world.select(wanting(devices(1, 500)))
+    assert '3 no one provider with 500 VGPU left (best has 300 VGPU)' in refused.reason
+    refused = world.select(wanting(devices(3, 100)))
+    assert '3 fewer than 3 providers with 100 VGPU left on each' in refused.reason
+    followed(world)
+
+
+def test_what_each_group_has_by_itself_and_not_together(world):
+    refused = world.select(wanting(groups(a={'VGPU': 600}, b={'VGPU': 600}, c={'VGPU': 600})))
+    assert refused.outcome is Outcome.NO_VALID_HOST
+    assert '2 no choice of providers that all groups go together on' in refused.reason
+    assert world.select(wanting(groups(a={'VGPU': 600}, b={'VGPU': 600}))).outcome is Outcome.PLACED
+    followed(world)
+
+
+def test_a_whole_device_is_nobody_elses(world):
+    assert world.select(wanting(devices(1, 1), count=1)).outcome is Outcome.PLACED
+    answer = world.select(wanting(devices(1, 1000, whole=True), count=3))
+    assert answer.outcome is Outcome.PLACED
+    taken = [one[0].allocations[1].name for one in answer.selections]
+    assert len(set(taken)) == 3 and all(used(world, name) == 1000 for name in taken)
+    assert world.select(wanting(devices(1, whole=True))).outcome is Outcome.NO_VALID_HOST
+    assert world.select(wanting(devices(1, 999))).outcome is Outcome.PLACED
+    followed(world)
+
+
+def test_small_shares_leave_whole_devices_whole(world):
+    answer = world.select(wanting(devices(1, 250), count=4))
+    names = [one[0].allocations[1].name for one in answer.selections]
+    per_host = {one.rsplit('-', 1)[0]: set() for one in names}
+    for name in names:
+        per_host[name.rsplit('-', 1)[0]].add(name)
+    assert all(len(of) == 1 for of in per_host.values())
+    followed(world)
+
+
+def test_traits_of_a_group_are_those_of_its_provider(world):
+    group = ResourceGroup(resources={'VGPU': 10}, required_traits=['CUSTOM_SLOT_1'])
+    answer = world.select(wanting(TreeRequest(groups={'g': group}), count=4))
+    assert {one[0].allocations[1].name[-4:] for one in answer.selections} == {'gpu1'}
+    both = ResourceGroup(resources={'VGPU': 10}, required_traits=['CUSTOM_SLOT_0', 'CUSTOM_SLOT_1'])
+    refused = world.select(wanting(TreeRequest(groups={'g': both})))
+    assert refused.outcome is Outcome.NO_VALID_HOST
+    followed(world)
+
+
+def test_traits_of_the_root_may_be_all_that_is_asked_of_a_tree(world):
+    world.hosts['cmp-2'].report(traits=['HW_CPU_X86_AVX2'])
+    world.turn(times=3)
+    has = wanting(TreeRequest(root_required=['HW_CPU_X86_AVX2']), alternates=2)
+    ((chosen,),) = world.select(has).selections
+    assert (chosen.host, chosen.resources) == ('cmp-2', {'VCPU': 1})
+    lacks = wanting(TreeRequest(root_forbidden=['HW_CPU_X86_AVX2']), alternates=2)
+    (found,) = world.select(lacks).selections
+    assert {one.host for one in found} == {'cmp-1', 'cmp-3'}
+    nobody = world.select(wanting(TreeRequest(root_required=['HW_CPU_X86_SGX'])))
+    assert 'no trait HW_CPU_X86_SGX of the root' in nobody.reason
+    followed(world)
+
+
+def test_two_schedulers_race_for_the_last_device(world):
+    world.select(wanting(devices(1, 1000), count=3))
+    other = world.another_scheduler()
+    world.turn()
+    handles = [world.ask(wanting(devices(1, 1000)), by) for by in (world.scheduler, other)]
+    world.turn(times=20)
+    outcomes = sorted(world.replies.answers[handle].outcome.value for handle in handles)
+    assert outcomes == ['no_valid_host', 'placed']
+    assert [used(world, name) for name in sorted(world.gpus)] == [1000] * 4
+    followed(world)
+
+
+def test_a_repeat_gets_the_answer_with_the_groups(world):
+    request = wanting(devices(2, 500), alternates=1)
+    first = world.select(request)
+    assert world.select(request).selections == first.selections
+    other = world.another_scheduler()
+    assert world.select(request, by=other).selections == first.selections
+    followed(world)
+
+
+def test_a_dry_run_takes_nothing(world):
+    request = msgspec.structs.replace(wanting(devices(2, 500)), dry_run=True)
+    answer = world.select(request)
+    assert answer.outcome is Outcome.PLACED
+    assert [one.group for one in answer.selections[0][0].allocations][1:] == [
+        'device1-1',
+        'device1-2',
+    ]
+    assert [used(world, name) for name in sorted(world.gpus)] == [0] * 4
+    followed(world)
+
+
+def test_a_search_that_is_not_ended_is_not_no_room(world, monkeypatch):
+    monkeypatch.setattr(tree_choice, 'STEPS_MAX', 0)
+    answer = world.select(wanting(devices(2, 500)))
+    assert answer.outcome is Outcome.UNKNOWN
+    assert 'whether the groups go together' in answer.reason
+
+
+def test_what_is_found_before_the_search_ends_does_not_depend_on_stored_answers():
+    world = a_world(None)
+    for n in (0, 1):
+        below(world.store, f'cmp-3-gpu{n}', uuid_of(world, 'cmp-3'), VGPU=900)
+    world.turn(times=3)
+    table = world.scheduler.cache.working
+    spec = wanting(groups(a={'VGPU': 600}, b={'VGPU': 200}, c={'VGPU': 500})).spec
+
+    def look(**most):
+        choice = tree_choice.TreeChoice(table, spec, **most)
+        found = [choice.solve(row) for row in range(len(table))]
+        return [one is not None for one in found], choice.given_up
+
+    for most in ({'trees': 0}, {'trees': 1}, *({'steps': steps} for steps in range(20))):
+        table.pools.searched.clear()
+        cold = look(**most)
+        assert look(**most) == cold
+        look()
+        assert look(**most) == cold
+    assert look(trees=1)[1] and not look()[1]
+
+
+def test_a_device_that_is_moved_below_another_host_serves_that_one(world):
+    gpu = world.gpus['cmp-1-gpu0']
+    to = uuid_of(world, 'cmp-3')
+    world.store.move_provider(gpu.uuid, to)
+    world.turn(times=3)
+    answer = world.select(wanting(devices(1, 1000), count=4))
+    assert answer.outcome is Outcome.PLACED
+    assert {
+        (one[0].host, one[0].allocations[1].name)
+        for one in answer.selections
+        if one[0].allocations[1].name == gpu.name
+    } == {('cmp-3', gpu.name)}
+    followed(world)
+
+
+def test_decisions_come_out_the_same_when_they_are_made_again():
+    world = a_world(sqlite_store, checkpoint_seconds=1.0, reload_seconds=1.0)
+    rng = random.Random(4)
+    for number in range(20):
+        tree = rng.choice(
+            [
+                devices(rng.randint(1, 2), rng.choice([100, 250, 400])),
+                groups('isolate', a={'VGPU': 50}, b={'VGPU': 120}),
+                None,
+            ]
+        )
+        request = wanting(tree, rng.randint(1, 2), alternates=1, MEMORY_MB=100)
+        answer = world.select(request)
+        if not number % 4 and answer.outcome is Outcome.PLACED:
+            world.hosts[answer.selections[0][0].host].confirm(answer.selections[0][0].claim_id)
+        world.turn()
+    for scheduler in world.schedulers:
+        scheduler.cache.log.flush(world.store)
+    records = [world.store.load_decision(one.id)[0] for one in world.store.decisions(limit=1000)]
+    records += [one.packed for one in world.recorder.records]
+    replayer = Replayer(world.store, plugin_loader.load_pipeline(), 'nova')
+    groups_seen = 0
+    for packed in records:
+        stored = decision_codec.unpack(packed)
+        again = replayer.again(stored, Otherwise())
+        assert differences(stored.decision, again) == []
+        groups_seen += sum(
+            bool(one.group)
+            for member in again.members
+            if member.selection
+            for one in member.selection.allocations
+        )
+    assert groups_seen > 10
+    assert world.audit() == CLEAN
+
+
+def test_bad_policies_are_refused_by_name():
+    with pytest.raises((exceptions.GanttError, ValueError), match='group_policy'):
+        groups(None, a={'VGPU': 1}, b={'VGPU': 1})
