@@ -36,7 +36,7 @@ ALLOWED = frozenset(
         'body.spec.resources',
         'body.spec.kind',
         'body.spec.most',
-        'body.spec.tree.devices',
+        'body.spec.tree.devices',  # but for their traits
         'body.spec.tree.group_policy',
         'body.spec.tree.same_subtree',
         'body.spec.consumer_type',
@@ -109,6 +109,10 @@ def needs(body: SelectDestinations) -> Iterator[Need]:
     if purpose in _PURPOSES:
         yield Need('body.spec.purpose', _PURPOSES[purpose], f'one of {_PLAIN_PURPOSES}')
     yield from _beyond('body', body)
+    for n, device in enumerate(body.spec.tree.devices if body.spec.tree else ()):
+        for name in ('required_traits', 'forbidden_traits'):
+            if getattr(device, name):
+                yield Need(f'body.spec.tree.devices[{n}].{name}', RULES, 'nothing')
 
 
 #: Asked about by their values, above.
