@@ -141,7 +141,7 @@ def test_trees_searched_once_for_all_that_are_equal_are_as_each_by_itself(
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(find_module, 'EqualTrees', EachByItself)
             apart = find(table, query)
-        assert together == apart
+        assert without_steps(together) == without_steps(apart)
         # One device is taken of: it is equal to none, or to others than before.
         for slot in list(table.ids())[:3]:
             entry = table.entry(table.slot(table.uuid_of(slot)))
@@ -150,6 +150,11 @@ def test_trees_searched_once_for_all_that_are_equal_are_as_each_by_itself(
                 for name, one in entry.inventories.items()
             }
             table.apply([msgspec.structs.replace(entry, inventories=taken, version=1)])
+
+
+def without_steps(found):
+    """An answer, however long it took."""
+    return found.parts, found.rows, found.scores
 
 
 @settings(max_examples=150, deadline=None)
@@ -161,7 +166,7 @@ def test_in_any_world_equal_trees_are_as_each_by_itself(seed, limit):
     together = find(table, query)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(find_module, 'EqualTrees', EachByItself)
-        assert together == find(table, query)
+        assert without_steps(together) == without_steps(find(table, query))
 
 
 def devices(units: list[int], **more) -> dict[int, ProviderEntry]:
