@@ -259,6 +259,13 @@ def bump_incarnation(engine: sa.Engine) -> int:
     return number
 
 
+#: Numbers of changes begin anew.
+_BEGIN = {
+    'postgresql': "SELECT setval(pg_get_serial_sequence('changes', 'id'), 1, false)",
+    'mysql': 'ALTER TABLE changes AUTO_INCREMENT = 1',
+}
+
+
 def empty(engine: sa.Engine) -> None:
     """Delete every row but what the migrations themselves put there."""
     with _with_time(engine) as connection, connection.begin():
@@ -268,6 +275,10 @@ def empty(engine: sa.Engine) -> None:
                 connection.execute(table.delete())
         custom = models.resource_classes.c.name.like('CUSTOM%')
         connection.execute(models.resource_classes.delete().where(custom))
+        # Else who reads the feed from its beginning is far behind the first change.
+        begin = _BEGIN.get(engine.dialect.name)
+        if begin is not None:
+            connection.execute(sa.text(begin))
 
 
 @functools.cache
