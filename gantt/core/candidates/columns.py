@@ -109,6 +109,11 @@ class ClassColumn:
         has = free == cap >= amount and cap > 0 if whole else free >= amount
         return bool(has and least <= wanted <= largest and wanted % step == 0)
 
+    def share_left(self, slot: int, amount: int) -> float:
+        """Of one that has an amount: as :meth:`fitting` says."""
+        free, _, _, _, cap = self._numbers[:, self._at[slot]].tolist()
+        return float(free - amount) / float(max(cap, 1))
+
     def slots(self) -> Slots:
         """All that have an inventory of it."""
         return self._slots[: len(self._at)]

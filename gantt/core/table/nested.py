@@ -20,7 +20,7 @@ from gantt.core.candidates.columns import (
 )
 from gantt.core.candidates.query import Part
 from gantt.core.resources.shared_pool import SharedPool
-from gantt.core.table.columns import IntArray
+from gantt.core.table.columns import FloatArray, IntArray
 
 _FIRST = 64
 #: Parts for which the counts are counted, and changes after which they are made anew.
@@ -29,14 +29,19 @@ NONE: tuple[int, ...] = ()
 
 
 class _PartCounts:
-    """Who may give one part: a mask by slot, a count by tree; as of so many changes."""
+    """Who may give one part: a mask by slot, a count by tree; as of so many changes.
 
-    __slots__ = ('by_row', 'by_tree', 'changes', 'mask', 'stamp')
+    By row of hosts, as of a stamp, also how many there are, and what is left on so many tightest.
+    """
+
+    __slots__ = ('by_row', 'by_tree', 'changes', 'fit_stamp', 'mask', 'stamp', 'tightest')
 
     def __init__(self, mask: Mask, by_tree: IntArray, changes: int) -> None:
         self.mask, self.by_tree, self.changes = mask, by_tree, changes
         self.by_row: IntArray | None = None
         self.stamp: object = None
+        self.tightest: dict[int, FloatArray] = {}
+        self.fit_stamp: object = None
 
 
 class NestedProviders:
@@ -99,15 +104,32 @@ class NestedProviders:
             counted.by_row, counted.stamp = found, stamp
         return counted.by_row
 
-    def left(self, part: Part, stamp: object, by_id: dict[int, int]) -> tuple[IntArray, Shares]:
-        """Of each that may give a part the row of its host, and which share of it would be left.
+    def tightest(
+        self, part: Part, many: int, stamp: object, by_id: dict[int, int], count: int
+    ) -> FloatArray:
+        """What is left on the tightest providers of each tree that may give a part, by row.
 
-        Of several classes the mean; of one that is given whole nothing.  Both in one order.
+        As the mean share of ``many`` of them, each another one, 0 to 1; infinite where a tree has
+        fewer.  Of several classes the mean counts; of a provider that is given whole nothing is
+        left.  Made once, then brought up to date where a tree has changed; not to be written to.
+
+        :param stamp: another one whenever hosts are in other rows of ``by_id``
         """
         if not self._slots:
-            return np.zeros(0, np.int64), np.zeros(0)
+            return np.full(count, np.inf)
         _, _, row_of = self._placed(stamp, by_id)
-        slots = np.flatnonzero(self._of_part(part, stamp, row_of).mask)
+        counted = self._of_part(part, stamp, row_of)
+        if counted.fit_stamp != stamp:
+            counted.tightest, counted.fit_stamp = {}, stamp
+        found = counted.tightest.get(many)
+        if found is None:
+            found = left_over(*self._left(part, counted.mask, row_of), many, count)
+            counted.tightest[many] = found
+        return found
+
+    def _left(self, part: Part, mask: Mask, row_of: IntArray) -> tuple[IntArray, Shares]:
+        """Of each that may give a part the row of its host, and which share of it would be left."""
+        slots = np.flatnonzero(mask)
         at = row_of[self._tree[slots]]
         slots, at = slots[at >= 0], at[at >= 0]
         left = np.zeros(len(slots))
@@ -117,6 +139,13 @@ class NestedProviders:
             by_slot[where] = shares
             left += by_slot[slots] / len(part.amounts)
         return at, left
+
+    def _left_of(self, part: Part, slot: int) -> float:
+        """The same of one."""
+        left = 0.0
+        for name, amount in part.amounts if not part.whole else ():
+            left += self._columns[name].share_left(slot, amount) / len(part.amounts)
+        return left
 
     def most(self, name: str, stamp: object, by_id: dict[int, int], count: int) -> IntArray:
         """The most that is free of a class on one of each tree, by row."""
@@ -222,8 +251,13 @@ class NestedProviders:
         elif counted.changes < len(self._changed):
             if counted.stamp != stamp:
                 counted.by_row = None
-            for slot in set(self._changed[counted.changes :]):
+            changed = set(self._changed[counted.changes :])
+            for slot in changed:
                 self._follow(counted, part, slot, row_of)
+            if counted.fit_stamp == stamp:
+                self._follow_fit(counted, part, {self._tree.item(slot) for slot in changed}, row_of)
+            else:
+                counted.tightest = {}
             counted.changes = len(self._changed)
         return counted
 
@@ -237,6 +271,19 @@ class NestedProviders:
         counted.by_tree[tree] += step
         if counted.by_row is not None and row_of[tree] >= 0:
             counted.by_row[row_of[tree]] += step
+
+    def _follow_fit(
+        self, counted: _PartCounts, part: Part, trees: set[int], row_of: IntArray
+    ) -> None:
+        """Bring what is left on the tightest up to date for some trees."""
+        for tree in trees if counted.tightest else ():
+            row = row_of.item(tree)
+            if row < 0:
+                continue
+            slots = (self._slots[one] for one in self.of_host(self._hosts[tree]))
+            left = sorted(self._left_of(part, slot) for slot in slots if counted.mask.item(slot))
+            for many, by_row in counted.tightest.items():
+                by_row[row] = sum(left[:many]) / many if len(left) >= many else np.inf
 
     def _mask(self, part: Part) -> Mask:
         """Which slots may give a part."""
@@ -308,3 +355,22 @@ def key_of(part: Part) -> object:
         *(part.amounts, part.whole, bool(part.suffix), group.required, group.forbidden),
         *(group.member_of, group.forbidden_aggregates),
     )
+
+
+def left_over(hosts: IntArray, left: FloatArray, count: int, length: int) -> FloatArray:
+    """What is left on the tightest devices of each host, as the mean share of these.
+
+    :param hosts: of each device that has the share the number of its host, below ``length``
+    :param left: of each, which part of it would be left, 0 to 1
+    :param count: devices that the request takes, each another one
+    :returns: by number of the host, 0 to 1; infinite where it has fewer of them
+    """
+    order = np.lexsort((left, hosts))
+    hosts, left = hosts[order], left[order]
+    many = np.bincount(hosts, minlength=length)
+    begins = np.cumsum(many) - many
+    # The place of each device among those of its host, from the tightest on.
+    place = np.arange(len(hosts)) - begins[hosts]
+    taken = place < count
+    total = np.bincount(hosts[taken], weights=left[taken], minlength=length)
+    return np.where(many >= count, total / count, np.inf)

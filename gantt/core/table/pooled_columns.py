@@ -10,14 +10,13 @@ from collections.abc import Callable, Container, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from gantt.core.candidates.columns import Shares
 from gantt.core.candidates.of_request import query_of
 from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.core.table.caches import Versions
-from gantt.core.table.columns import BoolArray, Codes, Columns, IntArray
+from gantt.core.table.columns import BoolArray, Codes, Columns, FloatArray, IntArray
 from gantt.core.table.pools import SharedPools, in_one_piece
 
 
@@ -84,9 +83,13 @@ class PooledColumns(Columns):
         """The most that is free of a class on one of what is nested below each host, by row."""
         return self.pools.nested.most(name, self._rows_stamp(), self.row_by_id, self.count)
 
-    def nested_left(self, part: Part) -> tuple[IntArray, Shares]:
-        """Of each nested provider that may give a part its host's row, and what is left of it."""
-        return self.pools.nested.left(part, self._rows_stamp(), self.row_by_id)
+    def nested_tightest(self, part: Part, many: int) -> FloatArray:
+        """What is left on the tightest nested providers that may give a part, by row.
+
+        See :meth:`gantt.core.table.nested.NestedProviders.tightest`.
+        """
+        nested = self.pools.nested
+        return nested.tightest(part, many, self._rows_stamp(), self.row_by_id, self.count)
 
     def tree_query(self, spec: RequestSpec) -> CandidatesQuery:
         """What a request asks of the tree of each host."""

@@ -51,27 +51,6 @@ class DeviceFitWeigher(Weigher):
         total = np.zeros(len(hosts))
         for part in {key_of(part): part for part in parts}.values():
             many = likes[key_of(part)]
-            left = left_over(
-                *hosts.nested_left(part), many if part.suffix in apart else 1, len(hosts)
-            )
+            left = hosts.nested_tightest(part, many if part.suffix in apart else 1)
             total += np.where(np.isinf(left), 0.0, left) * (many / len(parts))
         return np.minimum(total, 1.0).take(rows)
-
-
-def left_over(hosts: IntArray, left: FloatArray, count: int, length: int) -> FloatArray:
-    """What is left on the tightest devices of each host, as the mean share of these.
-
-    :param hosts: of each device that has the share the number of its host, below ``length``
-    :param left: of each, which part of it would be left, 0 to 1
-    :param count: devices that the request takes, each another one
-    :returns: by number of the host, 0 to 1; infinite where it has fewer of them
-    """
-    order = np.lexsort((left, hosts))
-    hosts, left = hosts[order], left[order]
-    many = np.bincount(hosts, minlength=length)
-    begins = np.cumsum(many) - many
-    # The place of each device among those of its host, from the tightest on.
-    place = np.arange(len(hosts)) - begins[hosts]
-    taken = place < count
-    total = np.bincount(hosts[taken], weights=left[taken], minlength=length)
-    return np.where(many >= count, total / count, np.inf)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt.core.weighers.device_fit import left_over
+from gantt.core.table.nested import left_over
 
 DEVICES = st.lists(
     st.tuples(st.integers(0, 4), st.integers(1, 1000), st.integers(0, 1000)), max_size=24
