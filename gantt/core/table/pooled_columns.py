@@ -48,6 +48,7 @@ class PooledColumns(Columns):
     row_of_id: Callable[[int], int | None]
     row_by_id: dict[int, int]
     known_aggregates: dict[str, Aggregate]
+    _last_query: tuple[RequestSpec, object, CandidatesQuery] | None = None
     versions: Versions
     seq: int
 
@@ -93,12 +94,19 @@ class PooledColumns(Columns):
 
     def tree_query(self, spec: RequestSpec) -> CandidatesQuery:
         """What a request asks of the tree of each host."""
+        # Filters, weighers and the search ask for one request, one after the other.
+        stamp = (self.versions.at(('aggregates',)), self.pools.nested.seq)
+        before = self._last_query
+        if before is not None and before[0] is spec and before[1] == stamp:
+            return before[2]
         known = self.known_aggregates
 
         def find(name: str) -> frozenset[str]:
             return frozenset((name, *(u for u, one in known.items() if one.name == name)))
 
-        return query_of(spec.resources, spec.tree, self.pools.nested.of_class, find)
+        query = query_of(spec.resources, spec.tree, self.pools.nested.of_class, find)
+        self._last_query = (spec, stamp, query)
+        return query
 
     def _rows_stamp(self) -> object:
         return self.versions.rows, self.count, self.pools.nested.seq
