@@ -7,12 +7,12 @@ or shared, but every fourth decision is followed by one that asks for three grou
 """
 
 import argparse
-import statistics
 
 import msgspec
 import numpy as np
 
-from bench import Result, conditions, decide, pooled, rare
+from bench import Result, conditions, decide, pooled
+from bench.two_tables import Side, in_turn
 from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
@@ -66,36 +66,19 @@ def run(args: argparse.Namespace) -> Result:
     rng = np.random.default_rng(args.seed)
     world, aggregates = decide.changes(args.hosts, rng), decide.aggregates(args.hosts, rng)
     aggregates += pooled.served([change.row.name for change in world if change.row is not None])
-    plain, nested = rare.Side(world, aggregates), rare.Side(world, aggregates)
+    plain, nested = Side(world, aggregates), Side(world, aggregates)
     devices = below(args.hosts, args.nested, rng)
     for pool in (*pooled.pools(args.hosts), *devices):
         nested.table.set_pool(pool)
-    requests = decide.shapes(args.hosts, rng)
-    rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)
-    times: dict[str, list[float]] = {'plain': [], 'nested': [], 'groups': []}
-    elsewhere = placed = 0
-    for number in range((1 + rounds) * decide.SHAPES):
-        request = msgspec.structs.replace(
-            requests[number % decide.SHAPES],
-            request_id=base.derived_id('bench', number),
-            consumers=[decide.an_id(9, number)],
-        )
-        host = int(rng.integers(args.hosts))
-        used = {name: int(cap * rng.uniform(0, 1)) for name, cap in decide.CAPS.items()}
-        spent, places = {}, {}
-        sides = (('plain', plain), ('nested', nested))
-        # Who begins changes from decision to decision.
-        for name, side in sides if number % 2 else sides[::-1]:
-            side.change(host, used)
-            spent[name], places[name] = side.decide(request, number)
-        elsewhere += places['plain'] != places['nested']
+    placed: list[str] = []
+
+    def ask(number: int, request: SelectDestinations, spent: dict[str, float]) -> None:
         if number % EACH == 0:
             spent['groups'], where = nested.decide(asking(request, number), number, stands=False)
-            placed += len(where)
-        if number >= decide.SHAPES:
-            for name, one in spent.items():
-                times[name].append(one)
-    medians = {name: statistics.median(found) for name, found in times.items()}
+            placed.extend(where)
+
+    found = in_turn(args, rng, {'plain': plain, 'nested': nested}, after=ask)
+    medians = found.medians
     value, stick = medians['nested'], medians['plain']
     pools = nested.table.pools
     wrong = sum(
@@ -113,13 +96,13 @@ def run(args: argparse.Namespace) -> Result:
             'hosts': args.hosts,
             'nested': args.nested,
             'pools': pooled.POOLS,
-            'repeats': len(times['nested']),
+            'repeats': found.repeats,
             'plain_ratio': round(value / stick, 3),
             'groups_us': round(medians['groups'], 1),
             'groups_ratio': round(medians['groups'] / stick, 3),
-            'groups_placed': placed,
+            'groups_placed': len(placed),
             **conditions.here(),
         },
         # What was taken back is there again.
-        audit=elsewhere + plain.wrong() + nested.wrong() + wrong,
+        audit=found.elsewhere + plain.wrong() + nested.wrong() + wrong,
     )

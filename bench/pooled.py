@@ -7,12 +7,11 @@ asks for the class of the pools but those that are timed apart.
 """
 
 import argparse
-import statistics
 
-import msgspec
 import numpy as np
 
-from bench import Result, conditions, decide, rare
+from bench import Result, conditions, decide
+from bench.two_tables import Side, in_turn
 from gantt.core.messages import base
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
@@ -75,41 +74,24 @@ def run(args: argparse.Namespace) -> Result:
     rng = np.random.default_rng(args.seed)
     world, aggregates = decide.changes(args.hosts, rng), decide.aggregates(args.hosts, rng)
     aggregates += served([change.row.name for change in world if change.row is not None])
-    plain, pooled = rare.Side(world, aggregates), rare.Side(world, aggregates)
+    plain, pooled = Side(world, aggregates), Side(world, aggregates)
     for pool in pools(args.hosts):
         pooled.table.set_pool(pool)
-    requests = decide.shapes(args.hosts, rng)
-    rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)
-    names = ('plain', 'pooled', 'plain members', 'pooled members', 'asked')
-    times: dict[str, list[float]] = {name: [] for name in names}
-    elsewhere = asked_and_placed = 0
-    for number in range((1 + rounds) * decide.SHAPES):
-        request = msgspec.structs.replace(
-            requests[number % decide.SHAPES],
-            request_id=base.derived_id('bench', number),
-            consumers=[decide.an_id(9, number)],
-        )
-        host = int(rng.integers(args.hosts))
-        used = {name: int(cap * rng.uniform(0, 1)) for name, cap in decide.CAPS.items()}
-        spent, places = {}, {}
-        sides = (('plain', plain), ('pooled', pooled))
-        # Who begins changes from decision to decision, and with each kind of them.
-        for name, side in sides if (number + number // EACH) % 2 else sides[::-1]:
-            side.change(host, used)
-            spent[name], places[name] = side.decide(request, number)
-            if number % EACH == 0:
-                members = alike(number, {}, MEMBERS)
-                spent[f'{name} members'], more = side.decide(members, number, stands=False)
-                places[name] += more
-        elsewhere += places['plain'] != places['pooled']
+    placed: list[str] = []
+
+    def members(number: int, side: Side) -> tuple[str, float, list[str]] | None:
+        if number % EACH:
+            return None
+        return 'members', *side.decide(alike(number, {}, MEMBERS), number, stands=False)
+
+    def ask(number: int, request: SelectDestinations, spent: dict[str, float]) -> None:
         if number % EACH == 0:
             asking = alike(number, {SHARED: 1}, 1)
             spent['asked'], where = pooled.decide(asking, number, stands=False)
-            asked_and_placed += len(where)
-        if number >= decide.SHAPES:
-            for name, one in spent.items():
-                times[name].append(one)
-    medians = {name: statistics.median(found) for name, found in times.items()}
+            placed.extend(where)
+
+    found = in_turn(args, rng, {'plain': plain, 'pooled': pooled}, members, ask)
+    medians = found.medians
     value, stick = medians['pooled'], medians['plain']
     left = sum(pooled.table.pools.free(pool.id, SHARED) for pool in pools(args.hosts))
     return Result(
@@ -121,15 +103,15 @@ def run(args: argparse.Namespace) -> Result:
         conditions={
             'hosts': args.hosts,
             'pools': POOLS,
-            'repeats': len(times['pooled']),
+            'repeats': found.repeats,
             'plain_ratio': round(value / stick, 3),
             'members': MEMBERS,
             'members_us': round(medians['pooled members'], 1),
             'members_ratio': round(medians['pooled members'] / medians['plain members'], 3),
             'asked_us': round(medians['asked'], 1),
-            'asked_and_placed': asked_and_placed,
+            'asked_and_placed': len(placed),
             **conditions.here(),
         },
         # What was taken back is there again.
-        audit=elsewhere + plain.wrong() + pooled.wrong() + (left != POOLS * 1_000_000),
+        audit=found.elsewhere + plain.wrong() + pooled.wrong() + (left != POOLS * 1_000_000),
     )
