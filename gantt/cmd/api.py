@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gantt import client, exceptions
 from gantt.cmd import wiring
 from gantt.cmd.presence import Presence
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf import clear_text
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.base import derived_id
@@ -207,7 +208,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    signals = wiring.ProcessSignals().by_signals()
+    signals = ProcessSignals().by_signals()
     sys.setswitchinterval(SWITCH_SECONDS)
     guru.listen(conf, 'gantt-api')
     clear_text.guard(conf, clear_text.of_api(conf))

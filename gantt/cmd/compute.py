@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from gantt import exceptions
 from gantt.cli import login
 from gantt.cli.endpoint import Endpoint, Failure
 from gantt.cmd import USAGE
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.compute import service
 from gantt.compute.agent import key_file
 from gantt.conf import compute, files
@@ -64,14 +64,13 @@ def _rotate(conf: Any) -> int:
 def _serve(conf: Any) -> int:
     reserved = functools.partial(reserved_claims, _endpoint()) if conf.build_claims else None
     running = service.from_conf(conf, reserved)
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    for wish, act in running.signals().items():
-        signal.signal(wish, lambda *_, act=act: LOG.info('%s', act()))
+    acts = running.signals()
+    others = {number: signal.Signals(number).name for number in acts}
+    signals = ProcessSignals().by_signals(others)
     running.start()
     LOG.info('gantt-compute %s is ready', version_string())
-    stopping.wait()
+    for request in signals.until_stop():
+        LOG.info('%s', acts[signal.Signals[request]]())
     LOG.info('Stopping: %s', running.status())
     return 0 if running.stop(conf.rpc.drain_seconds) else 1
 

@@ -5,15 +5,14 @@ import argparse
 import contextlib
 import logging
 import pathlib
-import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 
 from gantt import exceptions
 from gantt.cmd.arguments import ArgumentParser, whole
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.demo import say, scenario
 from gantt.demo.environment import Stage
 
@@ -98,10 +97,8 @@ def _serve(stage: Stage, port: int) -> None:
             f'curl -s {url}/metrics | grep ^gantt_',
         ]
     )
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    stopping.wait()
+    for _ in ProcessSignals().by_signals().until_stop():
+        say.line('Ctrl-C ends it')
 
 
 if __name__ == '__main__':

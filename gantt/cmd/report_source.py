@@ -7,8 +7,8 @@ things stand.
 """
 
 import logging
-import signal
 import sys
+import threading
 from typing import Any
 
 from oslo_config import cfg
@@ -16,6 +16,7 @@ from oslo_config import cfg
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cmd import USAGE
+from gantt.cmd.process_signals import WAIT_SECONDS, ProcessSignals
 from gantt.compute.sources.report_source import ReportSource
 from gantt.conf import files
 from gantt.telemetry import log
@@ -71,18 +72,25 @@ def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
     listener = listen(metrics, conf, source.metrics_group)
     running = source.from_conf(conf, metrics.count, metrics.gauge)
     stopping = running.stopping
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    signal.signal(signal.SIGHUP, lambda *_: LOG.info('%s', running.status()))
+    signals = ProcessSignals().by_signals()
+    # While the first pass goes on, which may wait for others, this thread listens.
+    threading.Thread(target=_listen, args=(signals, running), name='signals', daemon=True).start()
     running.start()
     if not stopping.is_set():
         LOG.info('%s %s is ready', prog, version_string())
-    stopping.wait()
+    while not stopping.wait(WAIT_SECONDS):
+        pass
     LOG.info('Stopping: %s', running.status())
     done = running.stop(conf.rpc.drain_seconds)
     if listener is not None:
         listener.stop()
     return 0 if done else 1
+
+
+def _listen(signals: ProcessSignals, running: ReportSource) -> None:
+    for _ in signals.until_stop():
+        LOG.info('%s', running.status())
+    running.stopping.set()
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ from typing import Any
 from gantt.cmd import wiring, workers
 from gantt.cmd.health import Health
 from gantt.cmd.presence import Presence
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.db.stores import store
 from gantt.rpc.service import RpcService
@@ -40,11 +41,11 @@ def _serve(conf: Any) -> int:
     wiring.say_unread(conf)
     guru.listen(conf, 'gantt-scheduler')
     if conf.scheduler.workers == 1:
-        return work(conf, wiring.ProcessSignals().by_signals())
+        return work(conf, ProcessSignals().by_signals())
     return workers.supervise(conf, work)
 
 
-def work(conf: Any, signals: wiring.ProcessSignals, number: int = 0) -> int:
+def work(conf: Any, signals: ProcessSignals, number: int = 0) -> int:
     """One scheduler, until it is told to stop; exit code.
 
     :param number: of the worker, from 0; the same after it was started again
@@ -94,7 +95,7 @@ def work(conf: Any, signals: wiring.ProcessSignals, number: int = 0) -> int:
 
 def _until_stop(
     conf: Any,
-    signals: wiring.ProcessSignals,
+    signals: ProcessSignals,
     scheduler: Any,
     rpc: RpcService,
     health: Health,

@@ -11,6 +11,7 @@ from typing import Any
 
 from gantt import client
 from gantt.cmd import wiring
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.db.stores import store
 from gantt.insights.read_model import Insights
@@ -31,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    signals = wiring.ProcessSignals().by_signals()
+    signals = ProcessSignals().by_signals()
     metrics = MetricRegistry()
     # Before anything is heard: who cannot listen ends.
     listener = listen(metrics, conf, 'shadow')

@@ -9,13 +9,10 @@ import ctypes
 import gc
 import logging
 import os
-import queue
-import signal
 import socket
 import sys
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from oslo_config import cfg
@@ -41,8 +38,6 @@ DECISIONS = logging.getLogger('gantt.decisions')
 #: 64 MiB with the first large message that is freed, and gives as much as that never back.
 M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -8, -1, -3
 ARENAS, FREE_BYTES_MAX, LARGE_BYTES = 2, 4 << 20, 1 << 20
-#: Between two looks at what there is to be done while nothing is asked of the main thread.
-IDLE_SECONDS = 60.0
 #: New objects before the young are looked at; of ten such looks one is at the older ones,
 #: of ten of these one at all.  Python's own is 700, 10 and 10.
 COLLECT_EACH = (20_000, 10, 10)
@@ -124,60 +119,6 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_EACH)
-
-
-class ProcessSignals:
-    """What signals, or a supervisor, tell a process while it serves."""
-
-    def __init__(self) -> None:
-        # Of all queues only this one may be filled from a signal handler.
-        self._signals: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._is_stopping = False
-        #: Why the process ends by itself, for a supervisor to start another one; else nothing.
-        self.problem = ''
-
-    def is_stopping(self) -> bool:
-        """Whether it was told to finish and end."""
-        return self._is_stopping
-
-    def stop(self, *_: Any) -> None:
-        """Ask the process to finish and end."""
-        self._is_stopping = True
-        self._signals.put('stop')
-
-    def give_up(self, problem: str, seconds: float) -> None:
-        """To finish what goes well and end with an error, after so many seconds in any case."""
-        self.problem = problem
-        anyway = threading.Timer(seconds, os._exit, (1,))
-        anyway.daemon = True
-        anyway.start()
-        self.stop()
-
-    def reload(self, *_: Any) -> None:
-        """Ask the process to read its options again."""
-        self._signals.put('reload')
-
-    def by_signals(self) -> 'ProcessSignals':
-        """SIGTERM and SIGINT stop, SIGHUP reloads."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.stop)
-        signal.signal(signal.SIGHUP, self.reload)
-        return self
-
-    def until_stop(self, idle: Callable[[], None] = lambda: None) -> Iterator[str]:
-        """Every other request, until the one to stop.
-
-        :param idle: called after each minute without one
-        """
-        while True:
-            try:
-                request = self._signals.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                idle()
-                continue
-            if request == 'stop':
-                return
-            yield request
 
 
 def worker_name(conf: Any) -> str:

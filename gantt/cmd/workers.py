@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.cmd import wiring
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.telemetry import guru
 
 LOG = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ LOG = logging.getLogger(__name__)
 GRACE_SECONDS = 15
 
 #: ``work(conf, told, number) -> exit code``
-Work = Callable[[Any, wiring.ProcessSignals, int], int]
+Work = Callable[[Any, ProcessSignals, int], int]
 
 
 class Worker(cotyledon.Service):
@@ -38,7 +39,7 @@ class Worker(cotyledon.Service):
         self._number = number
         self._conf = conf
         self._work = work
-        self._signals = wiring.ProcessSignals()
+        self._signals = ProcessSignals()
         self._finished = threading.Event()
         self._code = 1
         guru.listen(conf, f'{self.name}-{number}')

@@ -4,8 +4,6 @@
 import subprocess
 import sys
 
-from gantt.cmd import wiring
-
 #: Three threads fill 300 MB with what is freed again, but for every fiftieth piece.
 BACKLOG = """
 import threading
@@ -39,19 +37,3 @@ def test_what_waited_gives_its_memory_back():
     grown, left = map(int, done.stdout.split())
     assert left == 5
     assert grown < 60
-
-
-def test_the_main_thread_looks_after_it_while_nothing_is_asked(monkeypatch):
-    monkeypatch.setattr(wiring, 'IDLE_SECONDS', 0.01)
-    signals = wiring.ProcessSignals()
-    looks = []
-
-    def idle():
-        looks.append(len(looks))
-        if len(looks) == 2:
-            signals.reload()
-        if len(looks) == 4:
-            signals.stop()
-
-    assert [(request, len(looks)) for request in signals.until_stop(idle)] == [('reload', 2)]
-    assert looks == [0, 1, 2, 3]

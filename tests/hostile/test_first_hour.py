@@ -17,7 +17,8 @@ from oslo_messaging import conffixture
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cli.status import _lines
-from gantt.cmd import api, scheduler, wiring
+from gantt.cmd import api, scheduler
+from gantt.cmd.process_signals import ProcessSignals
 from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.rpc import wire
@@ -181,7 +182,7 @@ def test_a_user_who_may_not_use_the_schema_is_not_told_to_make_one(postgresql_ur
 
 def scheduler_command(conf):
     conf.set_override('metrics_port', 0)
-    return scheduler.work(conf, wiring.ProcessSignals())
+    return scheduler.work(conf, ProcessSignals())
 
 
 def api_command(conf):
