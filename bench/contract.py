@@ -57,6 +57,14 @@ _USED = """
       FROM (SELECT provider_id, count(*) AS n FROM claims GROUP BY provider_id) t
      WHERE p.id = t.provider_id
 """
+#: As the rows of the hosts say; a record without a mark has its inventories in rows alone.
+_INVENTORIES = (
+    """INSERT INTO inventories (provider_id, class_id, total, reserved, min_unit, step_size,
+                                allocation_ratio, cap)
+       SELECT p.id, r.id, 1 << 30, 0, 1, 1, 1.0, 1 << 30 FROM providers p, resource_classes r
+        WHERE r.name IN ('VCPU', 'MEMORY_MB', 'DISK_GB')""",
+    """UPDATE provider_facts SET facts = '{{}}'""",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +167,7 @@ def _fill(store: SqlStore, args: argparse.Namespace, narrow: bool) -> None:
     beside = () if narrow else _BESIDE
     engine = sa.create_engine(store.engine.url, isolation_level='AUTOCOMMIT')
     with engine.connect() as connection:
-        for statement in (rows, *beside, _USED):
+        for statement in (rows, *beside, _USED, *_INVENTORIES):
             text = statement.format(consumer=_CONSUMER, project=project)
             connection.execute(sa.text(text), {'count': args.claims, 'hosts': args.hosts})
         connection.execute(sa.text('VACUUM ANALYZE'))

@@ -36,7 +36,9 @@ from gantt.core.resources.host import Group, HostRow
 from gantt.scheduler.ports import ClaimOutcome, ReportOutcome, Store
 
 CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}
-CLEAN: dict[str, list[str]] = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
+#: The audit of a store that is in order.
+KINDS_OF_FINDINGS = ('over_commit', 'lost', 'leaked', 'doubled', 'providers')
+CLEAN: dict[str, list[str]] = {kind: [] for kind in KINDS_OF_FINDINGS}
 
 
 def new_uuid() -> str:

@@ -213,7 +213,8 @@ class ProviderSet(_Change):
         elif args.no_parent:
             parent = None
         name = args.name or found['name']
-        if (name, parent) != (found['name'], found['parent_provider_uuid']):
+        # What is named is sent even where it is so: a tree that is broken is mended by it.
+        if args.parent or args.no_parent or name != found['name']:
             body = {'name': name, 'parent_provider_uuid': parent}
             self.placement.put(_path(uuid), body)
             self.done(f'name and parent of provider {uuid}')

@@ -34,6 +34,7 @@ from gantt.cmd import (
 from gantt.cmd.arguments import whole
 from gantt.conf import files
 from gantt.core.claims.adoption import GUESTS_MAX
+from gantt.core.records import audit_remedies
 from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.resources.host import HostRow
 from gantt.db.engine import session
@@ -50,7 +51,13 @@ _WAIT_MAX = 604_800
 LOG = logging.getLogger(__name__)
 PURGE_ROWS = 5000
 PURGE_ROUNDS = 10_000
-WORDS = {'over_commit': 'over-commit', 'lost': 'lost', 'leaked': 'leaked', 'doubled': 'doubled'}
+WORDS = {
+    'over_commit': 'over-commit',
+    'lost': 'lost',
+    'leaked': 'leaked',
+    'doubled': 'doubled',
+    'providers': 'providers',
+}
 
 
 def db_sync(conf: Any) -> int:
@@ -99,13 +106,20 @@ def audit(conf: Any) -> int:
     flagged = [row for row in rows if row is not None and row.over_committed]
     lines = {key: found.get(key, []) for key in [*WORDS, *(k for k in found if k not in WORDS)]}
     counts = {key: len(value) for key, value in lines.items()}
-    body = {'counts': counts, 'violations': lines, 'flagged': [row.name for row in flagged]}
+    to_do = audit_remedies.remedies(lines)
+    body = {
+        'counts': counts,
+        'violations': lines,
+        'remedies': [{'kind': r.kind, 'about': r.about, 'remedy': r.what} for r in to_do],
+        'flagged': [row.name for row in flagged],
+    }
     console.show(
         conf,
         body,
         [
             ', '.join(f'{WORDS.get(key, key)} {count}' for key, count in counts.items()),
             *(f'{WORDS.get(key, key)}: {line}' for key, found in lines.items() for line in found),
+            *(f'to do, {WORDS[one.kind]}: {one.about}: {one.what}' for one in to_do),
             *(
                 f'flagged, no violation: {_over_full(row)}; nothing new lands there'
                 for row in flagged

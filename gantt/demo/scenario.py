@@ -339,7 +339,7 @@ def audit(stage: Stage, tally: Tally) -> bool:
     counts = {name: len(lines) for name, lines in violations.items()}
     say.line(
         f'over-commit {counts["over_commit"]}, lost {counts["lost"]}, '
-        f'leaked {counts["leaked"]}, doubled {counts["doubled"]}'
+        f'leaked {counts["leaked"]}, doubled {counts["doubled"]}, providers {counts["providers"]}'
     )
     for lines in violations.values():
         say.block(lines[:5])

@@ -5,11 +5,13 @@ import json
 
 import pytest
 
-from tests.builders import uuid_of
+from tests.builders import CLEAN, uuid_of
 from tests.cli.conftest import Gantt
+from tests.contract.damage import SqlDamage
 from tests.http.site import Site, fixed
 
 POOL, BELOW, VM, AGGREGATE = (uuid_of(name) for name in ('pool', 'below', 'vm', 'aggregate'))
+_TREE = ('pool', 'part', 'piece')
 
 
 def shown(gantt: Gantt, name: str) -> dict:
@@ -82,6 +84,23 @@ def test_what_is_not_named_stays(gantt: Gantt) -> None:
     assert shown(gantt, 'part')['parent_provider_uuid'] == found['uuid']
     assert gantt('provider', 'set', 'part', '--no-parent').code == 0
     assert shown(gantt, 'part')['parent_provider_uuid'] is None
+
+
+def test_a_broken_tree_is_mended_as_the_audit_says(gantt: Gantt, site: Site) -> None:
+    """What is named is sent also where it is shown to be so."""
+    store = site.world.store
+    for name, *parent in (('pool',), ('part', '--parent', 'pool'), ('piece', '--parent', 'part')):
+        gantt('provider', 'create', name, *parent)
+    pool, part, piece = (store.load_provider(shown(gantt, name)['uuid']) for name in _TREE)
+    damage = SqlDamage(store)
+    damage.write_provider(part, root_id=piece.id)
+    assert gantt('provider', 'set', 'part', '--parent', 'pool').code == 0
+    assert store.audit() == CLEAN
+    damage.forget(pool)
+    assert shown(gantt, 'part')['parent_provider_uuid'] is None
+    assert gantt('provider', 'set', 'part', '--no-parent').code == 0
+    assert store.audit() == CLEAN
+    assert shown(gantt, 'piece')['root_provider_uuid'] == part.uuid
 
 
 def test_lists(gantt: Gantt, site: Site) -> None:

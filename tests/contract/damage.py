@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle
+from gantt.core.resources.provider import ResourceProvider, kind_of
 from gantt.db.schema import models
 from gantt.scheduler.ports import Store
 from gantt.testing.store.memory import MemoryStore
@@ -62,7 +63,33 @@ class MemoryDamage:
         self._tables.put_claim(msgspec.structs.replace(claim, id=claim_id, **fields))
 
     def forget_host(self, host: Host) -> None:
-        del self._tables.hosts[host.id], self._tables.ids[host.name]
+        del self._tables.hosts[host.id], self._tables.ids[host.name], self._tables.places[host.id]
+
+    def forget(self, provider: ResourceProvider) -> None:
+        del self._tables.pools[provider.id], self._tables.places[provider.id]
+
+    def put_below(self, provider: ResourceProvider, parent: int | None) -> None:
+        place = self._tables.places[provider.id]
+        self._tables.places[provider.id] = msgspec.structs.replace(place, parent=parent)
+
+    def end_without_counting(self, claim: Claim) -> None:
+        now = msgspec.structs.replace(self._tables.claims[claim.id], state=State.RELEASED)
+        self._tables.claims[claim.id] = now
+
+    def leave_out(self, claim: Claim) -> None:
+        before = self._tables.claims[claim.id]
+        self._tables.put_claim(msgspec.structs.replace(before, state=State.RELEASED))
+        self._tables.claims[claim.id] = before
+
+    def let_inherit(self, claim: Claim, provider: ResourceProvider, **amounts: int) -> None:
+        now = self._tables.claims[claim.id]
+        self._tables.put_claim(
+            msgspec.structs.replace(
+                now,
+                allocations={**now.allocations, provider.id: now.allocations.get(provider.id, {})},
+                inherits={provider.id: amounts},
+            )
+        )
 
 
 class SqlDamage:
@@ -86,7 +113,13 @@ class SqlDamage:
 
     def shrink(self, host: Host, vcpu: int) -> None:
         p = models.providers
-        self._run(p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu))
+        i, classes = models.inventories, models.resource_classes
+        vcpus = sa.select(classes.c.id).where(classes.c.name == 'VCPU').scalar_subquery()
+        here = i.c.provider_id == host.id, i.c.class_id == vcpus
+        self._run(
+            p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu),
+            i.update().where(*here).values(total=vcpu, cap=vcpu),
+        )
 
     def set_lifecycle(self, claim: Claim, lifecycle: str, *, lease: bool = True) -> None:
         c = models.claims
@@ -145,6 +178,58 @@ class SqlDamage:
             f.delete().where(f.c.provider_id == host.id),
             p.delete().where(p.c.id == host.id),
         )
+
+    def forget(self, provider: ResourceProvider) -> None:
+        p, i = models.providers, models.inventories
+        self._run(
+            i.delete().where(i.c.provider_id == provider.id),
+            p.delete().where(p.c.id == provider.id),
+        )
+
+    def put_below(self, provider: ResourceProvider, parent: int | None) -> None:
+        values = {'parent_id': parent, 'kind': kind_of(parent).value}
+        self.write_provider(provider, **values)
+
+    def write_provider(self, provider: Any, **values: Any) -> None:
+        """Columns of the row of a provider, or of a host."""
+        p = models.providers
+        self._run(p.update().where(p.c.id == provider.id).values(**values))
+
+    def write_inventory(self, provider: Any, resource_class: str, **values: Any) -> None:
+        i, classes = models.inventories, models.resource_classes
+        named = sa.select(classes.c.id).where(classes.c.name == resource_class).scalar_subquery()
+        where = i.c.provider_id == provider.id, i.c.class_id == named
+        self._run(i.update().where(*where).values(**values))
+
+    def drop_inventories(self, provider: Any) -> None:
+        i = models.inventories
+        self._run(i.delete().where(i.c.provider_id == provider.id))
+
+    def drop_record(self, host: Host) -> None:
+        f = models.provider_facts
+        self._run(f.delete().where(f.c.provider_id == host.id))
+
+    def end_without_counting(self, claim: Claim) -> None:
+        c = models.claims
+        self._run(c.update().where(c.c.id == claim.id).values(state='released', sole=None))
+
+    def leave_out(self, claim: Claim) -> None:
+        c, p = models.claims, models.providers
+        vcpu = claim.allocations[claim.provider_id]['VCPU']
+        used = p.c.used_vcpu - vcpu
+        self._run(
+            c.update().where(c.c.id == claim.id).values(live=0),
+            p.update().where(p.c.id == claim.provider_id).values(used_vcpu=used),
+        )
+
+    def let_inherit(self, claim: Claim, provider: ResourceProvider, **amounts: int) -> None:
+        a = models.allocations
+        where = a.c.claim_id == claim.id, a.c.provider_id == provider.id
+        text = msgspec.json.encode(amounts).decode()
+        with self._engine.begin() as connection:
+            if not connection.execute(a.update().where(*where).values(inherits=text)).rowcount:
+                row = {'claim_id': claim.id, 'provider_id': provider.id, 'inherits': text}
+                connection.execute(a.insert().values(row))
 
 
 def damage_for(store: Store) -> MemoryDamage | SqlDamage:

@@ -4,6 +4,7 @@
 import pytest
 
 from gantt.core.messages.request import Purpose
+from gantt.core.records.audit_remedies import remedy_of
 from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, new_uuid, report_outcome
 
 
@@ -14,9 +15,10 @@ def claim(store, host):
 
 
 def only(store, kind):
-    """The one line that the audit finds, under ``kind``."""
+    """The one line that the audit finds, under ``kind``; there is something to do about it."""
     found = store.audit()
     assert {name for name, lines in found.items() if lines} == {kind}, found
+    assert all(remedy_of(kind, line) is not None for line in found[kind]), found
     return found[kind][0]
 
 
@@ -111,3 +113,17 @@ def test_a_guest_found_on_another_host_while_its_own_is_silent_is_no_double(stor
 def test_two_live_claims_for_one_member(store, host, claim, damage):
     damage.double(claim, new_uuid(), consumer=new_uuid())
     assert claim.request_id in only(store, 'doubled')
+
+
+def test_an_ended_claim_that_is_counted(store, host, claim, damage):
+    damage.end_without_counting(claim)
+    assert only(store, 'leaked') == (
+        f'claim {claim.id} of {claim.consumer}: released, and counted as live'
+    )
+
+
+def test_a_live_claim_that_is_not_counted(store, host, claim, damage):
+    damage.leave_out(claim)
+    assert only(store, 'lost') == (
+        f'claim {claim.id} of {claim.consumer}: reserved, and not counted as live'
+    )

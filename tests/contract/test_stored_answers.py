@@ -9,7 +9,7 @@ from gantt.core.messages.request import GetRequest
 from gantt.core.records import members
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import AnswerReference
-from tests.builders import new_uuid
+from tests.builders import CLEAN, new_uuid
 from tests.conftest import READERS
 from tests.forms import set_form
 from tests.world import World, a_request
@@ -111,4 +111,4 @@ def test_on_a_database_of_before_the_step_no_reference_is_stored(world):
     assert world.store.load_request(request.request_id) is None
     assert world.select(request).outcome is Outcome.PLACED
     assert isinstance(stored_of(world, request), Answer)
-    assert world.audit() == {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
+    assert world.audit() == CLEAN

@@ -102,6 +102,27 @@ def test_no_circle_and_no_deadlock_whatever_is_moved_made_and_deleted(stores):
     assert first.audit() == CLEAN
 
 
+def test_several_mend_a_broken_tree_at_once(stores):
+    """A parent that is gone cannot be locked; all else is, and whoever comes later sees it."""
+    pool = stores[0].create_provider('pool').uuid
+    before = deadlocks(stores[0])
+    for n in range(10):
+        root = stores[0].create_provider(f'root {n}')
+        middle = stores[0].create_provider(f'middle {n}', parent=root.uuid).uuid
+        leaf = stores[0].create_provider(f'leaf {n}', parent=middle).uuid
+        with stores[0].engine.begin() as connection:
+            connection.execute(_p.delete().where(_p.c.id == root.id))
+        done = together(
+            lambda middle=middle: moved(stores[1], middle, None),
+            lambda middle=middle: moved(stores[2], middle, pool),
+            lambda leaf=leaf: moved(stores[3], leaf, pool),
+        )
+        assert done == [True] * 3
+        assert the_trees(stores[0])[leaf] == pool
+        assert stores[0].audit() == CLEAN
+    assert deadlocks(stores[0]) == before
+
+
 def test_nobody_is_left_below_what_another_deletes(stores):
     for n in range(15):
         parent = stores[0].create_provider(f'parent {n}').uuid

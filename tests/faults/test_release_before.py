@@ -190,10 +190,17 @@ def test_processes_of_the_release_before_work_beside_those_of_this_one(sides):
 def _a_pool(store):
     """A provider that is no host, where none may be yet: no process of before takes it for one."""
     made = str(uuid.uuid4())
+    classes = models.resource_classes
     row = {'uuid': made, 'name': f'\x7f{made}', 'own_name': 'pool', 'kind': 'pool'}
     row |= {f'cap_{name}': 1 << 30 for name in ('vcpu', 'memory_mb', 'disk_gb')}
     with store.engine.begin() as connection:
         (pid,) = connection.execute(models.providers.insert().values(row)).inserted_primary_key
+        named = sa.select(classes.c.id).where(classes.c.name.in_(['VCPU', 'MEMORY_MB', 'DISK_GB']))
+        has = {'provider_id': pid, 'total': 1 << 30, 'cap': 1 << 30, 'reserved': 0}
+        has |= {'min_unit': 1, 'step_size': 1, 'allocation_ratio': 1.0}
+        ids = connection.execute(named).scalars().all()
+        rows = [{**has, 'class_id': one} for one in ids]
+        connection.execute(models.inventories.insert(), rows)
         news = [{'kind': kind, 'ref': str(pid)} for kind in ('host', 'provider')]
         connection.execute(models.changes.insert(), news)
     return made

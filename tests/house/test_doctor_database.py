@@ -14,7 +14,9 @@ from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.core.records.process import ServiceNote
 from gantt.db.engine import session
 from gantt.db.stores import store
-from tests.builders import a_host
+from tests.builders import a_draft, a_host, claimed
+from tests.contract.test_providers import with_share
+from tests.shared_pools import a_shared_pool, share
 
 
 @pytest.fixture
@@ -85,3 +87,29 @@ def test_an_alarm_of_a_scheduler_is_a_warning(conf):
     (found,) = live.database_says(conf)
     assert (found.severity, found.option) == ('warning', 'alarm of ctl-1:7:ab')
     assert found.why == 'forged: 3 (cmp-1)'
+
+
+@pytest.mark.parametrize('aggregates', [None, []])
+def test_a_pool_that_serves_nobody_any_more_is_a_note(conf, aggregates):
+    made = store.connect(conf)
+    hosts = [a_host(f'cmp-{n}').on(made) for n in range(2)]
+    rack = made.save_aggregate('rack', {}, [host.name for host in hosts]).uuid
+    pool, other = (a_shared_pool(made, name, [rack], DISK_GB=100) for name in ('ceph', 'nfs'))
+    below = made.create_provider('gpu', parent=hosts[0].row.uuid, inventories=pool.inventories)
+    for n in range(3):
+        draft = with_share(a_draft().taking(hosts[n % 2]), pool, DISK_GB=1)
+        claimed(made, with_share(draft, other, DISK_GB=1))
+    claimed(made, with_share(a_draft().taking(hosts[0]), below, DISK_GB=1))  # its own
+    alone = made.create_provider('licences', inventories=pool.inventories)
+    claimed(made, a_draft().taking(alone.id, lifecycle='api', DISK_GB=1))  # of no host
+    assert live.database_says(conf) == []
+    share(made, pool, aggregates)
+    (found,) = live.database_says(conf)
+    assert (found.severity, found.option) == ('note', 'pool ceph')
+    assert found.why.startswith('3 live claims on 2 hosts take from it')
+    lacks = 'no trait MISC_SHARES_VIA_AGGREGATE' if aggregates is None else 'no aggregate'
+    assert lacks in found.value
+    share(made, pool, [rack])
+    assert live.database_says(conf) == []
+    assert not any(made.audit().values())
+    made.close()

@@ -2,11 +2,16 @@
 """gantt-manage, as an operator runs it: output and exit codes, on a SQLite file."""
 
 import json
+import pathlib
+import re
 import sqlite3
 
 import pytest
 
+from gantt.cmd import manage as manage_command
+from gantt.core.records import audit_remedies
 from gantt.db.schema import migration
+from tests.builders import CLEAN, KINDS_OF_FINDINGS
 
 
 def test_sync_makes_the_schema_and_may_be_repeated(site, manage):
@@ -36,12 +41,18 @@ def test_a_database_that_is_not_synced_says_what_to_run(site, command, manage):
     assert 'Traceback' not in error
 
 
-def test_the_audit_of_a_sound_database_is_four_zeros(synced, manage):
+NOTHING = 'over-commit 0, lost 0, leaked 0, doubled 0, providers 0'
+
+
+def test_the_audit_of_a_sound_database_is_zeros(synced, manage):
     code, out, _ = manage('audit')
-    assert (code, out) == (0, 'over-commit 0, lost 0, leaked 0, doubled 0\n')
+    assert (code, out) == (0, f'{NOTHING}\n')
     code, out, _ = manage('audit', '-f', 'json')
     assert code == 0
-    assert json.loads(out)['counts'] == {'over_commit': 0, 'lost': 0, 'leaked': 0, 'doubled': 0}
+    found = json.loads(out)
+    assert found['counts'] == dict.fromkeys(KINDS_OF_FINDINGS, 0)
+    assert found['violations'] == CLEAN
+    assert (found['remedies'], found['flagged']) == ([], [])
 
 
 def test_the_audit_finds_usage_without_a_claim_and_exits_1(synced, manage):
@@ -53,8 +64,22 @@ def test_the_audit_finds_usage_without_a_claim_and_exits_1(synced, manage):
     code, out, _ = manage('audit')
     summary, *lines = out.splitlines()
     assert code == 1
-    assert summary != 'over-commit 0, lost 0, leaked 0, doubled 0'
-    assert any('cmp-1' in line for line in lines), out
+    assert summary == 'over-commit 2, lost 0, leaked 0, doubled 0, providers 2'
+    assert all('cmp-1' in line for line in lines[:4]), out
+    # What to do stands below, once for each sort of line.
+    assert [line.split(':')[1] for line in lines[4:]] == [
+        ' more than its capacity',
+        ' a counter that differs from its claims',
+        ' a record that contradicts the kind',
+        ' capacities that contradict the inventories',
+    ]
+
+
+def test_each_sort_of_line_of_the_audit_is_in_the_manual():
+    text = (pathlib.Path(__file__).parents[2] / 'doc/source/admin/operate.rst').read_text()
+    rows = re.findall(r'^   \* - (\S+)\n     - (.*)\n     - ', text, re.M)
+    sorts = [(manage_command.WORDS[one.kind], one.about) for one in audit_remedies.REMEDIES]
+    assert [row for row in rows if row[0] in manage_command.WORDS.values()] == sorts
 
 
 def test_purge_says_how_much_went(synced, manage):

@@ -225,5 +225,5 @@ class Trial:
     def audit(self) -> str:
         """What gantt-manage audit says, which must find nothing."""
         found = self.cloud.gantt_command('gantt-manage', 'audit')
-        expect('over-commit 0, lost 0, leaked 0, doubled 0' in found, found)
+        expect('over-commit 0, lost 0, leaked 0, doubled 0, providers 0' in found, found)
         return found.strip()

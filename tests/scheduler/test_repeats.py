@@ -7,6 +7,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.request import GetRequest
 from gantt.core.records.decision import Outcome
+from tests.builders import CLEAN
 from tests.world import World, a_group, a_request
 
 
@@ -46,7 +47,7 @@ def test_a_consumer_asked_for_anew_gives_up_its_older_reserved_claim():
     second = world.select(a_request(ram=10_000, consumers=[consumer]))
     assert second.outcome is Outcome.PLACED
     assert world.store.load_claim(first.selections[0][0].claim_id).state == 'released'
-    assert world.audit() == {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
+    assert world.audit() == CLEAN
 
 
 def test_a_consumer_that_runs_gets_no_second_claim():
@@ -161,7 +162,7 @@ def test_after_its_repeat_was_refused_the_first_copy_is_not_placed():
     assert first.outcome is Outcome.NO_VALID_HOST
     assert first.reason == refused.reason
     assert not [claim for claim in world.store.claims() if claim.request_id == request.request_id]
-    assert world.audit() == {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
+    assert world.audit() == CLEAN
 
 
 def test_who_asks_once_more_is_told_the_refusal_again():

@@ -10,9 +10,8 @@ from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
+from tests.builders import CLEAN
 from tests.world import World, a_group, a_request, hosts_of, new_uuid, sqlite_store
-
-CLEAN = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
 
 
 def test_a_request_is_answered_with_claimed_hosts_and_alternates():

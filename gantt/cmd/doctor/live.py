@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.cmd import wiring
-from gantt.cmd.doctor import table
+from gantt.cmd.doctor import pools, table
 from gantt.cmd.doctor.finding import Finding, Severity, error, findings, found, warning
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.resources.host import AgentFacts
@@ -269,6 +269,7 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
         providers = connection.execute(every).scalar_one()
         yield from _agents(conf, connection)
         yield from _alarms(connection)
+        yield from pools.detached(connection)
     if known > conf.scheduler.report_queue_limit:
         yield found(
             Severity.WARNING,

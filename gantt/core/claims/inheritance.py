@@ -14,7 +14,7 @@ is taken is then the sum of what all of them have, as it is said: those whose wr
 they take inherit no more than the others still have, and any other takes over what it lacks.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -126,6 +126,25 @@ def settled(
             now[claim.id] = becomes
             found.append((claim, becomes))
     return found
+
+
+def excess(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
+    """A line for each amount that a claim inherits and that no other claim has.
+
+    :param theirs: live claims of one guest
+    :param names: of the providers that they inherit of, as lines show them
+    """
+    for claim in theirs:
+        if not claim.inherits:
+            continue
+        others = held(one for one in theirs if one.id != claim.id)
+        for pid, amounts in sorted(_less(claim.inherits, others).items()):
+            for name in sorted(amounts):
+                has = others.get(pid, {}).get(name, 0)
+                yield (
+                    f'claim {claim.id} of {claim.consumer}: inherits {claim.inherits[pid][name]} '
+                    f'{name} of {names[pid]}; other claims of its guest have {has} there'
+                )
 
 
 def _less(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:

@@ -14,6 +14,11 @@ def text_of(amounts: Mapping[str, int] | None) -> str | None:
     return msgspec.json.encode(amounts).decode() if amounts else None
 
 
+def of_text(text: str) -> dict[str, int]:
+    """Class -> amount, from JSON."""
+    return _decode(text)
+
+
 def of_rows(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
     """Provider id -> class -> amount, of the rows of one claim."""
     found = ((row.beside_provider_id, row.beside_inherits) for row in rows)

@@ -24,6 +24,7 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.hosts.hosts import CHILDREN, LIVE_CLAIMS, HostRecords
+from gantt.db.hosts.pools import in_parts
 from gantt.db.hosts.providers import LockedProviders
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
@@ -42,12 +43,14 @@ _uuid: Any = sa.bindparam('uuid')
 ROOT_ID = sa.func.coalesce(_p.c.root_id, _p.c.id)
 #: Of a host that has not registered since it could have one it is the name of its service.
 OWN_NAME = sa.func.coalesce(_p.c.own_name, _p.c.name)
-_PLACE = sa.select(
+PLACE = sa.select(
     _p.c.id, _p.c.uuid, _p.c.name, _p.c.kind, _p.c.parent_id, ROOT_ID.label('root_id')
-)
-PLACE = _PLACE.where(_p.c.uuid == _uuid)
+).where(_p.c.uuid == _uuid)
 _root: Any = sa.bindparam('root')
-TREE = sa.select(_p.c.id, _p.c.parent_id).where(sa.or_(_p.c.id == _root, _p.c.root_id == _root))
+_ids: Any = sa.bindparam('ids', expanding=True)
+_STANDS = sa.select(_p.c.id, _p.c.parent_id, ROOT_ID.label('root_id'))
+TREE = _STANDS.where(sa.or_(_p.c.id == _root, _p.c.root_id == _root))
+BELOW = _STANDS.where(_p.c.parent_id.in_(_ids))
 _name: Any = sa.bindparam('name')
 is_called = sa.or_(_p.c.own_name == _name, sa.and_(_p.c.name == _name, _p.c.own_name.is_(None)))
 WITH_NAME = sa.select(_p.c.uuid).where(is_called)
@@ -78,7 +81,10 @@ OLDER = (
 
 
 class _Tree:
-    """Where a provider stands, and what a change of its tree is about.
+    """Where a provider stands, and what a move of it is about.
+
+    A tree may be broken, by hand or by a backup put back in part.  Then it is changed as far as it
+    is there: a parent or a root that is gone is nothing to lock.
 
     :ivar row: of the provider
     :ivar below: its own id, and those of all below it
@@ -86,15 +92,35 @@ class _Tree:
 
     def __init__(self, tx: session.Tx, uuid: str) -> None:
         self.row = _there(tx, uuid)
-        if self.row.kind == HostKind.HOST:
-            raise rules.is_a_host(uuid, self.row.name)
-        parents = {row.id: row.parent_id for row in tx.all(TREE, root=self.row.root_id)}
-        self.below = rules.subtree(self.row.id, parents)
+        stands = {row.id: row for row in tx.all(TREE, root=self.row.root_id)}
+        self.below = rules.subtree(self.row.id, {one: of.parent_id for one, of in stands.items()})
+        new = self.below
+        while new:  # whose row says another root is in another tree, and below it all the same
+            found = [row for some in in_parts(tx, BELOW, new) for row in some]
+            stands |= {row.id: row for row in found}
+            new = {row.id for row in found} - self.below
+            self.below |= new
+        self._roots = {row.root_id for one, row in stands.items() if one in self.below}
 
     @property
-    def around(self) -> set[int]:
-        """What is written of the tree, other than what is below: its root, the parent, itself."""
-        return {self.row.id, self.row.root_id, self.row.parent_id} - {None}
+    def is_host(self) -> bool:
+        return bool(self.row.kind == HostKind.HOST)
+
+    def stands_below(self, above: Any) -> bool:
+        """Whether it is there already, and all rows of its subtree say so.
+
+        :param above: the row of its parent to be; None: it is to be a root
+        """
+        kind = HostKind.HOST if self.is_host else rules.kind_of(above)
+        return (
+            self.row.parent_id == (None if above is None else above.id)
+            and self.row.kind == kind.value
+            and self._roots == {self.row.id if above is None else above.root_id}
+        )
+
+    def concerned(self, above: Any) -> set[int]:
+        """All that a move below another one writes, or nobody else may write meanwhile."""
+        return self.below | _named(self.row) | _around(above)
 
 
 class SqlProviders(HostTables):
@@ -180,22 +206,23 @@ class SqlProviders(HostTables):
     def _move(self, tx: session.Tx, uuid: str, parent: str | None) -> None:
         tree = _Tree(tx, uuid)
         above = _target(tx, tree, parent)
-        locked = providers.lock(tx, self.memory, tree.below | tree.around | _around(above))
+        known = tree.concerned(above)
+        locked = providers.lock(tx, self.memory, known)
         tree = _Tree(tx, uuid)
         above = _target(tx, tree, parent)
-        wanted = tree.below | tree.around | _around(above)
-        if not wanted <= locked.counters.keys():
+        if not tree.concerned(above) <= known:
             raise Again('the tree was changed meanwhile')
-        if tree.row.parent_id != (None if above is None else above.id):
+        if not tree.stands_below(above):
             top = tree.row.id if above is None else above.root_id
             tx.run(_p.update().where(_p.c.id.in_(sorted(tree.below))).values(root_id=top))
-            place: dict[str, Any] = {'kind': rules.kind_of(parent).value}
-            place |= (
-                {'parent_id': None, 'root_id': None} if above is None else {'parent_id': above.id}
-            )
+            place: dict[str, Any] = {'parent_id': None, 'root_id': None}
+            if above is not None:
+                place = {'parent_id': above.id}
+            if not tree.is_host:
+                place['kind'] = rules.kind_of(parent).value
             place['changed_at'] = tx.now
             tx.run(_p.update().where(_p.c.id == tree.row.id).values(place))
-            providers.save(tx, locked, wanted)
+            providers.save(tx, locked, tree.concerned(above) & locked.counters.keys())
 
     @writing
     def save_inventories(
@@ -229,11 +256,12 @@ class SqlProviders(HostTables):
         self.database.write(lambda tx: self._delete(tx, uuid), already_committed)
 
     def _delete(self, tx: session.Tx, uuid: str) -> bool:
-        locked = providers.lock(tx, self.memory, _Tree(tx, uuid).around)
-        tree = _Tree(tx, uuid)
-        if not tree.around <= locked.counters.keys():
+        known = _named(_no_host(tx, uuid))
+        locked = providers.lock(tx, self.memory, known)
+        place = _no_host(tx, uuid)
+        if not _named(place) <= known:
             raise Again('the tree was changed meanwhile')
-        pid = tree.row.id
+        pid = place.id
         children = tx.connection.execute(CHILDREN, {'id': pid}).scalar_one()
         claims = tx.connection.execute(LIVE_CLAIMS, {'id': pid}).scalar_one()
         rules.check_unused(uuid, children, claims)
@@ -241,7 +269,7 @@ class SqlProviders(HostTables):
             tx.run(table.delete().where(table.c.provider_id == pid))
         tx.run(_p.delete().where(_p.c.id == pid))
         providers.announce(tx, 'provider', [pid])
-        providers.save(tx, locked, tree.around - {pid})
+        providers.save(tx, locked, locked.counters.keys() - {pid})
         return True
 
 
@@ -259,6 +287,9 @@ def write_inventories(
     """
     pid = _there(tx, uuid).id
     counters = locked.counters[pid]
+    if not counters.cold:  # which is written anew here, and may have been wrong
+        for _, name, *of in tx.all(providers.OTHERS_OF, ids=[pid]):
+            counters.others.setdefault(name, list(of))
     others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
     used = dict(zip(CORE_CLASSES, counters.used, strict=True))
     used |= {name: of[1] for name, of in others.items()}
@@ -280,6 +311,21 @@ def write_inventories(
 
 
 # -- where a provider stands ----------------------------------------------------------
+def is_astray(parent: Any) -> Any:
+    """Whether the row of a provider says something else than that of its parent lets it say.
+
+    :param parent: alias of ``providers``, outer joined as its parent
+    """
+    is_root = _p.c.parent_id.is_(None)
+    root = sa.func.coalesce(parent.c.root_id, parent.c.id, _p.c.id)
+    kind = sa.case((is_root, HostKind.POOL.value), else_=HostKind.NESTED.value)
+    return sa.or_(
+        sa.and_(~is_root, sa.or_(parent.c.id.is_(None), providers.is_host)),
+        root != ROOT_ID,
+        sa.and_(~providers.is_host, _p.c.kind != kind),
+    )
+
+
 def _place(tx: session.Tx, uuid: str) -> Any:
     return tx.first(PLACE, uuid=uuid) if is_id(uuid) else None
 
@@ -289,6 +335,14 @@ def _there(tx: session.Tx, uuid: str) -> Any:
     place = _place(tx, uuid)
     if place is None:
         raise exceptions.NotFound(kind='provider', name=uuid)
+    return place
+
+
+def _no_host(tx: session.Tx, uuid: str) -> Any:
+    """:raises NotFound, ReportedByHost:"""
+    place = _there(tx, uuid)
+    if place.kind == HostKind.HOST:
+        raise rules.is_a_host(uuid, place.name)
     return place
 
 
@@ -303,12 +357,20 @@ def _target(tx: session.Tx, tree: _Tree, parent: str | None) -> Any:
     """The row of the provider that it is to be below; None: it is to be a root.
 
     :raises InvalidMessage: it is not there, or in the subtree
+    :raises ReportedByHost: a host stays a root, and is moved only to become one again
     """
+    if tree.is_host and (parent is not None or tree.stands_below(None)):
+        raise rules.is_a_host(tree.row.uuid, tree.row.name)
     if parent is None:
         return None
     above = _parent_of(tx, parent)
     rules.check_below(parent, tree.below, above.id)
     return above
+
+
+def _named(place: Any) -> set[int]:
+    """What is written of the tree that a provider leaves: its root, its parent, itself."""
+    return {place.id, place.root_id, place.parent_id} - {None}
 
 
 def _around(above: Any) -> set[int]:

@@ -48,6 +48,7 @@ RECORDS = (
         trees.OWN_NAME.label('name'),
         _parent.c.uuid.label('parent'),
         _top.c.uuid.label('root'),
+        sa.case((trees.is_astray(_parent), 1), else_=0).label('is_astray'),
     )
     .select_from(
         _p.outerjoin(_parent, _parent.c.id == _p.c.parent_id).outerjoin(
@@ -111,10 +112,10 @@ class SqlProviderRecords(trees.SqlProviders):
         if name is not None:
             rules.check(name, None, {})
         row = _one(tx, uuid)
-        if parent != UNCHANGED and parent != row.parent:
-            if row.parent is not None and not reparent:
-                _must_exist(tx, parent)
-                raise rules.keeps_its_parent(parent)
+        if parent not in (UNCHANGED, row.parent) and row.parent is not None and not reparent:
+            _must_exist(tx, parent)
+            raise rules.keeps_its_parent(parent)
+        if parent != UNCHANGED and (parent != row.parent or row.is_astray):
             self._move(tx, uuid, parent)
         if name is not None and name != row.name:
             locked, pid = self._lock_one(tx, uuid)

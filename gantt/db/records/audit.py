@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises P1 to P4, checked by query: a line for each violation.
+"""Promises P1 to P4 and the rows of providers, checked by query: a line for each violation.
 
 All of it looks at one moment, so that a running system does not look broken
 only because it moves.
@@ -7,21 +7,24 @@ only because it moves.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import State, endless
+from gantt.core.claims.claim import LIVE, State, endless
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
+from gantt.core.resources.tree_check import TreeNode
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.db.engine import session
 from gantt.db.engine.session import reading_long
 from gantt.db.hosts import details, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.providers import SHOWN_NAME
+from gantt.db.records import provider_audit
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -102,7 +105,12 @@ OTHERS = (
     )
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
-OTHER_AMOUNTS = sa.select(_taken.c.provider_id, _taken.c.other).where(_taken.c.other.is_not(None))
+#: Mostly many claims take the same of a provider.
+OTHER_AMOUNTS = (
+    sa.select(_taken.c.provider_id, _taken.c.other, sa.func.count().label('claims'))
+    .where(_taken.c.other.is_not(None))
+    .group_by(_taken.c.provider_id, _taken.c.other)
+)
 HOMELESS = (
     sa.select(_c.c.id, _c.c.consumer, _c.c.provider_id)
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
@@ -128,6 +136,19 @@ EMPTY = sa.select(_c.c.id, _c.c.consumer).where(
 #: Claims that are not reserved any more, and would bar others still.
 BARRING = sa.select(_c.c.id, _c.c.consumer).where(
     _c.c.sole.is_not(None), _c.c.state != State.RESERVED.value
+)
+#: By which mark claims are counted, where the state that they are in contradicts it.
+MARKED = (
+    sa.select(_c.c.id, _c.c.consumer, _c.c.state)
+    .where(
+        sa.or_(
+            sa.and_(_c.c.live != 1, _c.c.state.in_([one.value for one in LIVE])),
+            sa.and_(
+                _c.c.live != 0, _c.c.state.in_([one.value for one in State if one not in LIVE])
+            ),
+        )
+    )
+    .order_by(_c.c.id)
 )
 _made = (
     sa.select(_c.c.request_id, _c.c.attempt, sa.func.count().label('count'))
@@ -189,11 +210,15 @@ class Audit(HostTables):
     def audit(self, tx: session.Tx) -> dict[str, list[str]]:
         """Violations by promise; empty lists are what one wants to see."""
         tx.snapshot()
+        nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
         return {
-            'over_commit': _first(itertools.chain(_over(tx), _inside(tx))),
-            'lost': _first(_lost(tx)),
-            'leaked': _first(itertools.chain(_leaked(tx), _barring(tx))),
+            'over_commit': _first(itertools.chain(_over(tx, nodes), _inside(tx))),
+            'lost': _first(
+                itertools.chain(_lost(tx, marked), provider_audit.wrong_heirs(tx, nodes))
+            ),
+            'leaked': _first(itertools.chain(_leaked(tx, marked), _barring(tx))),
             'doubled': _first(_doubled(tx)),
+            'providers': _first(provider_audit.of_rows(tx, nodes)),
         }
 
 
@@ -222,7 +247,7 @@ INSIDES = (
 )
 
 
-def _over(tx: session.Tx) -> Iterable[str]:
+def _over(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
     flagged: dict[int, str] = {}
     for row in tx.all(USAGE):
         within = True
@@ -236,17 +261,33 @@ def _over(tx: session.Tx) -> Iterable[str]:
     sums: Counter[tuple[int, str]] = Counter()
     for row in tx.all(OTHER_AMOUNTS):
         for name, amount in rows.decode_amounts(row.other).items():
-            sums[(row.provider_id, name)] += amount
+            sums[(row.provider_id, name)] += amount * row.claims
     for row in tx.all(OTHERS):
-        total = sums[(row.id, row.class_name)]
+        total = sums.pop((row.id, row.class_name), 0)
         is_flagged = bool(row.over_committed)
         yield from _compare(
             row.name, row.class_name, is_flagged, row.cap, row.used, row.foreign_use, total
         )
         if row.used + row.foreign_use > row.cap:
             flagged.pop(row.id, None)
+    yield from _without_inventories(sums, nodes)
     for _, name in sorted(flagged.items()):
         yield f'{name}: flagged as over-full, and has room of every class'
+
+
+def _without_inventories(
+    sums: Mapping[tuple[int, str], int], nodes: Iterable[TreeNode]
+) -> Iterable[str]:
+    """What live claims take of classes that their providers have no rows of.
+
+    :param nodes: where a provider is gone is another finding
+    """
+    if not sums:
+        return
+    names = {node.id: node.name for node in nodes}
+    for (pid, name), total in sorted(sums.items()):
+        if total and pid in names:
+            yield from _compare(names[pid], name, False, 0, 0, 0, total)
 
 
 def _inside(tx: session.Tx) -> Iterable[str]:
@@ -278,9 +319,13 @@ def _compare(
         yield f'{host}: {name} used is {used}, its live claims take {total}'
 
 
-def _lost(tx: session.Tx) -> Iterable[str]:
+def _lost(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
     for row in tx.all(HOMELESS):
         yield f'claim {row.id} of {row.consumer}: its host {row.provider_id} is not there'
+    yield from provider_audit.homeless_shares(tx)
+    for row in marked:
+        if row.state in LIVE:
+            yield f'claim {row.id} of {row.consumer}: {row.state}, and not counted as live'
     for row in tx.all(ORPHANED):
         yield f'claim {row.id} of {row.consumer}: its consumer has no row'
     for row in tx.all(STRANGE):
@@ -292,11 +337,14 @@ def _lost(tx: session.Tx) -> Iterable[str]:
         yield f'request {row.id}: placed with {row.claims} claims, of which {row.found} are there'
 
 
-def _leaked(tx: session.Tx) -> Iterable[str]:
+def _leaked(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
     now = tx.now
     for row in tx.all(LEAKED, before=now - GRACE_SECONDS):
         age = now - row.expires_at
         yield f'claim {row.id} of {row.consumer}: reserved, {age:.0f} s past its lease'
+    for row in marked:
+        if row.state not in LIVE:
+            yield f'claim {row.id} of {row.consumer}: {row.state}, and counted as live'
     for row in tx.all(UNLEASED):
         why = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
         if why:

@@ -80,7 +80,7 @@ class Claims(Protocol):
         """Claims by state, tombstones included; reads every claim."""
 
     def audit(self) -> dict[str, list[str]]:
-        """Violations of P1 to P4 by query.
+        """Violations of P1 to P4 by query, and rows of providers that contradict each other.
 
-        Keys: ``over_commit``, ``lost``, ``leaked``, ``doubled``; a line each.
+        Keys: ``over_commit``, ``lost``, ``leaked``, ``doubled``, ``providers``; a line each.
         """

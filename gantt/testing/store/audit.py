@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Violations of the promises P1 to P4 in the rows of the in-memory store."""
+"""Violations of the promises P1 to P4, and broken trees, in the rows of the in-memory store."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import Claim, State, endless
+from gantt.core.claims.claim import LIVE, Claim, State, endless, guest_of
+from gantt.core.claims.inheritance import excess
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.request import Lifecycle
+from gantt.core.resources import tree_check
+from gantt.core.resources.host import HostKind
+from gantt.core.resources.provider import kind_of
+from gantt.core.resources.tree_check import TreeNode
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.testing.store.tables import Tables
 
@@ -17,13 +22,32 @@ GRACE_SECONDS = 80.0
 
 
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
-    """A line for each violation, under ``over_commit``, ``lost``, ``leaked`` and ``doubled``."""
+    """A line for each violation, by its kind, see ``scheduler.ports.claims``."""
+    nodes = _nodes(tables)
     return {
         'over_commit': [*_over_commit(tables), *_inside(tables)],
-        'lost': list(_lost(tables)),
+        'lost': [*_lost(tables), *_wrong_heirs(tables, nodes)],
         'leaked': list(_leaked(tables, now)),
         'doubled': list(_doubled(tables)),
+        'providers': list(tree_check.broken(nodes)),
     }
+
+
+def _nodes(tables: Tables) -> list[TreeNode]:
+    """Roots are followed, as nothing says them: those of whole trees are right."""
+    roots = tree_check.roots_of({pid: place.parent for pid, place in tables.places.items()})
+    return [
+        TreeNode(
+            id=pid,
+            uuid=place.uuid,
+            name=tables.hosts[pid].name if pid in tables.hosts else place.name,
+            kind=(HostKind.HOST if pid in tables.hosts else kind_of(place.parent)).value,
+            parent=place.parent,
+            root=roots.get(pid, pid),
+            is_host=pid in tables.hosts,
+        )
+        for pid, place in sorted(tables.places.items())
+    ]
 
 
 def _over_commit(tables: Tables) -> Iterable[str]:
@@ -74,12 +98,37 @@ def _lost(tables: Tables) -> Iterable[str]:
     for claim in tables.all_live():
         if tables.row(claim.provider_id) is None:
             yield f'claim {claim.id} of {claim.consumer}: its host {claim.host} is not there'
+        for pid in claim.allocations:
+            if pid != claim.provider_id and tables.row(pid) is None:
+                yield (
+                    f'claim {claim.id} of {claim.consumer}: takes from provider {pid}, which is '
+                    'not there'
+                )
         if not claim.allocations and not claim.adopted:
             yield f'claim {claim.id} of {claim.consumer}: nothing is allocated to it'
+    counted = {claim.id for claim in tables.all_live()}
+    for claim in tables.claims.values():
+        if claim.is_live and claim.id not in counted:
+            yield f'claim {claim.id} of {claim.consumer}: {claim.state}, and not counted as live'
     for row in tables.requests.values():
         found = sum(claim.attempt == row.attempt for claim in tables.of_request(row.id))
         if row.state == 'placed' and found < row.claims:
             yield f'request {row.id}: placed with {row.claims} claims, of which {found} are there'
+
+
+def _wrong_heirs(tables: Tables, nodes: Iterable[TreeNode]) -> Iterable[str]:
+    of_guests: dict[str, list[Claim]] = defaultdict(list)
+    for claim in tables.all_live():
+        of_guests[guest_of(claim)].append(claim)
+    names = {node.id: node.shown for node in nodes}
+    for theirs in of_guests.values():
+        gone = {
+            pid: f'provider {pid}, which is not there'
+            for claim in theirs
+            for pid in claim.inherits
+            if pid not in names
+        }
+        yield from excess(theirs, {**names, **gone} if gone else names)
 
 
 def _leaked(tables: Tables, now: float) -> Iterable[str]:
@@ -87,6 +136,9 @@ def _leaked(tables: Tables, now: float) -> Iterable[str]:
         age = now - claim.lease_until
         yield f'claim {claim.id} of {claim.consumer}: reserved, {age:.0f} s past its lease'
     for claim in tables.all_live():
+        state = tables.claims[claim.id].state
+        if state not in LIVE:
+            yield f'claim {claim.id} of {claim.consumer}: {state}, and counted as live'
         why = endless(claim.state, claim.lifecycle, math.isfinite(claim.lease_until))
         if why:
             yield f'claim {claim.id} of {claim.consumer}: nothing ends it: {why}'

@@ -169,7 +169,9 @@ class MemoryProviderRecords(MemoryVocabulary):
             for place in tables.places.values():
                 if place.name == name != before.name:
                     raise rules.name_taken(name, place.uuid)
-        if parent != '' and parent != before.parent:
+        above = tables.places[pid].parent
+        is_orphan = above is not None and above not in tables.places
+        if parent != '' and (parent != before.parent or is_orphan):
             if parent is not None and tables.with_uuid(parent) is None:
                 raise rules.unknown_parent(parent)
             if before.parent is not None and not reparent:

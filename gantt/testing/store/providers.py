@@ -158,6 +158,7 @@ class ProviderTables(Operators):
     def _provider(self, pid: int) -> ResourceProvider:
         tables = self._tables
         place, root = tables.places[pid], tables.root(pid)
+        above = None if place.parent is None else tables.places.get(place.parent)
         host = tables.hosts.get(pid)
         if host is not None:
             row = PoolRow(
@@ -174,7 +175,7 @@ class ProviderTables(Operators):
             name=place.name,
             kind=HostKind.HOST if host is not None else rules.kind_of(place.parent),
             root=tables.places[root].uuid,
-            parent=None if place.parent is None else tables.places[place.parent].uuid,
+            parent=None if above is None else above.uuid,
             host=None if host is None else host.name,
             generation=row.generation,
             inventories={name: one for name, one in row.inventories.items() if one.total},

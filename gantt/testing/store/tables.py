@@ -18,7 +18,7 @@ from gantt.core.messages.layout import unsettled
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.resources.host import Aggregate, Group, HostChange, HostFacts, HostRow, Placed
-from gantt.core.resources.provider import kind_of
+from gantt.core.resources.provider import kind_of, subtree
 from gantt.core.resources.shared_pool import SHARES, PoolUsage, SharedPool
 from gantt.scheduler.ports import ClaimOutcome
 
@@ -270,9 +270,11 @@ class Tables:
         return next((pid for pid, place in self.places.items() if place.uuid == uuid), None)
 
     def root(self, provider_id: int) -> int:
-        """The id of the root of its tree."""
-        parent = self.places[provider_id].parent
-        return provider_id if parent is None else self.root(parent)
+        """The id of the root of its tree; of a broken one where its parents end."""
+        path = [provider_id]
+        while (parent := self.places[path[-1]].parent) in self.places and parent not in path:
+            path.append(parent)
+        return path[-1]
 
     def children(self, provider_id: int) -> list[int]:
         """Ids of those right below it."""
@@ -280,8 +282,7 @@ class Tables:
 
     def subtree(self, provider_id: int) -> set[int]:
         """Its own id, and those of all below it."""
-        below = (self.subtree(child) for child in self.children(provider_id))
-        return {provider_id}.union(*below)
+        return subtree(provider_id, {pid: place.parent for pid, place in self.places.items()})
 
     def claims_on(self, provider_id: int) -> int:
         """How many live claims are on it or take from it."""

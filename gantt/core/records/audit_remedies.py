@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about what the audit finds: once for each sort of line, whatever the number of lines.
+
+``doc/source/admin/operate.rst`` has a row for each of these.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_RELEASE = 'gantt claim release ID --reason TEXT'
+_REPORT = 'no command corrects it: send the file of "gantt-manage bundle"'
+
+
+class Remedy(NamedTuple):
+    """Of one sort of line.
+
+    :ivar kind: key of the audit
+    :ivar about: what its lines say, short
+    :ivar pattern: what lines of it have, and no others
+    :ivar what: to be done
+    """
+
+    kind: str
+    about: str
+    pattern: re.Pattern[str]
+    what: str
+
+
+def _of(kind: str, about: str, pattern: str, what: str) -> Remedy:
+    return Remedy(kind, about, re.compile(pattern), what)
+
+
+REMEDIES = (
+    _of(
+        'over_commit',
+        'more than its capacity',
+        r' are more than its capacity ',
+        'move something away, or end it ("gantt claim list --host NAME"); the next report of a '
+        'host flags it until then. Gantt never does that: send "gantt-manage bundle"',
+    ),
+    _of(
+        'over_commit',
+        'a counter that differs from its claims',
+        r' used is -?\d+, its live claims take -?\d+$',
+        _REPORT,
+    ),
+    _of(
+        'over_commit',
+        'a flag without a reason',
+        r': flagged as over-full, and has room ',
+        'wait: the next report of the host, or the next write of the provider, ends it',
+    ),
+    _of(
+        'over_commit',
+        'one thing inside of a host twice',
+        r': processors .* are held by claims |: of (pages|devices|memory) .* claims have ',
+        'move one of the guests, or end its claim: "gantt claim list --host NAME"',
+    ),
+    _of(
+        'over_commit',
+        'a layout that cannot be read',
+        r': the layout of claim .* cannot be read: ',
+        f'move the guest; or upgrade, where a newer release wrote it; or {_RELEASE}',
+    ),
+    _of(
+        'lost',
+        'a provider that is gone',
+        r': its host .* is not there$|: takes from provider \d+, which is not there$',
+        f'{_RELEASE}: what it takes elsewhere is given back. What still runs, its host reports and '
+        'is adopted',
+    ),
+    _of('lost', 'a consumer that is gone', r': its consumer has no row$', _RELEASE),
+    _of(
+        'lost',
+        'a claim that cannot be read',
+        r'^claim .*: cannot be read: ',
+        'upgrade, where a newer release wrote it; else repair its row',
+    ),
+    _of('lost', 'a claim of nothing', r': nothing is allocated to it$', _RELEASE),
+    _of(
+        'lost',
+        'a request without all of its claims',
+        r'^request .*: placed with ',
+        'gantt request cancel ID ends the others, and whoever sent it may ask anew',
+    ),
+    _of(
+        'lost',
+        'a live claim that does not count',
+        r': \w+, and not counted as live$',
+        f'{_REPORT}. Its host may be given away once more: "gantt host disable NAME" meanwhile',
+    ),
+    _of(
+        'lost',
+        'an inheritance that is not there',
+        r': inherits \d+ |: is not there, and is to inherit ',
+        'say all that the consumer is to have: gantt allocation set CONSUMER '
+        'PROVIDER:CLASS=AMOUNT ...; of a claim that is not there nothing comes',
+    ),
+    _of(
+        'leaked',
+        'a lease that ran out',
+        r': reserved, \d+ s past its lease$',
+        f'look whether a scheduler runs, which sweeps ("gantt service list"); or {_RELEASE}',
+    ),
+    _of('leaked', 'a claim without an end', r': nothing ends it: ', _RELEASE),
+    _of(
+        'leaked',
+        'an ended claim that counts',
+        r': \w+, and counted as live$',
+        f'{_REPORT}. What it takes stays taken',
+    ),
+    _of(
+        'leaked',
+        'a claim that bars others',
+        r': not reserved any more, and bars others$',
+        f'{_RELEASE} where it is live; else "gantt-manage purge", once it is old enough',
+    ),
+    _of(
+        'doubled',
+        'two live claims where one may be',
+        r': \d+ (live claims for |open destinations of a move$)',
+        f'gantt claim list --consumer UUID; where no guest runs: {_RELEASE}',
+    ),
+    _of(
+        'providers',
+        'a parent that is gone',
+        r': its parent, row \d+, is gone',
+        'gantt provider set UUID --no-parent, or --parent PROVIDER: all below it follow',
+    ),
+    _of(
+        'providers',
+        'a provider below itself',
+        r': is below itself, by ',
+        'gantt provider set UUID --no-parent, or --parent PROVIDER: the others come below it',
+    ),
+    _of(
+        'providers',
+        'a wrong root',
+        r': its root is .*, its row says ',
+        'gantt provider set UUID --parent with the parent that it has, of the topmost of them; '
+        '--no-parent of a root',
+    ),
+    _of(
+        'providers',
+        'a wrong kind',
+        r': is of kind (pool|nested), has no record |: is a host, and below another provider$',
+        'gantt provider set UUID --parent with the parent that it has; --no-parent of a root or '
+        'a host',
+    ),
+    _of('providers', 'a record that contradicts the kind', r': is of kind ', _REPORT),
+    _of(
+        'providers',
+        'capacities that contradict the inventories',
+        r': its row says -?\d+ inventories |: its (row|inventory) says capacity -?\d+, ',
+        'gantt provider set UUID --inventory CLASS=TOTAL writes all of them anew, where requests '
+        'say what it has; of a host that reports it, its next report with other inventories',
+    ),
+)
+
+
+def remedy_of(kind: str, line: str) -> Remedy | None:
+    """What to do about a line; None: it is of no sort that is known here."""
+    mine = (one for one in REMEDIES if one.kind == kind)
+    return next((one for one in mine if one.pattern.search(line)), None)
+
+
+def remedies(found: Mapping[str, Sequence[str]]) -> list[Remedy]:
+    """Those of what an audit has found, each once, in the order of the table."""
+    wanted = {remedy_of(kind, line) for kind, lines in found.items() for line in lines}
+    return [one for one in REMEDIES if one in wanted]

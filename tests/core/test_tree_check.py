@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an audit says of trees, beside a plain walk from each provider upwards."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantt.core.resources.tree_check import TreeNode, broken, roots_of
+
+IDS = st.integers(1, 9)
+#: Any provider below any other, also below itself, or below one that is not there.
+PARENTS = st.dictionaries(IDS, st.none() | st.integers(1, 12))
+
+
+def a_node(pid, parent, root=None, **fields):
+    kind = 'pool' if parent is None else 'nested'
+    base = {'kind': kind, 'is_host': False, 'root': pid if root is None else root}
+    return TreeNode(
+        **{'id': pid, 'uuid': f'u{pid}', 'name': f'n{pid}', 'parent': parent, **base, **fields}
+    )
+
+
+def walked(parents, pid):
+    """The root that is reached, 'gone', or 'circle'."""
+    for _ in range(len(parents) + 1):
+        if pid not in parents:
+            return 'gone'
+        if parents[pid] is None:
+            return pid
+        pid = parents[pid]
+    return 'circle'
+
+
+def circles(parents):
+    """Each circle as the set of those on it."""
+    found = set()
+    for pid in parents:
+        path = [pid]
+        while path[-1] in parents and parents[path[-1]] not in (None, *path):
+            path.append(parents[path[-1]])
+        if parents.get(path[-1]) == pid:
+            found.add(frozenset(path))
+    return found
+
+
+@given(PARENTS)
+def test_roots_are_those_that_a_walk_reaches(parents):
+    reached = {pid: walked(parents, pid) for pid in parents}
+    expected = {pid: root for pid, root in reached.items() if not isinstance(root, str)}
+    assert roots_of(parents) == expected
+
+
+@given(PARENTS, st.dictionaries(IDS, IDS))
+def test_each_fault_has_one_line_where_it_is(parents, noted):
+    roots = roots_of(parents)
+    nodes = [a_node(pid, parent, noted.get(pid)) for pid, parent in sorted(parents.items())]
+    lines = list(broken(nodes))
+    gone = {pid: p for pid, p in parents.items() if p is not None and p not in parents}
+    wrong = [pid for pid, root in roots.items() if noted.get(pid, pid) != root]
+    assert len(lines) == len(gone) + len(circles(parents)) + len(wrong)
+    for pid, parent in gone.items():
+        below = sum(pid in path(parents, other) for other in parents) - 1
+        more = f'; {below} are below it' if below else ''
+        assert f'provider u{pid} (n{pid}): its parent, row {parent}, is gone{more}' in lines
+    for circle in circles(parents):
+        (line,) = [
+            one for one in lines if one.startswith(f'provider u{min(circle)} (') and 'itself' in one
+        ]
+        assert len(circle) > 5 or set(line.rpartition(' by ')[2].split(', ')) == {
+            f'n{one}' for one in circle
+        }
+    for pid in wrong:
+        assert any(one.startswith(f'provider u{pid} (n{pid}): its root is ') for one in lines)
+
+
+def path(parents, pid):
+    """All that are passed on the way up, with itself."""
+    found = []
+    while pid in parents and pid not in found:
+        found.append(pid)
+        pid = parents[pid]
+    return found
+
+
+def test_trees_that_are_whole_have_no_line():
+    host = a_node(1, None, kind='host', is_host=True)
+    nested = [a_node(n, n - 1, 1) for n in range(2, 6)]
+    assert list(broken([host, *nested, a_node(7, None)])) == []
+    assert list(broken([])) == []
+
+
+def test_a_long_circle_is_named_in_part():
+    nodes = [a_node(n, (n + 1) % 9) for n in range(9)]
+    (line,) = broken(nodes)
+    assert line == 'provider u0 (n0): is below itself, by n0, n1, n2, n3, n4 and 4 more'
+
+
+def test_a_deep_tree_is_followed_without_recursion():
+    """In one walk: each provider is passed once, however deep the tree."""
+    deep = [a_node(1, None), *(a_node(n, n - 1, 1) for n in range(2, 50_001))]
+    assert list(broken(deep)) == []
+    assert list(broken(deep[::-1])) == []
+    assert list(broken(deep[1:]))[0].endswith('its parent, row 1, is gone; 49998 are below it')
+
+
+def test_kinds():
+    lines = {
+        line.partition('): ')[2]
+        for line in broken(
+            [
+                a_node(1, None, kind='nested'),
+                a_node(2, 1, 1, kind='pool'),
+                a_node(3, None, kind='host'),
+                a_node(4, None, is_host=True),
+                a_node(5, 1, 1, kind='host', is_host=True),
+                a_node(6, None, kind='odd'),
+            ]
+        )
+    }
+    assert lines == {
+        'is of kind nested, has no record of a host and is a root',
+        'is of kind pool, has no record of a host and is below another one',
+        'is of kind host, has no record of a host and is a root',
+        'is of kind pool, has the record of a host and is a root',
+        'is a host, and below another provider',
+        'is of kind odd, has no record of a host and is a root',
+    }
