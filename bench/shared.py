@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pool that all hosts of a site share, for requests that take from it and others that do not."""
 
-from typing import Any
-
 from bench import callers
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.resource_classes import Inventory
@@ -36,14 +34,7 @@ def add_pool(database: str) -> None:
         pool = store.create_provider(
             derived_id('bench', 'pool'), inventories={SHARED: Inventory(total=UNITS)}
         )
-        store.database.write(lambda tx: _share(tx, store, pool.id, uuids[AGGREGATE]))
+        store.save_provider_traits(pool.uuid, [SHARES])
+        store.save_provider_aggregates(pool.uuid, [uuids[AGGREGATE]])
     finally:
         store.close()
-
-
-def _share(tx: Any, store: SqlStore, pool: int, aggregate: str) -> None:
-    locked = providers.lock(tx, store.memory, [pool])
-    trait = providers.Ids(tx, models.traits).of([SHARES])[SHARES]
-    tx.run(models.provider_traits.insert().values(provider_id=pool, trait_id=trait))
-    tx.run(models.provider_aggregates.insert().values(provider_id=pool, uuid=aggregate))
-    providers.save(tx, locked, [pool])

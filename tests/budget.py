@@ -13,7 +13,7 @@ from typing import Any
 #: Folder of tests -> seconds.
 SECONDS = {
     'bench': 60,
-    'cli': 30,
+    'cli': 40,
     'compute': 60,
     'conductor': 40,
     'contract': 310,
@@ -23,7 +23,7 @@ SECONDS = {
     'functional': 100,
     'hostile': 280,
     'house': 135,
-    'http': 80,
+    'http': 100,
     'model': 120,
     'nova_source': 75,
     'oracle': 100,

@@ -104,7 +104,7 @@ class AllocationSet(PlacementWrite):
                 raise Failure(f'{provider}:{name} is given twice')
             resources[name] = amount
         unless_raced(lambda: self._write(args, allocations))
-        return f'consumer {args.consumer} has {len(args.shares)} allocations'
+        return f'consumer {args.consumer} {self.verb("has")} {len(args.shares)} allocations'
 
     def _write(self, args: argparse.Namespace, allocations: dict[str, Any]) -> None:
         path = f'/allocations/{args.consumer}'
@@ -131,4 +131,4 @@ class AllocationDelete(PlacementWrite):
 
     def act(self, args: argparse.Namespace) -> str:
         self.placement.delete(f'/allocations/{args.consumer}')
-        return f'consumer {args.consumer} has nothing'
+        return f'consumer {args.consumer} {self.verb("has")} nothing'

@@ -362,16 +362,20 @@ class Lister(Base):
         return Exit.PLACED
 
 
+def with_dry_run(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """A parser of a command that writes."""
+    parser.add_argument(
+        '--dry-run', action='store_true', help='change nothing, only say what would happen'
+    )
+    return parser
+
+
 class Write(Base):
     """A change: says in one sentence what was done, or with --dry-run would be."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Adds the dry run."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--dry-run', action='store_true', help='change nothing, only say what would happen'
-        )
-        return parser
+        return with_dry_run(super().get_parser(prog_name))
 
     method = 'PUT'
 

@@ -60,11 +60,9 @@ class Failure(Exception):
         decision = details.get('decision_id')
         if decision:
             lines.append(f'  the whole story: gantt explain {decision}')
-        if error.get('code'):
-            request_id = error.get('request_id') or 'unknown'
-            lines.append(f'  code {error["code"]}, request id {request_id}')
-        elif error.get('request_id'):
-            lines.append(f'  request id {error["request_id"]}')
+        ids = {'code': error.get('code'), 'request id': error.get('request_id')}
+        if any(ids.values()):
+            lines.append('  ' + ', '.join(f'{key} {value}' for key, value in ids.items() if value))
         return lines
 
 
@@ -159,7 +157,7 @@ class Endpoint:
         """
         import httpx  # takes longer to import than the rest of the command together
 
-        content = _encoded(body)
+        content = encoded(body)
         params = {k: _text(v) for k, v in query.items() if v is not None and v is not False}
 
         def once() -> Any:
@@ -227,8 +225,8 @@ class Endpoint:
         raise Failure(message, _EXITS.get(code, Exit.TROUBLE), error)
 
 
-def _encoded(body: Any) -> bytes | None:
-    """:raises Failure: a file had what JSON has not"""
+def encoded(body: Any) -> bytes | None:
+    """A body as it is sent.  :raises Failure: a file had what JSON has not"""
     if body is None:
         return None
     try:

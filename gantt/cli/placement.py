@@ -5,11 +5,14 @@ import argparse
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gantt.cli import base
-from gantt.cli.endpoint import Endpoint, Exit, Failure
+from gantt.cli.endpoint import Endpoint, Failure
 from gantt.core.messages.base import UUID
+
+if TYPE_CHECKING:
+    from gantt.cli.trial import Trial
 
 #: What a change that somebody else was faster with is refused with; and so often it is tried.
 CONCURRENT_UPDATE = 'placement.concurrent_update'
@@ -92,8 +95,25 @@ class PlacementLister(OfPlacement, base.Lister):
         return rows[:most], {}, len(rows) > most
 
 
+#: What is said of a change -> of one that is only tried.
+_WOULD = {'is': 'would be', 'has': 'would have'}
+
+
 class PlacementWrite(OfPlacement):
-    """A change: says in one sentence what was done."""
+    """A change: says in one sentence what was done, or with --dry-run would be.
+
+    Placement's interface has no dry run: see ``gantt.cli.trial``.
+    """
+
+    _trial: 'Trial | None' = None
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Adds the dry run."""
+        return base.with_dry_run(super().get_parser(prog_name))
+
+    def verb(self, word: str) -> str:
+        """``is`` or ``has``, as it is said of what is only tried too."""
+        return word if self._trial is None else _WOULD[word]
 
     def act(self, args: argparse.Namespace) -> str:
         """Do it; what was done.  :raises Failure:"""
@@ -105,17 +125,25 @@ class PlacementWrite(OfPlacement):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Do it and say so."""
+        if parsed_args.dry_run:
+            return self._try(parsed_args)
         try:
             what = self.act(parsed_args)
         except Failure as e:
             e.notes += [f'done before: {one}' for one in self.made]
             raise
         self.done(what)
-        return self.show(parsed_args.form, {'what': what}, [what])
+        return self.show(parsed_args.form, {'dry_run': False, 'what': what}, [what])
 
+    def _try(self, args: argparse.Namespace) -> int:
+        from gantt.cli.trial import Trial  # takes longer to import than most commands take
 
-def named_once(names: list[str], option: str) -> None:
-    """:raises Failure: one comes twice"""
-    for name in names:
-        if names.count(name) > 1:
-            raise Failure(f'{option}: {name} is given twice', Exit.USAGE)
+        trial = self._trial = Trial(self.placement, self.endpoint)
+        self.placement = trial
+        what = self.act(args)
+        differences = '; '.join(trial.differences)
+        if not trial.would_change:
+            differences = 'nothing would change'
+        what += f': {differences}' if differences else ''
+        self.made = []
+        return self.show(args.form, {'dry_run': True, 'what': what}, [f'dry run: {what}'])

@@ -170,7 +170,9 @@ class ProviderCreate(_Change):
         if args.parent:
             body['parent_provider_uuid'] = find(self.placement, args.parent)['uuid']
         made = self.placement.post('/resource_providers', body)
-        what = f'provider {made["name"]} is created: {made["uuid"]}'
+        what = f'provider {made["name"]} {self.verb("is")} created'
+        if args.uuid or not args.dry_run:
+            what += f': {made["uuid"]}'
         self.done(what)
         self.change(made['uuid'], args)
         return what
@@ -221,7 +223,7 @@ class ProviderSet(_Change):
         self.change(uuid, args)
         if not self.made:
             raise Failure('nothing to change is named; see --help', Exit.USAGE)
-        return f'provider {name} is changed'
+        return f'provider {name} {self.verb("is")} changed'
 
 
 class ProviderDelete(PlacementWrite):
@@ -232,4 +234,4 @@ class ProviderDelete(PlacementWrite):
     def act(self, args: argparse.Namespace) -> str:
         found = find(self.placement, args.provider)
         self.placement.delete(_path(found['uuid']))
-        return f'provider {found["name"]} is deleted'
+        return f'provider {found["name"]} {self.verb("is")} deleted'

@@ -37,7 +37,7 @@ class ClassCreate(PlacementWrite):
 
     def act(self, args: argparse.Namespace) -> str:
         self.placement.put(f'/resource_classes/{base.path_part(args.name)}')
-        return f'resource class {args.name} is there'
+        return f'resource class {args.name} {self.verb("is")} there'
 
 
 class ClassDelete(PlacementWrite):
@@ -47,7 +47,7 @@ class ClassDelete(PlacementWrite):
 
     def act(self, args: argparse.Namespace) -> str:
         self.placement.delete(f'/resource_classes/{base.path_part(args.name)}')
-        return f'resource class {args.name} is deleted'
+        return f'resource class {args.name} {self.verb("is")} deleted'
 
 
 class TraitList(PlacementLister):
@@ -81,7 +81,7 @@ class TraitCreate(PlacementWrite):
 
     def act(self, args: argparse.Namespace) -> str:
         self.placement.put(f'/traits/{base.path_part(args.name)}')
-        return f'trait {args.name} is there'
+        return f'trait {args.name} {self.verb("is")} there'
 
 
 class TraitDelete(PlacementWrite):
@@ -91,4 +91,4 @@ class TraitDelete(PlacementWrite):
 
     def act(self, args: argparse.Namespace) -> str:
         self.placement.delete(f'/traits/{base.path_part(args.name)}')
-        return f'trait {args.name} is deleted'
+        return f'trait {args.name} {self.verb("is")} deleted'

@@ -2,7 +2,9 @@
 """``gantt what-if``: a request on hosts as they are, and as they might be."""
 
 import argparse
+import re
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from gantt.cli import base, spec
@@ -10,16 +12,30 @@ from gantt.cli.endpoint import Exit, Failure
 
 _FORM = 'NAME[,KEY=VALUE...]'
 _KEYS = (
-    'enabled=no, reporting=yes, empty=yes, CLASS=TOTAL, trait=T, no-trait=T, aggregate=A, '
-    'zone=Z, cell=UUID, location=PATH'
+    'enabled=no, reporting=yes, empty=yes, CLASS=TOTAL, reserved.CLASS=N, '
+    'allocation_ratio.CLASS=R, trait=T, no-trait=T, aggregate=A, no-aggregate=A, zone=Z, '
+    'cell=UUID, location=PATH'
 )
+_NUMBER = re.compile(r'[0-9]{1,19}(\.[0-9]{1,19})?')
 _FLAGS = ('enabled', 'reporting', 'empty')
-_LISTS = {'trait': 'traits', 'no-trait': 'without_traits', 'aggregate': 'aggregates'}
+_LISTS = {
+    'trait': 'traits',
+    'no-trait': 'without_traits',
+    'aggregate': 'aggregates',
+    'no-aggregate': 'without_aggregates',
+}
+#: By class: how it begins -> the field, what it is, and how it is read.
+_BY_CLASS: dict[str, tuple[str, str, Callable[[str], float]]] = {
+    'reserved': ('reserved', 'a whole number', int),
+    'allocation_ratio': ('allocation_ratios', 'a number', float),
+}
 _TEXTS = ('zone', 'cell', 'location', 'like')
 
 
 class WhatIf(base.Base):
     """Say where a request would go if hosts were added, removed or changed; claim nothing.
+
+    With --kind pool the hosts of the options are pools.
 
     Exit codes: 0 it would be placed, 2 no valid host even so.
     """
@@ -89,5 +105,18 @@ def _set(edit: dict[str, Any], key: str, text: str, whole: str) -> None:
             edit[key] = int(text)
         else:
             edit.setdefault('resources', {})[key] = int(text)
+    elif key.partition('.')[0] in _BY_CLASS and key.partition('.')[2]:
+        _set_of_class(edit, key, text, whole)
     else:
         raise Failure(f'{whole!r}: no key {key!r}; expected like, count, {_KEYS}', Exit.USAGE)
+
+
+def _set_of_class(edit: dict[str, Any], key: str, text: str, whole: str) -> None:
+    number, _, name = key.partition('.')
+    field, expected, read = _BY_CLASS[number]
+    if not _NUMBER.fullmatch(text):
+        raise Failure(f'{whole!r}: {key}: expected {expected}, got {text!r}', Exit.USAGE)
+    try:
+        edit.setdefault(field, {})[name] = read(text)
+    except ValueError:
+        raise Failure(f'{whole!r}: {key}: expected {expected}, got {text!r}', Exit.USAGE) from None

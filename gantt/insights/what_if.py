@@ -103,11 +103,12 @@ class WhatIfPlanner:
         table = self.table()
         other = table.copy()
         named = {
-            name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
+            name
+            for edit in (*hosts.add.values(), *hosts.change.values())
+            for name in (*edit.resources, *edit.reserved, *edit.allocation_ratios)
         }
-        edited = edits.apply(
-            other.of_kind(request.spec.kind), hosts, self.cache.declared_classes(named)
-        )
+        declared = self.cache.declared_classes(named)
+        edited = edits.apply(other, hosts, declared, request.spec.kind)
         _, now = self._placed(table, request)
         _, then = self._placed(other, request)
         lines = explaining.wrap(side_by_side.summary(now, then))

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from gantt.core.messages.resource_classes import Inventory
 from tests.cli.conftest import Gantt
 from tests.http.site import Site, fixed
 
@@ -54,15 +55,38 @@ def test_hosts_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
 
+def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
+    for name in ('old', 'full'):
+        disk = Inventory(total=100, reserved=90, max_unit=1000)
+        site.world.store.create_provider(name, inventories={'DISK_GB': disk})
+    site.world.turn()
+    site.insights.reload_soon()
+    aggregate = fixed(9)
+    words = (
+        *('what-if', '--kind', 'pool', '--resource', 'DISK_GB=300', '--member-of', aggregate),
+        *('--add-host', f'new,like=old,reserved.DISK_GB=0,aggregate={aggregate}'),
+        *('--change-host', f'full,allocation_ratio.DISK_GB=40.5,aggregate={aggregate}'),
+    )
+    refused = gantt(*words, '--change-host', f'old,no-aggregate={aggregate}')
+    assert (refused.code, 'old is not in aggregate' in refused.err) == (1, True), refused.err
+    done = gantt(*words)
+    assert done.code == 0, done.err
+    assert 'placed on full' in done.out
+    assert 'with new like old 0 GiB DISK_GB reserved, in aggregate' in done.out
+    assert 'full DISK_GB at a ratio of 40.5, in aggregate' in done.out
+
+
 @pytest.mark.parametrize(
     ('edit', 'said'),
     [
         ('cmp-1,colour=red', "no key 'colour'"),
         ('cmp-1,enabled=maybe', 'expected yes or no'),
         ('cmp-1,VCPU=many', 'expected a whole number'),
+        ('cmp-1,reserved.VCPU=0.5', "reserved.VCPU: expected a whole number, got '0.5'"),
+        ('cmp-1,allocation_ratio.VCPU=1_0', 'allocation_ratio.VCPU: expected a number'),
         ('cmp-1,empty', 'expected NAME[,KEY=VALUE...]'),
     ],
-    ids=range(4),
+    ids=range(6),
 )
 def test_a_wrong_edit_is_a_usage_error(gantt: Gantt, edit: str, said: str) -> None:
     done = gantt('what-if', '--resource', 'VCPU=1', '--change-host', edit)

@@ -60,6 +60,14 @@ VGPU = {'resources': {'VGPU': 1}}
             'request.spec.tree.groups.a.forbidden_traits',
         ),
         (
+            {'groups': {'a': VGPU | {'any_traits': [['A'], []]}}},
+            'request.spec.tree.groups.a.any_traits[1]',
+        ),
+        (
+            {'groups': {'a': VGPU | {'member_of': [[]]}}},
+            'request.spec.tree.groups.a.member_of[0]',
+        ),
+        (
             {'groups': {'device1': VGPU}, 'devices': [{'resource_class': 'VGPU'}]},
             'request.spec.tree.groups',
         ),

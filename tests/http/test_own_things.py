@@ -7,11 +7,8 @@ import httpx
 import pytest
 
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.http.app import make_app
-from gantt.http.context import Caller
+from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
-
-LATEST = {'OpenStack-API-Version': 'scheduler latest'}
 
 
 def _place(site: Site, number: int, project: str, count: int = 1) -> str:
@@ -30,15 +27,6 @@ def site() -> Site:
     return made
 
 
-def _as(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
-    who = Caller(user='eve', project=project, roles=roles)
-    app = make_app(
-        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
-    )
-    transport = httpx.WSGITransport(app)
-    return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)
-
-
 def _pages(caller: httpx.Client, path: str, key: str) -> list[Any]:
     found, after = [], f'{path}limit=2'
     for _ in range(10):
@@ -52,7 +40,7 @@ def _pages(caller: httpx.Client, path: str, key: str) -> list[Any]:
 
 @pytest.mark.finding('API4', 'a project lists its own requests and claims')
 def test_a_member_lists_the_requests_of_the_project(site: Site) -> None:
-    with _as(site, 'member', 'reader') as member, _as(site, 'admin') as admin:
+    with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
         own = _pages(member, '/v1/requests?', 'requests')
         everything = _pages(admin, '/v1/requests?', 'requests')
     assert {one['request_id'] for one in own} == {fixed(n) for n in (1, 2, 3)}
@@ -64,7 +52,7 @@ def test_a_member_lists_the_requests_of_the_project(site: Site) -> None:
 @pytest.mark.finding('API4', 'a project lists its own requests and claims')
 def test_a_member_reads_the_claims_of_the_project_without_hosts(site: Site) -> None:
     theirs = site.world.store.claims(project='blue')[0]
-    with _as(site, 'member', 'reader') as member:
+    with as_caller(site, 'member', 'reader') as member:
         own = _pages(member, '/v1/claims?', 'claims')
         one = member.get(f'/v1/claims/{own[0]["id"]}')
         other = member.get(f'/v1/claims/{theirs.id}')
@@ -83,7 +71,7 @@ def test_a_lease_is_extended_and_never_shortened(site: Site) -> None:
         return min(claim['lease_seconds'] for claim in claims)
 
     path = f'/v1/requests/{fixed(1)}/lease'
-    with _as(site, 'member', 'reader') as member:
+    with as_caller(site, 'member', 'reader') as member:
         before = left()
         longer = int(before) + 100
         dry = member.put(f'{path}?dry_run=true', json={'seconds': longer})
@@ -97,5 +85,5 @@ def test_a_lease_is_extended_and_never_shortened(site: Site) -> None:
         assert member.put(path, json={'seconds': 9}, headers=old).status_code == 404
         other = member.put(f'/v1/requests/{fixed(4)}/lease', json={'seconds': 9})
     assert other.status_code == 404
-    with _as(site, 'reader') as reader:
+    with as_caller(site, 'reader') as reader:
         assert reader.put(path, json={'seconds': 9}).status_code == 403

@@ -7,11 +7,9 @@ import httpx
 import pytest
 
 from gantt.core.messages.resource_classes import Inventory
-from gantt.http.app import make_app
-from gantt.http.context import Caller
+from tests.http.callers import as_caller, ask
 from tests.http.site import Site, fixed
 
-LATEST = {'OpenStack-API-Version': 'scheduler latest'}
 VOLUME = {'kind': 'pool', 'resources': {'DISK_GB': 60}, 'consumer_type': 'VOLUME'}
 
 
@@ -28,23 +26,8 @@ def site() -> Site:
 
 @pytest.fixture
 def caller(site: Site) -> Any:
-    with _as(site, 'admin', project=None) as made:
+    with as_caller(site, 'admin', project=None) as made:
         yield made
-
-
-def _as(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
-    who = Caller(user='eve', project=project, roles=roles)
-    app = make_app(
-        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
-    )
-    transport = httpx.WSGITransport(app)
-    return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)
-
-
-def ask(caller: httpx.Client, number: int, count: int = 1, **body: Any) -> httpx.Response:
-    consumers = [fixed(number * 1000 + i) for i in range(count)]
-    body = {'request_id': fixed(number), 'consumers': consumers, 'spec': VOLUME, **body}
-    return caller.post('/v1/requests', json=body)
 
 
 def states(found: httpx.Response) -> list[str]:
@@ -53,7 +36,7 @@ def states(found: httpx.Response) -> list[str]:
 
 
 def test_the_life_of_a_volume(site: Site, caller: httpx.Client) -> None:
-    made = ask(caller, 1, 2)
+    made = ask(caller, 1, VOLUME, 2)
     assert made.status_code == 201, made.text
     selections = made.json()['answer']['selections']
     assert [one[0]['host'] for one in selections] == ['ceph-2', 'ceph-2']
@@ -68,7 +51,7 @@ def test_the_life_of_a_volume(site: Site, caller: httpx.Client) -> None:
     assert sorted(states(found)) == ['confirmed', 'released']
     other = caller.post(f'{path}/release', json={'consumers': [fixed(7)]})
     assert other.status_code == 404
-    assert ask(caller, 1, 2).json()['answer'] == made.json()['answer']
+    assert ask(caller, 1, VOLUME, 2).json()['answer'] == made.json()['answer']
 
 
 def test_what_is_on_a_host_is_its_hosts(site: Site, caller: httpx.Client) -> None:
@@ -90,16 +73,16 @@ def test_older_versions_do_not_have_it(site: Site, caller: httpx.Client) -> None
 
 
 def test_a_member_asks_for_its_project(site: Site) -> None:
-    with _as(site, 'member') as member, _as(site, 'member', project='blue') as other:
-        made = ask(member, 1, dry_run=True)
+    with as_caller(site, 'member') as member, as_caller(site, 'member', project='blue') as other:
+        made = ask(member, 1, VOLUME, dry_run=True)
         assert made.status_code in (200, 201), made.text
         path = f'/v1/requests/{fixed(1)}/confirmation'
         assert other.put(path, json={}).status_code == 404
 
 
 def test_a_decision_is_explained_and_made_again(site: Site, caller: httpx.Client) -> None:
-    ask(caller, 1)
-    assert ask(caller, 2, spec={**VOLUME, 'resources': {'DISK_GB': 5000}}).status_code == 409
+    ask(caller, 1, VOLUME)
+    assert ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 5000}}).status_code == 409
     site.world.turn()
     site.world.scheduler.cache.log.flush(site.world.store)
     site.insights.reload_soon()
@@ -125,12 +108,11 @@ def test_a_decision_is_explained_and_made_again(site: Site, caller: httpx.Client
 
 
 def test_a_trial_claims_nothing(site: Site, caller: httpx.Client) -> None:
-    found = ask(caller, 1, dry_run=True)
+    found = ask(caller, 1, VOLUME, dry_run=True)
     assert found.json()['answer']['selections'][0][0]['host'] == 'ceph-2'
     assert site.world.store.claims() == []
     assert (
-        ask(caller, 2, spec={**VOLUME, 'resources': {'DISK_GB': 9999}}, dry_run=True).status_code
-        == 409
+        ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 9999}}, dry_run=True).status_code == 409
     )
 
 

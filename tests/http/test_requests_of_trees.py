@@ -7,12 +7,10 @@ import httpx
 import pytest
 
 from gantt.core.filters import tree_room
-from gantt.http.app import make_app
-from gantt.http.context import Caller
+from tests.http.callers import as_caller, ask
 from tests.http.site import Site, fixed
 from tests.nested import below
 
-LATEST = {'OpenStack-API-Version': 'scheduler latest'}
 AMOUNTS = {'resources': {'VCPU': 1, 'MEMORY_MB': 64}}
 
 
@@ -34,24 +32,8 @@ def site() -> Site:
 
 @pytest.fixture
 def caller(site: Site) -> Any:
-    with _as(site, 'admin', project=None) as made:
+    with as_caller(site, 'admin', project=None) as made:
         yield made
-
-
-def _as(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
-    who = Caller(user='eve', project=project, roles=roles)
-    app = make_app(
-        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
-    )
-    transport = httpx.WSGITransport(app)
-    return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)
-
-
-def ask(
-    caller: httpx.Client, number: int, spec: dict[str, Any], dry_run: bool = False, **more: Any
-) -> httpx.Response:
-    body = {'request_id': fixed(number), 'consumers': [fixed(number * 1000)], 'spec': spec}
-    return caller.post('/v1/requests', json={**body, 'dry_run': dry_run}, **more)
 
 
 def test_devices_are_asked_for_explained_and_made_again(site: Site, caller: httpx.Client) -> None:
@@ -130,7 +112,7 @@ def test_older_versions_do_not_have_it(site: Site, caller: httpx.Client) -> None
 
 
 def test_a_member_may_ask_for_devices_and_not_choose_trees(site: Site) -> None:
-    with _as(site, 'member') as member:
+    with as_caller(site, 'member') as member:
         assert ask(member, 1, devices(1, 1), dry_run=True).status_code == 200
         group = {'resources': {'VGPU': 1}, 'required_traits': ['CUSTOM_X']}
         spec = {**AMOUNTS, 'tree': {'groups': {'a': group}}}

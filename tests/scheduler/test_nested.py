@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.tree_request import DeviceAmount, GroupPolicy, ResourceGroup, TreeRequest
 from gantt.core.placement import tree_choice
@@ -18,18 +18,16 @@ from gantt.insights.replaying import Otherwise, Replayer, differences
 from gantt.rpc.nova.objects import allocation_request
 from tests.builders import CLEAN
 from tests.nested import below
+from tests.scheduler.stores import KINDS, followed, store_of
 from tests.world import Host, World, new_uuid, sqlite_store
 
-OF_OTHERS = ('postgresql', 'mysql')
 OWN = {'VCPU': Inventory(total=8), 'MEMORY_MB': Inventory(total=32_768)}
 
 
-@pytest.fixture(params=['memory', 'sqlite', *OF_OTHERS])
+@pytest.fixture(params=KINDS)
 def world(request, make_store):
     """A world with three hosts; two have two GPUs of 1000 units each below them."""
-    kind = request.param
-    stores = {'memory': None, 'sqlite': sqlite_store}
-    return a_world(stores[kind] if kind in stores else make_store(kind))
+    return a_world(store_of(request.param, make_store))
 
 
 def a_world(store, **settings):
@@ -81,19 +79,25 @@ def used(world, name, of='VGPU'):
     return world.store.load_provider(world.gpus[name].uuid).used.get(of, 0)
 
 
-def followed(world):
-    """Time passes; every table is as if it had been read anew."""
-    world.turn(times=3)
-    for scheduler in world.schedulers:
-        fresh = world.another_scheduler()
-        world.schedulers.remove(fresh)
-        fresh.cache.fold()
-        ours, theirs = (s.cache.working.pools.of_id for s in (scheduler, fresh))
-        assert {p: (one.used, one.root, one.traits) for p, one in ours.items()} == {
-            p: (one.used, one.root, one.traits) for p, one in theirs.items()
-        }
-        assert not scheduler.cache.working.pools._laid
-    assert world.audit() == CLEAN
+def test_a_resize_within_a_host_counts_old_and_new_devices_until_it_is_confirmed(world):
+    request = wanting(devices(1, 600))
+    source = world.select(request).selections[0][0]
+    host = world.hosts[source.host]
+    assert host.confirm(source.claim_id) == ['ok']
+    gpus = [f'{source.host}-gpu{n}' for n in (0, 1)]
+    resize = {'purpose': Purpose.RESIZE, 'force_hosts': [source.host]}
+
+    def resized(amount):
+        spec = msgspec.structs.replace(request.spec, tree=devices(1, amount), **resize)
+        return world.select(msgspec.structs.replace(request, request_id=new_uuid(), spec=spec))
+
+    assert resized(700).outcome is Outcome.PLACED
+    assert sorted(used(world, name) for name in gpus) == [600, 700]
+    assert resized(500).outcome is Outcome.NO_VALID_HOST
+    world.turn()
+    world.scheduler.release(host.words(source.claim_id))
+    assert sorted(used(world, name) for name in gpus) == [0, 700]
+    followed(world)
 
 
 def test_devices_come_from_as_many_providers_below_one_host(world):

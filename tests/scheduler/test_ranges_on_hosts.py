@@ -12,22 +12,19 @@ from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
 from gantt.insights.explain import explaining
 from gantt.insights.replaying import Otherwise, Replayer, differences
-from tests.builders import CLEAN
+from tests.scheduler.stores import KINDS, followed, store_of
 from tests.shared_pools import a_shared_pool
 from tests.world import Host, World, a_group, a_request, hosts_of, new_uuid, sqlite_store
 
-OF_OTHERS = ('postgresql', 'mysql')
-OURS = {'memory': None, 'sqlite': sqlite_store}
 ROOM = derived_id('aggregate', 'room')
 
 
-@pytest.fixture(params=[*OURS, *OF_OTHERS])
+@pytest.fixture(params=KINDS)
 def make_world(request, make_store):
     """A world with one host for each dictionary of inventories."""
 
     def make(*inventories, **settings):
-        kind = request.param
-        world = World(OURS[kind] if kind in OURS else make_store(kind), **settings)
+        world = World(store_of(request.param, make_store), **settings)
         for number, has in enumerate(inventories, 1):
             known = {cls: i if isinstance(i, Inventory) else Inventory(i) for cls, i in has.items()}
             host = Host(world, f'cmp-{number}', inventories=known, aggregates=['room'])
@@ -49,17 +46,6 @@ def ranging(least, most, count=1, **spec):
 
 def given(answer, name='VCPU'):
     return [one[0].resources[name] for one in answer.selections]
-
-
-def followed(world):
-    """Time passes; nothing lies over the table that the database does not have."""
-    world.turn(times=3)
-    table, fresh = world.scheduler.cache.working, world.another_scheduler()
-    world.schedulers.remove(fresh)
-    fresh.cache.fold()
-    assert [row.used for row in table.hosts] == [row.used for row in fresh.cache.working.hosts]
-    assert not table._usage.laid
-    assert world.audit() == CLEAN
 
 
 def test_the_host_is_chosen_by_the_least_and_gives_what_it_has(make_world):

@@ -18,21 +18,14 @@ from gantt.core.messages.request import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
-from tests.builders import CLEAN
-from tests.world import World, a_request, hosts_of, new_uuid, sqlite_store
-
-OF_OTHERS = ('postgresql', 'mysql')
+from tests.scheduler.stores import KINDS, OURS, followed, store_of
+from tests.world import World, a_request, hosts_of, new_uuid
 
 
-#: Stores whose clock is ours.
-OURS = {'memory': None, 'sqlite': sqlite_store}
-
-
-@pytest.fixture(params=[*OURS, *OF_OTHERS])
+@pytest.fixture(params=KINDS)
 def world(request, make_store):
     """A world with two hosts."""
-    kind = request.param
-    return World(OURS[kind] if kind in OURS else make_store(kind), hosts=2)
+    return World(store_of(request.param, make_store), hosts=2)
 
 
 def a_pool(world, name, parent=None, **inventories):
@@ -67,19 +60,15 @@ def used(world, pool):
     return world.store.load_provider(pool.uuid).used
 
 
-def followed(world):
-    """Time passes; every table is as if it had been read anew."""
-    world.turn(times=3)
-    for scheduler in world.schedulers:
-        fresh = world.another_scheduler()
-        world.schedulers.remove(fresh)
-        fresh.cache.fold()
-        ours, theirs = (s.cache.working.others for s in (scheduler, fresh))
-        assert {r.id: (r.used, r.facts) for r in ours.hosts} == {
-            r.id: (r.used, r.facts) for r in theirs.hosts
-        }
-        assert not ours._usage.laid
-    assert world.audit() == CLEAN
+def test_a_part_that_moves_is_below_its_new_pool(world):
+    first, second = (a_pool(world, name, DISK_GB=10) for name in ('one', 'two'))
+    part = a_pool(world, 'part', parent=first.uuid, IPV4_ADDRESS=4)
+    for parent in (first, second, None):
+        world.store.move_provider(part.uuid, parent and parent.uuid)
+        followed(world)
+        pools = world.scheduler.cache.working.others
+        row = pools.hosts[pools.row_by_id[part.id]]
+        assert row.parent == (parent.id if parent else 0)
 
 
 def test_a_volume_is_placed_on_the_pool_with_the_larger_free_share(world):

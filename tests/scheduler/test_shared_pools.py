@@ -19,23 +19,20 @@ from gantt.core.records.members import AnswerReference
 from gantt.insights.replaying import Otherwise, Replayer, differences
 from gantt.rpc.nova.objects import allocation_request
 from tests.builders import CLEAN
+from tests.scheduler.stores import KINDS, followed, store_of
 from tests.shared_pools import a_shared_pool, share
 from tests.world import Host, World, a_request, new_uuid, sqlite_store
 
-OF_OTHERS = ('postgresql', 'mysql')
 RACK, ROOM = (derived_id('aggregate', name) for name in ('rack', 'room'))
 NO_DISK = {'VCPU': Inventory(total=8), 'MEMORY_MB': Inventory(total=32_768)}
 
 
-@pytest.fixture(params=['memory', 'sqlite', *OF_OTHERS])
+@pytest.fixture(params=KINDS)
 def make_world(request, make_store):
     """A world with three hosts without disks, two of them in a rack, all in a room."""
 
     def make(**settings):
-        kind = request.param
-        stores = {'memory': None, 'sqlite': sqlite_store}
-        store = stores[kind] if kind in stores else make_store(kind)
-        world = World(store, **settings)
+        world = World(store_of(request.param, make_store), **settings)
         for number in (1, 2, 3):
             racks = ['rack', 'room'] if number < 3 else ['room']
             host = Host(world, f'cmp-{number}', inventories=NO_DISK, aggregates=racks)
@@ -65,21 +62,6 @@ def used(world, pool):
 
 def free(scheduler, pool, name='DISK_GB'):
     return scheduler.cache.working.pools.free(pool.id, name)
-
-
-def followed(world):
-    """Time passes; every table is as if it had been read anew."""
-    world.turn(times=3)
-    for scheduler in world.schedulers:
-        fresh = world.another_scheduler()
-        world.schedulers.remove(fresh)
-        fresh.cache.fold()
-        ours, theirs = (s.cache.working.pools.of_id for s in (scheduler, fresh))
-        assert {p: (one.used, one.inventories, one.aggregates) for p, one in ours.items()} == {
-            p: (one.used, one.inventories, one.aggregates) for p, one in theirs.items()
-        }
-        assert not scheduler.cache.working.pools._laid
-    assert world.audit() == CLEAN
 
 
 def test_what_hosts_lack_comes_from_a_pool(world):

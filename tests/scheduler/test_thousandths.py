@@ -16,9 +16,9 @@ from gantt.core.records.decision import Outcome
 from gantt.core.topology import read
 from gantt.rpc.nova import flavor
 from tests.builders import CLEAN
-from tests.world import Host, World, a_request, sqlite_store
+from tests.scheduler.stores import KINDS, store_of
+from tests.world import Host, World, a_request
 
-OURS = {'memory': None, 'sqlite': sqlite_store}
 FILTERS = [
     *(one.name for one in plugin_loader.load_pipeline().filters),
     *('NUMATopologyFilter', 'PciPassthroughFilter'),
@@ -26,11 +26,10 @@ FILTERS = [
 GPU = DeviceRequest(any_of=[DeviceKind(vendor_id='10de')], affinity=Affinity.PREFERRED)
 
 
-@pytest.fixture(params=[*OURS, 'postgresql', 'mysql'])
+@pytest.fixture(params=KINDS)
 def world(request, make_store):
     """A host of four processors, all of them in thousandths, and eight devices; one of VCPU."""
-    kind = request.param
-    world = World(OURS[kind] if kind in OURS else make_store(kind))
+    world = World(store_of(request.param, make_store))
     world.store.declare_class(MILLI_VCPU)
     world.scheduler.placing.use(plugin_loader.load_pipeline(filters=list(dict.fromkeys(FILTERS))))
     cells = [

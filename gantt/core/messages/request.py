@@ -20,7 +20,7 @@ from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
 from gantt.core.messages.since import since
 from gantt.core.messages.topology_request import Affinity
-from gantt.core.messages.tree_request import TreeRequest
+from gantt.core.messages.tree_request import EMPTY_LIST, TreeRequest
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
 #: More than there are standard ones.
@@ -465,6 +465,10 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
             f'expected at most {GROUP_CONSUMERS_MAX} consumers in a request with a server '
             f'group, as they are claimed together, got {len(request.consumers)}',
         )
+    for field in ('any_traits', 'member_of'):
+        if [] in getattr(request.spec, field):
+            at = getattr(request.spec, field).index([])
+            _refuse(f'spec.{field}[{at}]', EMPTY_LIST)
     both = set(request.spec.required_traits) & set(request.spec.forbidden_traits)
     if both:
         _refuse(

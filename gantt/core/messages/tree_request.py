@@ -20,6 +20,9 @@ GROUPS_MAX = 64
 #: Names of traits and aggregates in all groups together.
 NAMES_MAX = 1024
 
+#: Of a list of which one name is enough.
+EMPTY_LIST = 'expected at least one name in the list: nothing has one of none'
+
 _SUFFIX = re.compile(r'[A-Za-z0-9_-]{1,64}\Z')
 Names = Annotated[list[Name], msgspec.Meta(max_length=512)]
 ListsOfNames = Annotated[list[Names], msgspec.Meta(max_length=64)]
@@ -182,6 +185,10 @@ def _check_group(suffix: str, group: ResourceGroup, in_subtree: bool) -> None:
     if not group.resources and not (in_subtree and says_who):
         problem = 'expected amounts, or a trait or an aggregate and the suffix in same_subtree'
         raise base.Misfit(f'groups.{suffix}.resources', problem)
+    for field in ('any_traits', 'member_of'):
+        for n, names in enumerate(getattr(group, field)):
+            if not names:
+                raise base.Misfit(f'groups.{suffix}.{field}[{n}]', EMPTY_LIST)
     both = set(group.required_traits) & set(group.forbidden_traits)
     if both:
         problem = f'{min(both)} is required as well; expected it in one of the two lists only'

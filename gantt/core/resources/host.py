@@ -60,6 +60,7 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
 class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """One host, whole.
 
+    :ivar parent: of what is nested below a pool: the id of what it is directly below of; else 0
     :ivar used: sum of the live claims' allocations, by class
     :ivar foreign: use by what runs outside any claim, by class
     :ivar aggregates: uuids of the aggregates it is in
@@ -102,6 +103,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     key: HostKey | None = None  # of the agent that reports for it
     # Whose word on inventories, traits and aggregates counts: API, or None: its reports'
     inventories_by: str | None = None
+    parent: int = 0
 
     def cap(self, resource_class: str) -> int:
         """How much of a class may be promised here."""

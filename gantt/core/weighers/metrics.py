@@ -2,6 +2,7 @@
 """MetricsWeigher: by numbers that hosts measure, each with a ratio; and such sums, for others."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from gantt.core.weighers.base import Weigher
 
 _least, _most = np.minimum.reduce, np.maximum.reduce
 
+#: A ratio as people write one: float() takes "1_0", "nan" and digits of other scripts as well.
+_NUMBER = re.compile(r'[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?')
 #: Names in one setting at most.
 NAMES_MAX = 64
 #: What is beyond it is as good as this: sums stay numbers, and scales have a length.
@@ -122,19 +125,25 @@ class MetricsWeigher(Weigher):
 
 
 def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
-    """``name1=1.0, name2=-0.5`` as name -> ratio.
+    """``name1=1.0, name2=-0.5`` as name -> ratio; empty: none.  A comma may end it.
 
     :raises PluginError: an entry of another form, a name that is there twice
     """
     found: dict[str, float] = {}
-    for entry in getattr(plugin, option).split(','):
-        if not entry.strip():
-            continue
+    setting = getattr(plugin, option)
+    for entry in setting.strip().removesuffix(',').split(',') if setting.strip() else ():
         name, separator, text = (part.strip() for part in entry.rpartition('='))
+        if not separator or not name:
+            got = repr(entry.strip()) if entry.strip() else f'nothing at a comma of {setting!r}'
+            raise plugin.refused(option, f'expected entries name=ratio, got {got}')
         ratio = _number(text)
-        if not separator or not name or ratio is None or name in found:
-            problem = f'expected name=ratio, each name once, got {entry.strip()!r}'
-            raise plugin.refused(option, problem)
+        if ratio is None:
+            expected = 'a decimal number such as 2, -0.5 or 1e3'
+            raise plugin.refused(
+                option, f'expected {expected} as the ratio of {name}, got {text!r}'
+            )
+        if name in found:
+            raise plugin.refused(option, f'expected each name once, got {name} twice')
         found[name] = ratio
     if len(found) > NAMES_MAX:
         raise plugin.refused(option, f'expected {NAMES_MAX} names at most, got {len(found)}')
@@ -173,8 +182,6 @@ def ends_of(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, f
 
 
 def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
+    """What ``_NUMBER`` describes; None: it is something else, or too large."""
+    value = float(text) if _NUMBER.fullmatch(text) else math.inf
     return value if math.isfinite(value) else None

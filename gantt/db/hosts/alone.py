@@ -21,7 +21,10 @@ _ids: Any = sa.bindparam('ids', expanding=True)
 
 #: Of a root its ``root_id`` is null.
 ALL = (
-    sa.select(*[_p.c[name] for name in rows.COUNTERS], _p.c.uuid, _p.c.own_name, _p.c.kind)
+    sa.select(
+        *[_p.c[name] for name in rows.COUNTERS],
+        *(_p.c[name] for name in ('uuid', 'own_name', 'kind', 'parent_id')),
+    )
     .join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id))
     .where(sa.not_(providers.is_host), _top.c.kind != HostKind.HOST.value)
     .order_by(_p.c.id)
@@ -53,6 +56,7 @@ def _changes(tx: session.Tx, found: Collection[Any]) -> Iterable[HostChange]:
                 uuid=row.uuid,
                 name=row.own_name,
                 kind=HostKind(row.kind),
+                parent=row.parent_id or 0,
                 generation=row.generation,
                 version=row.version,
                 facts=HostFacts(inventories=mine.inventories, traits=mine.traits),

@@ -252,6 +252,7 @@ class MemoryProviderRecords(MemoryVocabulary):
         tables.places[pid] = _replace(place, changed_at=self._now, **values)
         host = tables.hosts.get(pid)
         if host is None:
+            tables.pools[pid].version += 1
             tables.append_change('provider', pid)
         else:
             tables.hosts[pid] = _replace(host, aggregates=tables.aggregates_of(host))

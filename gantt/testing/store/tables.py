@@ -95,7 +95,6 @@ class Tables:
         self.hosts: dict[int, HostRow] = {}
         self.pools: dict[int, PoolRow] = {}  # providers that are no hosts
         self.places: dict[int, ProviderPlace] = {}  # of both
-        self.sharing: dict[int, list[str]] = {}  # pools with the trait -> their aggregates
         self.ids: dict[str, int] = {}
         self.epochs: dict[str, int] = {}  # of hosts that were removed: never handed out again
         self.refusals: dict[int, int] = {}
@@ -315,13 +314,13 @@ class Tables:
                 version=self.pools[pid].version,
                 inventories=self.pools[pid].inventories,
                 used=self.pools[pid].used,
-                aggregates=self.sharing.get(pid) or sorted(self.places[pid].aggregates),
+                aggregates=sorted(self.places[pid].aggregates),
                 root=roots.get(pid, 0),
                 parent=(self.places[pid].parent or 0) if pid in roots else 0,
-                traits=sorted(self.places[pid].traits | ({SHARES} & {self._shares(pid)})),
+                traits=sorted(self.places[pid].traits),
             )
             for pid in wanted
-            if pid in roots or self.sharing.get(pid)
+            if pid in roots or self._shared_in(pid)
         ]
 
     def serves(self, pool: int, host: int) -> bool:
@@ -332,10 +331,12 @@ class Tables:
         names = {row.name, row.facts.hypervisor.service}
         listed = {a.uuid for a in self.aggregates.values() if names.intersection(a.hosts)}
         there = listed | set(row.aggregates)
-        return pool in self.pools and not there.isdisjoint(self.sharing.get(pool, ()))
+        return pool in self.pools and not there.isdisjoint(self._shared_in(pool))
 
-    def _shares(self, provider_id: int) -> str:
-        return SHARES if self.sharing.get(provider_id) else ''
+    def _shared_in(self, provider_id: int) -> frozenset[str]:
+        """The aggregates that a provider shares what it has in."""
+        place = self.places[provider_id]
+        return place.aggregates if SHARES in place.traits else frozenset()
 
     def pools_alone(self, ids: Iterable[int] | None = None) -> list[HostChange]:
         """Pools that may be asked for alone, by id: all there are, or those of these providers."""
@@ -349,6 +350,7 @@ class Tables:
             uuid=place.uuid,
             name=place.name,
             kind=kind_of(place.parent),
+            parent=place.parent or 0,
             generation=pool.generation,
             version=pool.version,
             facts=HostFacts(inventories=pool.inventories, traits=sorted(place.traits)),

@@ -244,7 +244,7 @@ def test_no_number_of_a_host_fails_a_request(value):
 
 @pytest.mark.parametrize('text', ['m', 'm=', '=1', 'm=x', 'm=1,m=2', 'm=nan'])
 def test_a_setting_that_cannot_be_read_stops_the_service(text):
-    with pytest.raises(exceptions.PluginError, match='name=ratio'):
+    with pytest.raises(exceptions.PluginError, match='option metrics_weight_setting: expected '):
         MetricsWeigher({'metrics_weight_setting': text})
 
 

@@ -95,6 +95,35 @@ def test_what_is_no_setting_is_refused_by_name(setting):
         a_pipeline(setting)
 
 
+@pytest.mark.parametrize(
+    ('setting', 'expected'),
+    [
+        (
+            'VCPU=1_0',
+            "expected a decimal number such as 2, -0.5 or 1e3 as the ratio of VCPU, got '1_0'",
+        ),
+        ('VCPU=inf', "expected a decimal number .* of VCPU, got 'inf'"),
+        ('VCPU=1e999', "expected a decimal number .* of VCPU, got '1e999'"),
+        ('VCPU=\u0661', 'expected a decimal number .* of VCPU'),
+        ('VCPU=', "expected a decimal number .* of VCPU, got ''"),
+        (',', "expected entries name=ratio, got nothing at a comma of ','"),
+        ('VCPU=1,,PCPU=1', 'got nothing at a comma of'),
+        (',VCPU=1', 'got nothing at a comma of'),
+        ('VCPU', "expected entries name=ratio, got 'VCPU'"),
+        ('=1', "expected entries name=ratio, got '=1'"),
+        ('VCPU=1, VCPU=2', 'expected each name once, got VCPU twice'),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_was_expected(setting, expected):
+    with pytest.raises(exceptions.PluginError, match=expected):
+        a_pipeline(setting)
+
+
+@pytest.mark.parametrize('setting', ['', '  ', 'VCPU=+2', 'VCPU=.5', 'VCPU=2.', 'VCPU = 1e-1, '])
+def test_a_decimal_number_is_a_ratio(setting):
+    a_pipeline(setting)
+
+
 def test_requests_that_differ_in_nothing_else_spread_over_what_is_weighed():
     table, pipeline = a_cloud(), a_pipeline('CUSTOM_LICENCE=1')
     taken = []
