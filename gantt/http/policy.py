@@ -7,18 +7,27 @@ change of an option does.
 """
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import cachetools
 import msgspec
 from oslo_config import cfg
-from oslo_policy import policy
+from oslo_policy import _checks, policy
 
 from gantt import exceptions, policies
 from gantt.core.messages.near import did_you_mean, near
 from gantt.http.caller import NOBODY, Caller
 
 _OPTION = '[oslo_policy] policy_file'
+#: Answers that are remembered.
+REMEMBERED = 2048
+#: Checks that ask nobody, by their exact kind: others may be a plugin's.
+_LOCAL_CHECKS = {
+    *(_checks.TrueCheck, _checks.FalseCheck, _checks.NotCheck, _checks.AndCheck, _checks.OrCheck),
+    *(_checks.RuleCheck, _checks.RoleCheck, _checks.GenericCheck),
+}
 
 
 class Forbidden(exceptions.Refused):
@@ -45,6 +54,9 @@ class PolicyEnforcer:
         _load(self.enforcer, conf)
         # From here on the files are not looked at again.
         self.enforcer.use_conf = False
+        self._lock = threading.Lock()
+        self._met: cachetools.LRUCache[tuple[Any, ...], bool] = cachetools.LRUCache(REMEMBERED)
+        self._local: dict[str, bool] = {}
         #: Rules that ask for nobody's name.
         self.open = frozenset(rule for rule in self.rules if self.allows(rule, NOBODY))
 
@@ -90,7 +102,33 @@ class PolicyEnforcer:
             raise exceptions.Bug(invariant=f'{rule} is a rule of the policy')
         own = not caller.everywhere and caller.project
         target = {'project_id': own} if own else {}
-        return bool(self.enforcer.enforce(rule, target, caller.credentials()))
+        return self.meets(rule, caller, target)
+
+    def meets(self, rule: str, caller: Caller, target: Mapping[str, str | None]) -> bool:
+        """Whether the caller meets the rule for a thing.
+
+        Rules do not change, so what was found is remembered, unless a rule asks another service.
+
+        :param target: what the thing says of itself, such as its ``project_id``
+        """
+        key = (rule, caller, *sorted(target.items()))
+        with self._lock:
+            found = self._met.get(key)
+        if found is None:
+            found = bool(self.enforcer.enforce(rule, target, caller.credentials()))
+            if self._is_local(rule):
+                with self._lock:
+                    self._met[key] = found
+        return found
+
+    def _is_local(self, rule: str) -> bool:
+        """Whether nothing but the caller and the target decides, the rules that it names too."""
+        known = self._local.get(rule)
+        if known is None:
+            known = self._local[rule] = all(
+                type(part) in _LOCAL_CHECKS for part in _whole(rule, self.enforcer.rules)
+            )
+        return known
 
     def _words(self, rule: str) -> str:
         """What a rule asks for, as it stands in the file or in the code."""
@@ -157,6 +195,14 @@ def _problem(enforcer: policy.Enforcer, name: str, found: policy.RuleDefault) ->
         if str(part) == '!' and '!' not in str(found.check_str):
             return f'{found.check_str!r} is not understood; expected such as "role:admin"'
     return ''
+
+
+def _whole(rule: str, rules: Mapping[str, Any]) -> Iterator[Any]:
+    """What a rule is made of, with the rules that it names; there are no circles."""
+    for part in _parts(rules[rule]):
+        yield part
+        if isinstance(part, policy.RuleCheck):
+            yield from _whole(part.match, rules)
 
 
 def _parts(check: Any) -> Iterator[Any]:

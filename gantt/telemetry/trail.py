@@ -38,7 +38,9 @@ class TrailFile:
         """
         text = audit_trail.line(entry)
         if to_log:
-            TRAIL.info('%s', text)
+            # With the id the line of the log is not put together by way of the thread's context.
+            extra = {'request_id': entry.request_id} if entry.request_id else None
+            TRAIL.info('%s', text, extra=extra)
         if not self._path:
             return
         try:

@@ -8,6 +8,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
+from gantt.db.engine import combine
 from gantt.db.engine.combine import Combined
 from tests.builders import CLEAN, a_host, uuid_of
 from tests.db.conftest import SERVERS
@@ -85,6 +86,44 @@ def test_while_one_is_held_up_another_one_goes_on():
     held_up.set()
     first.join(60)
     assert sorted(through) == ['b', 'c', 'held up']
+
+
+def test_once_nobody_is_held_up_one_works_at_a_time(monkeypatch):
+    monkeypatch.setattr(combine, 'HELD_UP_SECONDS', 0.01)
+    held_up, working, most = threading.Event(), [], []
+
+    def work(several):
+        working.extend(several)
+        most.append(len(working))
+        if 'held up' in several:
+            assert held_up.wait(60)
+        for one in several:
+            working.remove(one)
+        return True
+
+    combined = Combined(lambda one: work([one]), work)
+
+    def come(*wanted):
+        threads = [
+            threading.Thread(target=combined.do, args=(one, frozenset([one]))) for one in wanted
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    first = come('held up')
+    for thread in come('b', 'c'):
+        thread.join(60)
+    monkeypatch.setattr(combine, 'HELD_UP_SECONDS', 60)
+    held_up.set()
+    for thread in first:
+        thread.join(60)
+    del most[:]
+    combined._alone = combined._together = lambda wanted: most.append(len(combined._began)) or True
+    for thread in come(*range(40)):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert set(most) == {1}
 
 
 def test_what_cannot_be_done_together_each_does_alone():

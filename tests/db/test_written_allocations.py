@@ -11,6 +11,7 @@ from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.process import ServiceNote
+from gantt.db.hosts import providers, rows
 from gantt.db.schema import models
 from gantt.scheduler.ports import ReshapedProvider
 from tests.builders import CLEAN, a_draft, a_host, commit, uuid_of
@@ -105,6 +106,8 @@ class Crowd:
         for _ in range(25):
             some = rnd.sample(self.consumers, rnd.randint(1, 3))
             written(store, *(wish(one, self.shares(rnd)) for one in some))
+            with contextlib.suppress(exceptions.NotFound):
+                store.delete_allocations(rnd.choice(self.consumers))
             giver, heir = rnd.sample(self.consumers, 2)
             found = store.load_allocations(giver) if rnd.random() < 0.3 else None
             if found is not None:
@@ -174,3 +177,75 @@ def test_what_is_known_of_consumers_goes_with_their_last_claim(make_store):
     assert [row.uuid for row in store.database.read(lambda tx: tx.all(known))] == [VM]
     store.delete_allocations(VM)
     assert store.database.read(lambda tx: tx.all(known)) == []
+
+
+def between(monkeypatch, act):
+    """Let ``act`` happen once, after a writer has looked and before it locks providers."""
+    real, acts = providers.lock_placed, [act]
+
+    def lock_placed(*arguments):
+        if acts:
+            acts.pop()()
+        return real(*arguments)
+
+    monkeypatch.setattr(providers, 'lock_placed', lock_placed)
+
+
+@pytest.mark.parametrize('ends', [True, False])
+def test_what_a_claim_has_become_meanwhile_is_what_ends(stores, monkeypatch, ends):
+    """It takes less than the writer has seen: that, and no more, is given back."""
+    host = a_host().with_room(vcpu=100).on(stores[0])
+    c, p = models.claims, models.providers
+    stores[0].write_allocations([wish(VM, {host.row.uuid: {'VCPU': 5}})])
+
+    def shrink():
+        with stores[1].engine.begin() as connection:
+            connection.execute(p.update().values(used_vcpu=3, version=p.c.version + 1))
+            connection.execute(c.update().values(vcpu=3, updated_at=c.c.updated_at + 1))
+
+    between(monkeypatch, shrink)
+    if ends:
+        stores[0].delete_allocations(VM)
+    else:
+        stores[0].write_allocations([wish(VM, {host.row.uuid: {'VCPU': 4}})])
+    assert host.row.used.get('VCPU', 0) == (0 if ends else 4)
+    assert stores[0].audit() == CLEAN
+
+
+@pytest.mark.parametrize('moves', ['away', 'below a host', 'deleted', 'made anew'])
+def test_a_provider_is_where_it_stands_now(make_store, moves):
+    """Whatever a writer remembers of it."""
+    store = make_store('sqlite')
+    host = a_host().with_room(vcpu=100).on(store)
+    disks = {'DISK_GB': Inventory(total=60)}
+    top = store.create_provider('top').uuid
+    pool = store.create_provider('pool', parent=top, inventories=disks).uuid
+    shares = {pool: {'DISK_GB': 10}}
+    store.write_allocations([wish(VM, shares)])
+    assert store.load_allocations(VM).allocations == shares
+    if moves in ('deleted', 'made anew'):
+        store.delete_allocations(VM)
+        store.delete_provider(pool)
+    if moves == 'deleted':
+        with pytest.raises(exceptions.NotFound):
+            store.write_allocations([wish(VM, shares)])
+        return
+    if moves == 'made anew':
+        store.create_provider('another', uuid=pool, inventories=disks)
+    else:
+        store.move_provider(pool, host.row.uuid if moves == 'below a host' else None)
+    other = uuid_of('other')
+    store.write_allocations([wish(other, {**shares, host.row.uuid: {'VCPU': 1}})])
+    claims = store.database.read(lambda tx: rows.load_claims(tx, live=True))
+    (made,) = (claim for claim in claims if claim.consumer == other)
+    assert made.provider_id == host.row.id
+    assert store.load_allocations(other).allocations == {**shares, host.row.uuid: {'VCPU': 1}}
+    store.delete_allocations(other)
+    assert store.audit() == CLEAN
+    # Of it alone: on the root that it has now.
+    store.write_allocations([wish(other, shares)])
+    claims = store.database.read(lambda tx: rows.load_claims(tx, live=True))
+    (made,) = (claim for claim in claims if claim.consumer == other)
+    root = store.load_provider(store.load_provider(pool).root)
+    assert made.provider_id == root.id
+    assert store.audit() == CLEAN

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may do what, with real tokens on every route; and what a policy file may say."""
 
+import http.server
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -454,6 +456,55 @@ def test_a_file_changes_the_rules_that_it_names(read: Read) -> None:
     assert not rules.allows('gantt:hosts:show', MEMBER)
     assert 'gantt:metrics:show' in rules.open
     assert rules.allows('gantt:claims:release', Caller(project='red', roles=('operator',)))
+
+
+SOME_CALLERS = [
+    Caller(user='eve', project=project, roles=roles, system=system, everywhere=everywhere)
+    for project in (None, 'red', 'blue')
+    for roles in ((), ('reader',), ('member', 'reader'), ('service',), ('admin',))
+    for system in (False, True)
+    for everywhere in (False, True)
+]
+
+
+def test_an_answer_that_is_remembered_is_what_the_rule_says(read: Read) -> None:
+    rules = read(
+        '"gantt:hosts:list": "not role:reader or project_id:%(project_id)s"\n'
+        '"placement:allocations:list": "user_id:%(user_id)s and role:member"\n'
+    )
+    targets = [{'project_id': 'red', 'user_id': 'eve'}, {'project_id': None, 'user_id': 'adam'}]
+    for rule in ('gantt:hosts:list', 'gantt:claims:release', 'placement:allocations:list'):
+        for caller in SOME_CALLERS:
+            for target in targets:
+                expected = rules.enforcer.enforce(rule, target, caller.credentials())
+                found = [rules.meets(rule, caller, target) for _ in range(2)]
+                assert found == [expected, expected], (rule, caller, target)
+
+
+def test_what_another_service_decides_is_asked_each_time(read: Read) -> None:
+    answers = ['True', 'False', 'True']
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers['Content-Length']))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.pop(0).encode())
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as service:
+        thread = threading.Thread(target=service.serve_forever, daemon=True)
+        thread.start()
+        rules = read(
+            f'"elsewhere": "http://127.0.0.1:{service.server_port}/rule"\n'
+            '"gantt:hosts:list": "role:member and rule:elsewhere"\n'
+        )
+        found = [rules.allows('gantt:hosts:list', MEMBER) for _ in range(3)]
+        service.shutdown()
+        thread.join(10)
+    assert found == [True, False, True]
 
 
 def test_a_rule_is_refused_in_the_words_of_the_file(read: Read) -> None:

@@ -53,6 +53,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 def line(entry: AuditEntry) -> str:
     """The entry as one line of JSON, ASCII only: nothing in it that a terminal obeys."""
     text = msgspec.json.encode(entry).decode()
+    if text.isascii() and text.isprintable():
+        return text
     return ''.join(c if ' ' <= c <= '~' else _escaped(c) for c in text)
 
 

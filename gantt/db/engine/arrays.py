@@ -73,13 +73,15 @@ def one_of(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
 
 
 def by_key(statement: Any, table: sa.Table) -> Any:
-    """Let MariaDB and MySQL read the named rows of a locking query, and no others.
+    """Let MariaDB and MySQL read the named rows of a locking query or update, and no others.
 
     Left to the optimizer, many rows of a small table are found by reading all of it; then
     rows that nobody asked for are waited for, too.
     """
     for dialect in ('mysql', 'mariadb'):
-        statement = statement.with_hint(table, 'FORCE INDEX (PRIMARY)', dialect)
+        statement = statement.with_hint(
+            text='FORCE INDEX (PRIMARY)', selectable=table, dialect_name=dialect
+        )
     return statement
 
 

@@ -4,11 +4,13 @@
 Who comes while nobody works does at once what there is; who comes meanwhile waits, and what waits
 is done together by the first of them.  So nobody waits for company, and many share what a
 transaction costs.  Where whoever works is held up, by a lock or by the disk, another one begins
-beside it.  What cannot be done together each does alone.
+beside it; once neither is held up any more the next to end leaves what waits to the other, so that
+few large transactions do what many small ones would.  What cannot be done together each does alone.
 """
 
 import enum
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
@@ -39,7 +41,6 @@ class _Ticket(Generic[T]):
         self.wanted = wanted
         self.keys = keys
         self.turn = _Turn.WAITS
-        self.leads = False
         self.problem: BaseException | None = None
         self.called = threading.Event()
 
@@ -60,7 +61,8 @@ class Combined(Generic[T]):
         self._together = together
         self._lock = threading.Lock()
         self._waiting: list[_Ticket[T]] = []
-        self._leaders = 0
+        #: Whoever works -> the monotonic time when it began.
+        self._began: dict[_Ticket[T], float] = {}
 
     def do(self, wanted: T, keys: frozenset[Hashable]) -> None:
         """One request.
@@ -72,14 +74,10 @@ class Combined(Generic[T]):
         ticket = _Ticket(wanted, keys)
         with self._lock:
             self._waiting.append(ticket)
-            if not self._leaders:
+            if not self._began:
                 self._begin(ticket)
-        if ticket.turn is _Turn.WAITS and not ticket.called.wait(HELD_UP_SECONDS):
-            with self._lock:
-                if self._leaders < LEADERS_MAX and ticket in self._waiting and not ticket.leads:
-                    self._begin(ticket)
-        if ticket.turn is _Turn.WAITS and not ticket.called.wait(WAIT_SECONDS):
-            self._give_up(ticket)
+        if ticket.turn is _Turn.WAITS:
+            self._wait(ticket)
         if ticket.turn is _Turn.LEADS:
             self._lead(ticket)
         if ticket.problem is not None:
@@ -87,13 +85,31 @@ class Combined(Generic[T]):
         if ticket.turn is _Turn.ALONE:
             self._alone(wanted)
 
+    def _wait(self, ticket: _Ticket[T]) -> None:
+        """Until it is its turn, or it was done; or begin beside who is held up."""
+        end = time.monotonic() + WAIT_SECONDS
+        while not ticket.called.wait(HELD_UP_SECONDS):
+            with self._lock:
+                waits = ticket in self._waiting and ticket.turn is _Turn.WAITS
+                if waits and len(self._began) < LEADERS_MAX and self._are_held_up():
+                    self._begin(ticket)
+                    return
+            if time.monotonic() > end:
+                self._give_up(ticket)
+                return
+
     def _begin(self, ticket: _Ticket[T]) -> None:
-        self._leaders += 1
-        ticket.leads, ticket.turn = True, _Turn.LEADS
+        self._began[ticket] = time.monotonic()
+        ticket.turn = _Turn.LEADS
+
+    def _are_held_up(self) -> bool:
+        """Whether all that work, where any do, have done so for long."""
+        last = max(self._began.values(), default=float('-inf'))
+        return time.monotonic() - last >= HELD_UP_SECONDS
 
     def _give_up(self, ticket: _Ticket[T]) -> None:
         with self._lock:
-            if ticket in self._waiting and not ticket.leads:
+            if ticket in self._waiting and ticket.turn is _Turn.WAITS:
                 self._waiting.remove(ticket)
                 raise exceptions.DatabaseUnavailable(problem='others keep it busy')
         # It is being done: by transactions, which are bounded.
@@ -113,22 +129,31 @@ class Combined(Generic[T]):
             turn, problem = _Turn.DONE, e
         finally:
             with self._lock:
-                following = next((one for one in self._waiting if not one.leads), None)
-                if following is None:
-                    self._leaders -= 1
-                else:
-                    following.leads = True
+                del self._began[own]
+                following = self._next()
             if following is not None:
-                following.call(_Turn.LEADS)
+                following.called.set()
             for one in taken:
                 one.call(turn, problem)
+
+    def _next(self) -> _Ticket[T] | None:
+        """Who goes on with what waits; None: nothing does, or another one works who will."""
+        following = next((one for one in self._waiting if one.turn is _Turn.WAITS), None)
+        if following is None or not self._are_held_up():
+            return None
+        self._begin(following)
+        return following
 
     def _take(self, own: _Ticket[T]) -> list[_Ticket[T]]:
         taken, keys = [own], set(own.keys)
         with self._lock:
             self._waiting.remove(own)
             for one in list(self._waiting):
-                if len(taken) < TOGETHER_MAX and not one.leads and keys.isdisjoint(one.keys):
+                if (
+                    len(taken) < TOGETHER_MAX
+                    and one.turn is _Turn.WAITS
+                    and keys.isdisjoint(one.keys)
+                ):
                     taken.append(one)
                     keys |= one.keys
                     self._waiting.remove(one)

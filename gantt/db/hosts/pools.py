@@ -16,6 +16,7 @@ from gantt.core.resources.host import HostKind, HostRow
 from gantt.core.resources.shared_pool import SHARES, PoolUsage, SharedPool
 from gantt.db.engine import session
 from gantt.db.hosts import providers, rows
+from gantt.db.hosts.inventories import inventories_of
 from gantt.db.schema import models
 
 _p = models.providers
@@ -143,7 +144,7 @@ def _pools(tx: session.Tx, found: Collection[Any]) -> Iterable[SharedPool]:
     counters = counters_of(tx, found, set(wanted))
     inventories: dict[int, dict[str, Inventory]] = {}
     for start in range(0, len(wanted), CHUNK):
-        inventories |= providers.inventories_of(tx, wanted[start : start + CHUNK])
+        inventories |= inventories_of(tx, wanted[start : start + CHUNK])
     for row in found:
         if row.of_host or row.id in aggregates:
             used, foreign = usage(counters[row.id])

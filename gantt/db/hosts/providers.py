@@ -23,6 +23,7 @@ from gantt.db.engine import arrays, engine, retry, session
 from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import details, guests, rows
+from gantt.db.hosts.inventories import PoolFacts, pools_of
 from gantt.db.schema import claim_form, models
 
 _p = models.providers
@@ -34,15 +35,24 @@ _ids: Any = sa.bindparam('ids', expanding=True)
 _COUNTERS = sa.select(*[_p.c[name] for name in rows.COUNTERS])
 READ = _COUNTERS.where(_p.c.id.in_(_ids)).order_by(_p.c.id)
 _LOCKED = sa.select(*[_p.c[name] for name in rows.COUNTERS], session.Now().label('now'))
-# FOR NO KEY UPDATE, or FOR UPDATE elsewhere.
-LOCK = by_key(
-    _LOCKED.where(_p.c.id.in_(_ids)).order_by(_p.c.id).with_for_update(key_share=True), _p
+_PLACED = _LOCKED.add_columns(
+    _p.c.uuid, _p.c.kind, sa.func.coalesce(_p.c.root_id, _p.c.id).label('root')
 )
-LOCK_TOGETHER = (
-    _LOCKED.where(one_of(_p.c.id, 'ids', sa.BigInteger))
-    .order_by(_p.c.id)
-    .with_for_update(key_share=True)
-)
+
+
+def _by_id(query: Any) -> Any:
+    """FOR NO KEY UPDATE, or FOR UPDATE elsewhere."""
+    query = query.where(_p.c.id.in_(_ids)).order_by(_p.c.id)
+    return by_key(query.with_for_update(key_share=True), _p)
+
+
+def _by_ids_together(query: Any) -> Any:
+    query = query.where(one_of(_p.c.id, 'ids', sa.BigInteger)).order_by(_p.c.id)
+    return query.with_for_update(key_share=True)
+
+
+LOCK, LOCK_TOGETHER = _by_id(_LOCKED), _by_ids_together(_LOCKED)
+LOCK_PLACED, LOCK_PLACED_TOGETHER = _by_id(_PLACED), _by_ids_together(_PLACED)
 LOCK_NAMED = _LOCKED.where(_p.c.name == sa.bindparam('name')).with_for_update(key_share=True)
 is_host = _p.c.kind == HostKind.HOST.value
 ALL = _COUNTERS.where(is_host).order_by(_p.c.id)
@@ -58,15 +68,6 @@ OTHERS = (
     )
     .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
-)
-#: What is used without an inventory has a row of nothing.
-_rc = models.resource_classes
-_inventory = (_rc.c.name, *(_i.c[name] for name in Inventory.__struct_fields__))
-INVENTORIES_OF = (
-    sa.select(_i.c.provider_id, *_inventory)
-    .join(_rc, _rc.c.id == _i.c.class_id)
-    .where(_i.c.provider_id.in_(_ids), _i.c.total > 0)
-    .order_by(_rc.c.name)
 )
 #: Of the indexes that hold names and uuids apart, as databases call them.
 UNIQUE = (
@@ -110,25 +111,16 @@ MEMBERS_ON = (
     .where(_c.c.live == 1, one_of(_c.c.provider_id, 'ids', sa.BigInteger))
     .group_by(_c.c.provider_id)
 )
-#: Of these the ones that are no hosts, a row for each inventory, or one without any.
-NO_HOSTS = (
-    sa.select(_p.c.id, _p.c.own_name, *_inventory)
-    .select_from(
-        _p.outerjoin(_i, sa.and_(_i.c.provider_id == _p.c.id, _i.c.total > 0)).outerjoin(
-            _rc, _rc.c.id == _i.c.class_id
-        )
-    )
-    .where(_p.c.id.in_(_ids), ~is_host)
-    .order_by(_rc.c.name)
-)
 BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names', expanding=True)))
 BY_NAME_TOGETHER = sa.select(_p.c.name, _p.c.id).where(one_of(_p.c.name, 'names', sa.Text))
 
 #: The counters as they become; the version read guards against a write in between
 #: where locks are local to a node.
-WRITE = Update(
-    _p, {'b_id': 'id', 'b_version': 'version'}, [name for name in rows.COUNTERS if name != 'id']
-)
+_KEY = {'b_id': 'id', 'b_version': 'version'}
+WRITE = Update(_p, _KEY, [name for name in rows.COUNTERS if name != 'id'])
+#: What claims change of them.
+USAGE = ('generation', 'version', 'claims_stamp', 'over_committed', *rows.COUNTERS[15:19])
+WRITE_USAGE = Update(_p, _KEY, USAGE)
 #: By its name: an id that was read earlier may be of another class, or of none, since.
 CLASS_ID = (
     sa.select(models.resource_classes.c.id)
@@ -147,11 +139,12 @@ CHANGES = sa.text(
 )
 
 
-class PoolFacts(NamedTuple):
-    """What is said of a provider that is no host."""
+class LockedPlace(NamedTuple):
+    """Where a provider stands, as its row says under lock; a root is its own root."""
 
-    name: str
-    inventories: dict[str, Inventory]
+    uuid: str
+    kind: str
+    root_id: int
 
 
 class LockedProviders:
@@ -159,7 +152,8 @@ class LockedProviders:
 
     :ivar counters: to be changed in place by whoever holds the lock
     :ivar templates: of those that are hosts, what their rows say beyond counters
-    :ivar pools: the others
+    :ivar pools: the others, as far as they were read
+    :ivar places: where they stand, see :func:`lock_placed`
     """
 
     def __init__(
@@ -171,6 +165,7 @@ class LockedProviders:
         self.counters = counters
         self.templates = templates
         self.pools = pools
+        self.places: dict[int, LockedPlace] = {}
         self._versions = {row.id: row.version for row in counters.values()}
         self._others = {
             row.id: {name: list(of) for name, of in row.others.items()}
@@ -259,6 +254,27 @@ def lock(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedPro
     return _locked(tx, memory, tx.all(LOCK, ids=sorted(ids)))
 
 
+def lock_placed(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedProviders:
+    """The same, with their places; what is said of pools is left to :func:`read_pools`.
+
+    :param ids: at least one
+    """
+    if tx.kind == 'postgresql':
+        found = tx.all(LOCK_PLACED_TOGETHER, ids=arrays.numbers(sorted(ids)))
+    else:
+        found = tx.all(LOCK_PLACED, ids=sorted(ids))
+    locked = _locked(tx, memory, found, counters_only=True)
+    locked.places = {row[0]: LockedPlace(row.uuid, row.kind, row.root) for row in found}
+    return locked
+
+
+def read_pools(tx: session.Tx, locked: LockedProviders, ids: Iterable[int]) -> None:
+    """Read what is said of those locked that are no hosts, where that is not done."""
+    missing = sorted(set(ids) - locked.templates.keys() - locked.pools.keys())
+    if missing:
+        locked.pools.update(pools_of(tx, missing))
+
+
 def lock_named(tx: session.Tx, memory: rows.Memory, name: str) -> LockedProviders:
     """Lock one host, where nothing beside it is to be locked."""
     return _locked(tx, memory, tx.all(LOCK_NAMED, name=name))
@@ -270,16 +286,24 @@ def read(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedPro
     return complete(tx, memory, {row[0]: rows.counters(row) for row in found})
 
 
-def _locked(tx: session.Tx, memory: rows.Memory, found: Sequence[Any]) -> LockedProviders:
+def _locked(
+    tx: session.Tx, memory: rows.Memory, found: Sequence[Any], counters_only: bool = False
+) -> LockedProviders:
     if found:
         tx.now = found[-1].now
-    return complete(tx, memory, {row[0]: rows.counters(row) for row in found})
+    return complete(tx, memory, {row[0]: rows.counters(row) for row in found}, counters_only)
 
 
 def complete(
-    tx: session.Tx, memory: rows.Memory, counters: dict[int, rows.Counters]
+    tx: session.Tx,
+    memory: rows.Memory,
+    counters: dict[int, rows.Counters],
+    counters_only: bool = False,
 ) -> LockedProviders:
-    """Add what is not in the counters: facts that are not known yet, other classes."""
+    """Add what is not in the counters: facts that are not known yet, other classes.
+
+    :param counters_only: of those that are known to be no hosts
+    """
     templates: dict[int, HostRow] = {}
     pools: dict[int, PoolFacts] = {}
     no_hosts, unknown = set(), []
@@ -294,8 +318,9 @@ def complete(
     if unknown:
         templates |= learn(tx, memory, tx.all(FACTS_OF, ids=unknown))
         unknown = [pid for pid in unknown if pid not in templates]
-    if unknown or no_hosts:
-        pools = _pools_of(tx, [*unknown, *no_hosts])
+    wanted = [*unknown, *(() if counters_only else no_hosts)]
+    if wanted:
+        pools = pools_of(tx, wanted)
         for pid in pools.keys() & set(unknown):
             memory.keep_no_host(pid, counters[pid].facts_stamp)
     cold = [row.id for row in counters.values() if row.cold]
@@ -303,18 +328,9 @@ def complete(
         for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
             counters[pid].others[name] = [cap, used, foreign]
     # A host that is just being removed may be gone from one of the two tables.
-    known = {pid: row for pid, row in counters.items() if pid in templates or pid in pools}
+    there = templates.keys() | pools.keys() | (no_hosts if counters_only else set())
+    known = {pid: row for pid, row in counters.items() if pid in there}
     return LockedProviders(known, templates, pools)
-
-
-def _pools_of(tx: session.Tx, ids: Sequence[int]) -> dict[int, PoolFacts]:
-    """What there is to know of those that are no hosts."""
-    pools: dict[int, PoolFacts] = {}
-    for row in tx.all(NO_HOSTS, ids=ids):
-        pool = pools.setdefault(row.id, PoolFacts(row.own_name, {}))
-        if row.name is not None:
-            pool.inventories[row.name] = _inventory_of(row)
-    return pools
 
 
 def learn(tx: session.Tx, memory: rows.Memory, found: Iterable[Any]) -> dict[int, HostRow]:
@@ -343,11 +359,14 @@ def learn(tx: session.Tx, memory: rows.Memory, found: Iterable[Any]) -> dict[int
     return {pid: memory.learn(row, of[pid]) for pid, row in records.items()}
 
 
-def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> None:
+def save(
+    tx: session.Tx, locked: LockedProviders, touched: Iterable[int], *, usage_only: bool = False
+) -> None:
     """Write counters as they became, one version up, with their feed entries.
 
     A provider that is over-full no more loses its flag here, whoever writes it.
 
+    :param usage_only: nothing has changed but what claims change
     :raises Again: somebody wrote in between, where locks are local to a node
     """
     ids = sorted(touched)
@@ -367,7 +386,9 @@ def save(tx: session.Tx, locked: LockedProviders, touched: Iterable[int]) -> Non
                     'foreign_use': foreign,
                 }
             )
-    done = WRITE.run(tx, values) == len(values)
+    if usage_only:
+        values = [{name: of[name] for name in (*_KEY, *USAGE)} for of in values]
+    done = (WRITE_USAGE if usage_only else WRITE).run(tx, values) == len(values)
     if not done or (others and tx.many(WRITE_OTHER, others) != len(others)):
         raise Again('a provider was written meanwhile')
     announce_written(tx, locked, ids)
@@ -494,18 +515,6 @@ def _read_members(
             digest = guests.quiet_digest(one.claim_id for one in here) if is_complete else b''
             found[pid] = here, digest
     return found
-
-
-def inventories_of(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, Inventory]]:
-    """Provider id -> class -> its inventory; every one of the providers is in it."""
-    found: dict[int, dict[str, Inventory]] = {pid: {} for pid in ids}
-    for row in tx.all(INVENTORIES_OF, ids=sorted(ids)) if ids else ():
-        found[row.provider_id][row.name] = _inventory_of(row)
-    return found
-
-
-def _inventory_of(row: Any) -> Inventory:
-    return Inventory(**{name: getattr(row, name) for name in Inventory.__struct_fields__})
 
 
 @contextlib.contextmanager

@@ -441,7 +441,8 @@ def amounts(row: Any, prefix: str = '') -> dict[str, int]:
 # -- claims with their allocations ------------------------------------------------------
 _ids: Any = sa.bindparam('ids', expanding=True)
 _a = models.allocations
-_SHARE = [column.label(f'beside_{column.name}') for column in _a.c if column.name != 'claim_id']
+#: What a claim takes beside its host, as :func:`taken` reads it.
+SHARE = [column.label(f'beside_{column.name}') for column in _a.c if column.name != 'claim_id']
 _c = models.claims.c
 LAYOUTS = sa.select(_c.provider_id, _c.id, _c.layout).where(
     _c.provider_id.in_(_ids), _c.live == 1, _c.layout.is_not(None)
@@ -482,19 +483,19 @@ def with_shares(query: Any) -> Any:
     """
     of = query.subquery('of')
     source = of.outerjoin(_a, _a.c.claim_id == of.c.id)
-    return sa.select(of, *_SHARE).select_from(source).order_by(of.c.id)
+    return sa.select(of, *SHARE).select_from(source).order_by(of.c.id)
 
 
 def whole_claims(found: Sequence[Any]) -> list[Claim]:
     """Claims from rows of such a query."""
     by_claim = itertools.groupby(found, operator.attrgetter('id'))
     return [
-        claim(rows[0], _taken(rows), inherited.of_rows(rows))
+        claim(rows[0], taken(rows), inherited.of_rows(rows))
         for rows in (list(of) for _, of in by_claim)
     ]
 
 
-def _taken(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
+def taken(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
     """What a claim takes: rows of it, one for each provider in ``allocations``, or one alone."""
     first = rows[0]
     taken = {} if first.vcpu is None else {first.provider_id: amounts(first)}
@@ -550,10 +551,15 @@ def read_narrow(tx: session.Tx) -> bool:
 
 def writes_narrow(tx: session.Tx) -> bool:
     """Whether this transaction writes the narrow form; the mark waits until it has ended."""
+    return form_held(tx) != claim_form.WIDE
+
+
+def form_held(tx: session.Tx) -> int:
+    """``meta.claims_form``, which whoever changes it writes once this transaction has ended."""
     if tx.kind == 'postgresql':  # what it takes anyway, before it looks
         tx.connection.exec_driver_sql('LOCK TABLE claims IN ROW EXCLUSIVE MODE')
     form = claim_form.FORM_SHARED if tx.kind == 'mysql' else claim_form.FORM
-    return bool(tx.first(form).claims_form != claim_form.WIDE)
+    return int(tx.first(form).claims_form)
 
 
 def hold_consumers(tx: session.Tx, values: Sequence[dict[str, Any]]) -> None:

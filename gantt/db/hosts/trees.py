@@ -24,6 +24,7 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.hosts.hosts import CHILDREN, LIVE_CLAIMS, HostRecords
+from gantt.db.hosts.inventories import inventories_of
 from gantt.db.hosts.pools import in_parts
 from gantt.db.hosts.providers import LockedProviders
 from gantt.db.schema import claim_form, models
@@ -440,7 +441,7 @@ def read_one(tx: session.Tx, uuid: str) -> ResourceProvider:
 def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
     found = tx.all(query, **parameters)
     ids = [row.id for row in found]
-    inventories = providers.inventories_of(tx, ids)
+    inventories = inventories_of(tx, ids)
     others = _used_of_others(tx, [row.id for row in found if row.cold])
     return [
         ResourceProvider(

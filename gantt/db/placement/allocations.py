@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core.claims import allocations as rules
@@ -26,20 +27,21 @@ from gantt.core.claims.allocations import (
     AllocationWish,
     ClaimChanges,
     ConsumerState,
-    ProviderRoot,
     WishCompiler,
 )
-from gantt.core.claims.claim import Claim, guest_of
-from gantt.core.claims.inheritance import gained
+from gantt.core.claims.claim import Claim, State, guest_of
+from gantt.core.claims.inheritance import gained, of_pools
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import HostKind, HostRow
-from gantt.db.claims.claims import CHANGED, WRITE, providers_of, write_inherited
-from gantt.db.engine import retry, session
+from gantt.core.resources.host import HostRow
+from gantt.db.claims.claims import providers_of, write_inherited
+from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import providers, rows, sole, trees
 from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.placement import consumers as stored
+from gantt.db.placement.places import KnownPlace, KnownPlaces
 from gantt.db.placement.providers import check_classes
 from gantt.db.schema import claim_form, models
 
@@ -60,26 +62,10 @@ STEP = '0020_expand_allocations'
 ALONE_SECONDS = 10.0
 _ids: Any = sa.bindparam('ids', expanding=True)
 _uuids: Any = sa.bindparam('uuids', expanding=True)
-_top = _p.alias('top')
-#: Of these providers: where they stand, and whether their tree is a host's.
-PLACES = sa.select(
-    _p.c.id,
-    _p.c.uuid,
-    _p.c.kind,
-    _p.c.version,
-    _top.c.id.label('top'),
-    _top.c.kind.label('top_kind'),
-).select_from(_p.join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id)))
-#: Made once: to make it takes longer than to run it.  Not "live = 1", by which PostgreSQL might
-#: read every live claim there is.
-LIVE_OF = rows.with_shares(rows.CLAIMS.where(_c.c.consumer.in_(_uuids), claim_form.is_live))
 #: What claims are known by: each change of one writes when it was.
 MARKS_OF = sa.select(_c.c.id, _c.c.state, _c.c.updated_at).where(
     _c.c.consumer.in_(_uuids), claim_form.is_live
 )
-PLACES_OF = PLACES.where(_p.c.uuid.in_(_uuids))
-PLACES_BY_ID = PLACES.where(_p.c.id.in_(_ids))
-STATES = sa.select(_w.c.uuid, _w.c.generation, _w.c.digest).where(_w.c.uuid.in_(_uuids))
 STATE = Update(_w, {'b_uuid': 'uuid'}, ('generation', 'digest', 'stamp'))
 FORGET = _w.delete().where(_w.c.uuid.in_(_uuids))
 WRITTEN_BY = (
@@ -87,12 +73,25 @@ WRITTEN_BY = (
     .where(_w.c.uuid.in_(_uuids), _w.c.stamp.in_(sa.bindparam('stamps', expanding=True)))
     .limit(1)
 )
-#: All of a claim, in the narrow form.
-REWRITE = Update(
-    _c, {'b_id': 'id', 'b_state': 'state'}, [name for name in rows.CLAIM if name != 'id']
+_OWNER = ('project_id', 'user_id', 'consumer_type')
+#: All that a write changes of a claim that stays, in the narrow form.
+CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *rows.AMOUNTS)
+REWRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED)
+#: Claims end as they were read, or not at all: of each change the time is another one.
+END = arrays.by_key(
+    _c.update()
+    .where(_c.c.id.in_(_ids), _c.c.updated_at.in_(sa.bindparam('marks', expanding=True)))
+    .values(
+        state=State.RELEASED.value,
+        live=0,
+        expires_at=None,
+        sole=None,
+        reason=rules.WRITTEN,
+        updated_at=sa.bindparam('now'),
+    ),
+    _c,
 )
 FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
-_OWNER = ('project_id', 'user_id', 'consumer_type')
 #: Consumers of whom ended claims are stored.
 ENDED_OF = (
     sa.select(_c.c.consumer)
@@ -112,51 +111,21 @@ DISOWN = (
 )
 
 
-class _Place(NamedTuple):
-    uuid: str
-    kind: str
-    version: int
-    root: ProviderRoot
-
-
-def places(found: Iterable[Any]) -> dict[int, _Place]:
-    """Rows of ``PLACES`` by id."""
-    return {
-        row.id: _Place(
-            row.uuid, row.kind, row.version, ProviderRoot(row.top, row.top_kind == HostKind.HOST)
-        )
-        for row in found
-    }
-
-
-def live_of(tx: session.Tx, consumers: Sequence[str]) -> dict[str, list[Claim]]:
-    """The live claims of consumers; each of these is in it."""
-    found: dict[str, list[Claim]] = {consumer: [] for consumer in consumers}
-    for claim in rows.whole_claims(tx.all(LIVE_OF, uuids=list(consumers))):
-        found[claim.consumer].append(claim)
-    return found
-
-
-def states_of(tx: session.Tx, consumers: Sequence[str]) -> dict[str, ConsumerState]:
-    """What is remembered of consumers, of those that allocations were written of."""
-    found = tx.all(STATES, uuids=list(consumers)) if consumers else ()
-    return {row.uuid: ConsumerState(row.generation, row.digest) for row in found}
-
-
 class AllocationWriter:
     """One transaction that writes allocations.
 
     :ivar locked: the providers, once they are
     """
 
-    def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
+    def __init__(self, tx: session.Tx, memory: rows.Memory, known: KnownPlaces) -> None:
         self.tx = tx
         self.memory = memory
+        self._known = known
         self.locked = providers.LockedProviders({}, {}, {})
         self._wishes: Sequence[AllocationWish] = ()
         self._states: dict[str, ConsumerState] = {}
         self._live: dict[str, list[Claim]] = {}
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, KnownPlace] = {}
         self._ids: dict[str, int] = {}
         self._touched: set[int] = set()
 
@@ -169,23 +138,48 @@ class AllocationWriter:
         self._wishes = wishes
         consumers = sorted(wish.consumer for wish in wishes)
         self._lock_consumers(consumers)
-        self._live = live_of(self.tx, consumers) if consumers else {}
+        self._look(consumers)
         self._check_generations()
         named = {uuid for wish in wishes for uuid in wish.allocations} | set(also)
         self._find(named)
         wanted = self._concerned()
-        self.locked = providers.lock(self.tx, self.memory, wanted)
+        if wanted:
+            self.locked = providers.lock_placed(self.tx, self.memory, wanted)
         if self.locked.counters.keys() != wanted:
+            self._known.forget(self._places.values())
             raise Again('a provider was deleted meanwhile')
-        if self._may_have_moved():
+        if not all(place.holds(self.locked) for place in self._places.values()):
+            self._known.forget(self._places.values())
             self._find(named)
             if not self._concerned() <= wanted:
                 raise Again('a tree was changed meanwhile')
-        if any(self._live.values()) and self._have_changed(consumers):
-            self._live = live_of(self.tx, consumers)
+        if self._matters_what_there_is() and self._have_changed(consumers):
+            self._look(consumers)
             if not self._concerned() <= wanted:
                 raise Again('a claim came to be meanwhile')
             self._check_generations()
+        # What is only given back is not judged.
+        providers.read_pools(self.tx, self.locked, self._ids.values())
+
+    def _look(self, consumers: Sequence[str]) -> None:
+        found = stored.read(self.tx, consumers)
+        self._live = {consumer: of.claims for consumer, of in found.items()}
+        # Their rows are locked, and a step up since.
+        self._states = {
+            consumer: of.written._replace(generation=of.written.generation - 1)
+            for consumer, of in found.items()
+            if of.written is not None
+        }
+
+    def _matters_what_there_is(self) -> bool:
+        """Whether anything follows from claims but that they end.
+
+        What ends does as it was read, and a claim that came to be meanwhile is one of after the
+        write.  It is not where somebody may inherit, or where a generation was said.
+        """
+        claims = [claim for mine in self._live.values() for claim in mine]
+        says = (wish.allocations or wish.generation is not UNSET for wish in self._wishes)
+        return bool(claims) and (any(says) or any(map(of_pools, claims)))
 
     def _have_changed(self, consumers: Sequence[str]) -> bool:
         """Whether claims are others than before their providers were locked."""
@@ -193,24 +187,12 @@ class AllocationWriter:
         live = (claim for mine in self._live.values() for claim in mine)
         return found != {(claim.id, claim.state.value, claim.updated_at) for claim in live}
 
-    def _may_have_moved(self) -> bool:
-        """Whether a tree may have changed before its rows were locked; a host is not moved."""
-        return any(
-            place.kind != HostKind.HOST and place.version != self.locked.version_read(pid)
-            for pid, place in self._places.items()
-        )
-
     def _lock_consumers(self, consumers: Sequence[str]) -> None:
         values = [
             {'uuid': one, 'generation': 0, 'digest': '', 'stamp': self.tx.stamp}
             for one in consumers
         ]
         self.tx.insert_or_step(_w, values, 'uuid', 'generation')
-        self._states = {
-            uuid: state._replace(generation=state.generation - 1)
-            for uuid, state in states_of(self.tx, consumers).items()
-            if state.digest
-        }
 
     def _check_generations(self) -> None:
         for wish in self._wishes:
@@ -223,17 +205,13 @@ class AllocationWriter:
         """
         :raises NotFound: a provider that is named is not there
         """
-        uuids = sorted(filter(is_id, named))
-        found = places(self.tx.all(PLACES_OF, uuids=uuids)) if uuids else {}
+        found = self._known.named(self.tx, sorted(filter(is_id, named)))
         self._ids = {place.uuid: pid for pid, place in found.items()}
         for uuid in sorted(named):
             if uuid not in self._ids:
                 raise exceptions.NotFound(kind='provider', name=uuid)
         claims = [claim for mine in self._live.values() for claim in mine]
-        more = sorted(providers_of(claims) - found.keys())
-        if more:
-            found |= places(self.tx.all(PLACES_BY_ID, ids=more))
-        self._places = found
+        self._places = found | self._known.of(self.tx, providers_of(claims) - found.keys())
 
     def _concerned(self) -> set[int]:
         """Providers that are named, those of claims that there are, and the roots of both."""
@@ -373,15 +351,16 @@ class AllocationWriter:
         self.locked.counters[pid].generation += by
         self._touched.add(pid)
 
-    def write(self, changes: ClaimChanges) -> None:
-        """Claims, consumers, providers, and the feed."""
+    def write(self, changes: ClaimChanges, *, usage_only: bool) -> None:
+        """Claims, consumers, providers, and the feed.
+
+        :param usage_only: of providers nothing has changed but what claims change
+        """
         tx = self.tx
-        ended = [_ended_values(*pair) for pair in changes.ended(tx.now)]
-        changed = [_values(*pair) for pair in changes.changed]
-        for statement, values in ((WRITE, ended), (REWRITE, changed)):
-            values.sort(key=lambda one: one['b_id'])
-            if values and _unless_sole(tx, statement, values) != len(values):
-                raise Again('a claim was written meanwhile')
+        self._end(changes.gone)
+        changed = sorted((_values(*pair) for pair in changes.changed), key=lambda of: of['b_id'])
+        if changed and _unless_sole(tx, changed) != len(changed):
+            raise Again('a claim was written meanwhile')
         if changed:
             tx.run(FORGET_SHARES, ids=[one['b_id'] for one in changed])
         made = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
@@ -390,7 +369,15 @@ class AllocationWriter:
         values = [one for claim in shares for one in rows.allocation_values(claim, True)]
         tx.many(_a.insert(), values)
         self._write_consumers(changes)
-        providers.save(tx, self.locked, self._touched)
+        providers.save(tx, self.locked, self._touched, usage_only=usage_only)
+
+    def _end(self, gone: Sequence[Claim]) -> None:
+        if not gone:
+            return
+        marks = sorted({claim.updated_at for claim in gone})
+        ids = sorted(claim.id for claim in gone)
+        if self.tx.run(END, ids=ids, marks=marks, now=self.tx.now) != len(ids):
+            raise Again('a claim was written meanwhile')
 
     def _write_consumers(self, changes: ClaimChanges) -> None:
         gone, stay, owned = [], [], []
@@ -412,23 +399,17 @@ class AllocationWriter:
             self.tx.many(DISOWN, [one for one in owned if one['b_consumer'] in ended])
 
 
-def _ended_values(before: Claim, now: Claim) -> dict[str, Any]:
-    values = {name: rows.CLAIM[name](now) for name in CHANGED}
-    return {'b_id': before.id, 'b_state': before.state.value, 'is_sole': 0, **values}
-
-
 def _values(before: Claim, now: Claim) -> dict[str, Any]:
-    values = rows.claim_values(now, True)
-    del values['id']
+    values = {name: rows.CLAIM[name](now) for name in CHANGED}
     return {'b_id': before.id, 'b_state': before.state.value, **values}
 
 
-def _unless_sole(tx: session.Tx, statement: Update, values: Sequence[dict[str, Any]]) -> int:
+def _unless_sole(tx: session.Tx, values: Sequence[dict[str, Any]]) -> int:
     """
     :raises Again: a claim of the consumer that gets one has come to be meanwhile
     """
     try:
-        return statement.run(tx, values)
+        return REWRITE.run(tx, values)
     except Exception as e:
         if not sole.is_of_sole(retry.root_of(e)):
             raise
@@ -471,9 +452,11 @@ class SqlAllocations(HostTables):
     """See ``scheduler.ports.allocations``; what is read is in ``placement.usages``."""
 
     _alone_until = float('-inf')
+    _all_narrow = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.known_places = KnownPlaces()
         self._writers = Combined(lambda one: self._write([one]), self._write_together)
 
     def write_allocations(self, wishes: Sequence[AllocationWish]) -> None:
@@ -506,13 +489,13 @@ class SqlAllocations(HostTables):
         def work(tx: session.Tx) -> bool:
             stamps.append(tx.stamp)
             self.must_be_known(tx)
-            writer = AllocationWriter(tx, self.memory)
+            writer = AllocationWriter(tx, self.memory, self.known_places)
             writer.begin(wishes)
             writer.must_be_apart([request.consumers for request in requests])
             together = ClaimChanges(same=[], changed=[], gone=[], new=[])
             for request in requests:
                 together.extend(_one_of(writer, request))
-            writer.write(together)
+            writer.write(together, usage_only=True)
             return True
 
         self.run(work, wishes, stamps)
@@ -529,7 +512,7 @@ class SqlAllocations(HostTables):
                 return True
             if any(wish.allocations for wish in wishes):
                 return None
-            return None if any(live_of(tx, consumers).values()) else True
+            return None if any(of.claims for of in stored.read(tx, consumers).values()) else True
 
         try:
             self.database.write(work, already_committed, once_locked=True)
@@ -540,7 +523,10 @@ class SqlAllocations(HostTables):
         """
         :raises Refused: processes that take no account of such claims may run
         """
-        rows.writes_narrow(tx)  # the mark waits until this has ended
-        if time.monotonic() >= self._alone_until:
+        is_known = time.monotonic() < self._alone_until
+        if is_known and self._all_narrow:
+            return  # the form does not change any more
+        self._all_narrow = rows.form_held(tx) == claim_form.NARROW
+        if not is_known:
             trees.must_be_known(tx, STEP)
             self._alone_until = time.monotonic() + ALONE_SECONDS

@@ -51,7 +51,7 @@ class SqlReshaping(SqlAllocations):
         )
         for declared in providers.values():
             rules.check_inventories(declared.inventories)
-        writer = AllocationWriter(tx, self.memory)
+        writer = AllocationWriter(tx, self.memory, self.known_places)
         writer.begin(wishes, providers)
         locked = writer.locked
         union = {}
@@ -72,4 +72,4 @@ class SqlReshaping(SqlAllocations):
             writer.step(pid, by=int(bool(declared.inventories)))
             trees.write_inventories(tx, self.memory, locked, uuid, declared.inventories)
             tx.run(CHANGED.values(changed_at=tx.now), b_id=pid)
-        writer.write(changes)
+        writer.write(changes, usage_only=False)

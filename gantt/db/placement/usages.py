@@ -13,7 +13,7 @@ from gantt.db.engine import session
 from gantt.db.engine.session import reading
 from gantt.db.hosts import rows
 from gantt.db.hosts.base import HostTables, is_id
-from gantt.db.placement.allocations import live_of, states_of
+from gantt.db.placement import consumers
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports import ConsumerAllocations, ProviderAllocations, TypeUsage
@@ -46,8 +46,8 @@ class SqlUsages(HostTables):
         if not is_id(consumer):
             return None
         tx.snapshot()
-        claims = live_of(tx, [consumer])[consumer]
-        generation = rules.visible_generation(claims, states_of(tx, [consumer]).get(consumer))
+        claims, written = consumers.read(tx, [consumer])[consumer]
+        generation = rules.visible_generation(claims, written)
         if generation is None:
             return None
         newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
@@ -105,15 +105,13 @@ class SqlUsages(HostTables):
         return [found[name] for name in sorted(found)]
 
 
-def _generations(tx: session.Tx, consumers: Sequence[str]) -> dict[str, int]:
+def _generations(tx: session.Tx, uuids: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for start in range(0, len(consumers), PART):
-        some = consumers[start : start + PART]
-        states, live = states_of(tx, some), live_of(tx, some)
-        for consumer in some:
-            generation = rules.visible_generation(live[consumer], states.get(consumer))
+    for start in range(0, len(uuids), PART):
+        for uuid, stored in consumers.read(tx, uuids[start : start + PART]).items():
+            generation = rules.visible_generation(*stored)
             if generation is not None:
-                found[consumer] = generation
+                found[uuid] = generation
     return found
 
 

@@ -126,7 +126,7 @@ class Call:
         caller = self.caller
         target = {'project_id': caller.project if project is None else project}
         target['user_id'] = caller.user
-        if not self._policy.enforcer.enforce(rule, target, caller.credentials()):
+        if not self._policy.meets(rule, caller, target):
             raise PlacementError(403, f'Policy does not allow {rule} to be performed.')
 
     def url(self, path: str) -> str:

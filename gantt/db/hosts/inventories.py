@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inventories of providers, and what is said of providers that are no hosts."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostKind
+from gantt.db.engine import session
+from gantt.db.schema import models
+
+_p = models.providers
+_i = models.inventories
+_rc = models.resource_classes
+_ids: Any = sa.bindparam('ids', expanding=True)
+#: What is used without an inventory has a row of nothing.
+_inventory = (_rc.c.name, *(_i.c[name] for name in Inventory.__struct_fields__))
+INVENTORIES_OF = (
+    sa.select(_i.c.provider_id, *_inventory)
+    .join(_rc, _rc.c.id == _i.c.class_id)
+    .where(_i.c.provider_id.in_(_ids), _i.c.total > 0)
+    .order_by(_rc.c.name)
+)
+#: Of these the ones that are no hosts, a row for each inventory, or one without any.
+NO_HOSTS = (
+    sa.select(_p.c.id, _p.c.own_name, *_inventory)
+    .select_from(
+        _p.outerjoin(_i, sa.and_(_i.c.provider_id == _p.c.id, _i.c.total > 0)).outerjoin(
+            _rc, _rc.c.id == _i.c.class_id
+        )
+    )
+    .where(_p.c.id.in_(_ids), _p.c.kind != HostKind.HOST.value)
+    .order_by(_rc.c.name)
+)
+
+
+class PoolFacts(NamedTuple):
+    """What is said of a provider that is no host."""
+
+    name: str
+    inventories: dict[str, Inventory]
+
+
+def pools_of(tx: session.Tx, ids: Sequence[int]) -> dict[int, PoolFacts]:
+    """What there is to know of those that are no hosts."""
+    pools: dict[int, PoolFacts] = {}
+    for row in tx.all(NO_HOSTS, ids=ids):
+        pool = pools.setdefault(row.id, PoolFacts(row.own_name, {}))
+        if row.name is not None:
+            pool.inventories[row.name] = _inventory_of(row)
+    return pools
+
+
+def inventories_of(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, Inventory]]:
+    """Provider id -> class -> its inventory; every one of the providers is in it."""
+    found: dict[int, dict[str, Inventory]] = {pid: {} for pid in ids}
+    for row in tx.all(INVENTORIES_OF, ids=sorted(ids)) if ids else ():
+        found[row.provider_id][row.name] = _inventory_of(row)
+    return found
+
+
+def _inventory_of(row: Any) -> Inventory:
+    return Inventory(**{name: getattr(row, name) for name in Inventory.__struct_fields__})
