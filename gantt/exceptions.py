@@ -255,6 +255,33 @@ class StaleReport(Refused):
     )
 
 
+class ZoneLoop(Refused):
+    """A request has come through this zone before."""
+
+    code = 'gantt.zone_loop'
+    http_status = 508
+    template = (
+        'This request has come through this zone before; the zones above and below form a loop. '
+        'Expected a tree: remove one of them'
+    )
+
+
+class OfferGone(GanttError):
+    """What a zone has offered is not there any more; its other offers may be."""
+
+    code = 'gantt.offer_gone'
+    http_status = 409
+    template = 'What was offered is gone; evaluate again.'
+
+
+class TokenRefused(Refused):
+    """A token that is none of ours, of another request or parent, or too old."""
+
+    code = 'gantt.token_refused'
+    http_status = 410
+    template = 'The token is not good for this request; evaluate again.'
+
+
 class Conflict(GanttError):
     """Other schedulers or reports were faster until the budget was used up."""
 

@@ -36,6 +36,7 @@ SECONDS = {
     'sim': 65,
     'telemetry': 45,
     'transfer': 75,
+    'zones': 75,
 }
 #: What the next features may add to a run, in seconds of the clock.
 REST = 600

@@ -9,7 +9,14 @@ from typing import Any
 DEFAULT = 'http://127.0.0.1:8790'
 #: Newest first: one that serves less is asked in the next.
 MICROVERSIONS = (
-    *('scheduler 1.6', 'scheduler 1.5', 'scheduler 1.4', 'scheduler 1.3', 'scheduler 1.0'),
+    *(
+        'scheduler 1.7',
+        'scheduler 1.6',
+        'scheduler 1.5',
+        'scheduler 1.4',
+        'scheduler 1.3',
+        'scheduler 1.0',
+    ),
 )
 #: Of Placement's interface, and what is sent where nobody has to log in.
 PLACEMENT_VERSION = 'placement 1.39'

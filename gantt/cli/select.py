@@ -103,7 +103,7 @@ def _lines(
     rows = [
         {'chosen': places[0], 'others': places[1:]} for places in answer['selections'] if places
     ]
-    hosts = len({row['chosen']['host'] for row in rows})
+    hosts = len({_where(row) for row in rows})
     verb, kind = 'would place' if dry_run else 'placed', wanted.get('kind') or 'host'
     lines = [f'{verb} {len(rows)} on {text.count(hosts, kind)}', '']
     columns = _DRY if dry_run else _COLUMNS
@@ -118,10 +118,16 @@ def _lines(
     return lines
 
 
+def _where(row: dict[str, Any]) -> str:
+    """The host; of a place in a zone below that alone knows it, the zone."""
+    chosen = row['chosen']
+    return f'in zone {chosen["child"]}' if chosen.get('child') else str(chosen['host'])
+
+
 _COLUMNS = (
     TextColumn('CLAIM', lambda r: text.short_id(r['chosen']['claim_id'])),
     TextColumn('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
-    TextColumn('HOST', lambda r: r['chosen']['host'], least=16),
+    TextColumn('HOST', lambda r: _where(r), least=16),
     TextColumn('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
     TextColumn(
         'LEASE',

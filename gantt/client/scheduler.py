@@ -99,7 +99,7 @@ class SchedulerClient:
                 seconds,
                 context_id=request.request_id,
                 publish_tries=1,
-                version=wire.HOSTS_ONCE,
+                version=wire.VERSION,
                 request=body,
             )
         except exceptions.Unavailable as e:

@@ -102,6 +102,9 @@ def parts(conf: Any) -> ApiParts:
         strategy,
         rules,
         keep,
+        zones_around=wiring.zones_around(
+            conf, connected, insights.cache, lambda: pipeline, metrics
+        ),
     )
     placement = make_placement_app(
         connected, metrics, told, rules, strategy, keep, insights.candidates

@@ -25,12 +25,16 @@ from gantt.conf import files, finite, quotas, security, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answered
+from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry import answer_log, guru, log
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.telemetry.trail import TrailFile
+from gantt.zones.credentials import ZoneCredentials
+from gantt.zones.http_calls import HttpZones
 
 LOG = logging.getLogger(__name__)
 DECISIONS = logging.getLogger('gantt.decisions')
@@ -227,6 +231,25 @@ def database_shown(conf: Any) -> str:
     return make_url(conf.database.connection).render_as_string(hide_password=True)
 
 
+def zones_around(
+    conf: Any, store: Any, cache: HostCache, pipeline: Callable[[], Pipeline], metrics: Any
+) -> ZoneParts:
+    """What this process speaks with other zones by; nothing is read yet.
+
+    :param cache: a follower of the database
+    """
+    parts: ZoneParts | None = None
+
+    def own_uuid() -> str:
+        assert parts is not None, 'it is made by then'
+        return parts.directory.own_uuid()
+
+    calls = HttpZones(ZoneCredentials(conf.zones.credentials_file, own_uuid))
+    found = settings(conf, pipeline())
+    parts = ZoneParts(store, calls, cache, pipeline, found, cache.clock, metrics.count)
+    return parts
+
+
 def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
     """A scheduler over ``store``, not started yet.
 
@@ -239,4 +262,8 @@ def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
     def say(answers: Sequence[Answered]) -> None:
         answer_log.log_answers(DECISIONS, made.log_answers == 'each', answers)
 
-    return Scheduler(store, pipeline, recorder, made, on_answers=say)
+    found = Scheduler(store, pipeline, recorder, made, on_answers=say)
+    # A table of its own, which the thread that places does not write: read where it is needed.
+    cache = HostCache(store, found.clock, made.reload_seconds, default_zone=made.default_zone)
+    found.speak_with(zones_around(conf, store, cache, lambda: found.placing.pipeline, metrics))
+    return found

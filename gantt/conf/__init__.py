@@ -29,6 +29,7 @@ MODULES = (
     'audit_trail',
     'security',
     'quotas',
+    'zones',
 )
 
 

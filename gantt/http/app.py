@@ -24,11 +24,14 @@ from gantt.http.handlers import (
     quotas,
     requests,
     root,
+    zone_records,
+    zones,
 )
 from gantt.http.log_context import LogContext
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
+from gantt.scheduler.zones.parts import NoCalls, ZoneParts
 
 
 def openapi_document(world: HandlerContext, caller: Caller) -> dict[str, Any]:
@@ -133,6 +136,27 @@ ROUTES = (
     _route('PUT /v1/quotas/{project_id}', quotas.set_quota, 'quotas:set', minor=3),
     _route('DELETE /v1/quotas/{project_id}', quotas.unset_quota, 'quotas:unset', minor=3),
     _route('GET /v1/limits', quotas.show_limits, 'quotas:show', minor=3),
+    _route('GET /v1/zones', zone_records.list_zones, 'zones:list', minor=7),
+    _route('GET /v1/zones/{name}', zone_records.show_zone, 'zones:list', minor=7),
+    _route('PUT /v1/zones/{name}', zone_records.set_zone, 'zones:set', minor=7),
+    _route('DELETE /v1/zones/{name}', zone_records.remove_zone, 'zones:remove', minor=7),
+    _route('GET /v1/parents', zone_records.list_parents, 'parents:list', minor=7),
+    _route('PUT /v1/parents/{name}', zone_records.set_parent, 'parents:set', minor=7),
+    _route('DELETE /v1/parents/{name}', zone_records.remove_parent, 'parents:remove', minor=7),
+    _route('POST /v1/places', zones.redeem_place, 'places:redeem', minor=7, on_trail=False),
+    _route('GET /zone/v1', zones.discover_zone, 'zone:ask', minor=7),
+    _route('GET /zone/v1/changes', zones.show_zone_changes, 'zone:ask', minor=7),
+    _route('POST /zone/v1/evaluations', zones.evaluate_zone, 'zone:ask', minor=7, on_trail=False),
+    _route(
+        'PUT /zone/v1/allocations/{key}',
+        zones.allocate_in_zone,
+        'zone:ask',
+        minor=7,
+        bytes_max=None,
+        on_trail=False,
+    ),
+    _route('GET /zone/v1/allocations/{key}', zones.show_zone_allocation, 'zone:ask', minor=7),
+    _route('DELETE /zone/v1/allocations/{key}', zones.give_back_to_zone, 'zone:ask', minor=7),
 )
 
 
@@ -150,6 +174,8 @@ def make_app(
     strategy: auth.Strategy = auth.noauth,
     rules: policy.PolicyEnforcer | None = None,
     keep: trail.Keep = lambda entry: None,
+    *,
+    zones_around: ZoneParts | None = None,
 ) -> middleware.Wsgi:
     """The WSGI application.
 
@@ -160,6 +186,7 @@ def make_app(
     :param keep: takes each entry of the audit trail
     :raises Misconfigured: every origin may ask, and nobody is asked for a token
     :param rules: who may do what; None: as it stands in the code
+    :param zones_around: other zones, as far as this process speaks with any; None: with none below
     """
     settings = settings or HttpSettings()
     is_open = strategy is auth.noauth
@@ -179,9 +206,11 @@ def make_app(
         checks={**_own_checks(insights, store, settings), **(checks or {})},
         policy=rules or policy.defaults(),
         gates=gates.gates(settings),
+        zones=zones_around or without_zones(insights, store, metrics),
     )
     layers: list[Any] = [
         Observer(world),
+        zones.ZoneName(world),
         LogContext(),
         trail.Trail(keep),
         HandlerVersions(),
@@ -199,6 +228,19 @@ def make_app(
         shown_path = path.replace('{name}', '{name:path}') if path in SLASHED else path
         app.add_route(shown_path, Resource(path, routes, world, strategy))
     return middleware.stack(app, world)
+
+
+def without_zones(insights: Insights, store: Store, metrics: MetricsSource) -> ZoneParts:
+    """What zones above need, where this process speaks with none below."""
+    return ZoneParts(
+        store,
+        NoCalls(),
+        insights.cache,
+        lambda: insights.pipeline,
+        insights.settings,
+        insights.cache.clock,
+        metrics.count,
+    )
 
 
 def _own_checks(insights: Insights, store: Store, settings: HttpSettings) -> Checks:

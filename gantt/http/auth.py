@@ -26,6 +26,7 @@ def noauth(req: falcon.Request) -> Caller:
         user_name=user,
         project=(req.get_header('X-Project-Id') or '')[:_TEXT_MAX] or None,
         roles=('admin',),
+        remote=req.remote_addr or 'unknown',
     )
 
 

@@ -14,7 +14,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     :ivar domain: that it acts for, by id: then it acts for no project
     :ivar system: it acts for the whole system
     :ivar service_roles: of the service that passes the request on, where one says so
+    :ivar remote: the address that it calls from, where it is believed without a token; else ''
     :ivar base: the address of ``/`` as it was asked for, see ``links.base``
+    :ivar minor: of the interface that it speaks
     :ivar everywhere: the rule of the route lets it at things of all projects,
         else at those of its own only
     """
@@ -28,6 +30,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     service_roles: tuple[str, ...] = ()
     everywhere: bool = False
     base: str = ''
+    minor: int = 0
+    remote: str = ''
 
     @property
     def only(self) -> str | None:

@@ -14,6 +14,7 @@ from gantt.http.policy import PolicyEnforcer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
+from gantt.scheduler.zones.parts import ZoneParts
 
 
 class MetricsSource(Protocol):
@@ -83,3 +84,4 @@ class HandlerContext(msgspec.Struct, frozen=True):
     checks: Checks
     policy: PolicyEnforcer
     gates: QuotaGates
+    zones: ZoneParts

@@ -187,7 +187,7 @@ def _respond(
             name=req.path,
         )
     caller = _caller(route, world, strategy, req)
-    caller = msgspec.structs.replace(caller, base=links.base(req))
+    caller = msgspec.structs.replace(caller, base=links.base(req), minor=version.minor)
     signature = signature_of(route.handler)
     for name, value in path.items():
         _check_text(name, value)

@@ -24,6 +24,11 @@ BODIES: dict[str, Any] = {
     'what_if': {'request': {**_PLACEMENT, 'request_id': 'c0b7a9f1-5c1f-4c64-9d2a-6d3f0d4c1a04'}},
     'capacity': {'spec': _SPEC},
     'set_quota': {'limits': {'live_claims': 50, 'class:VCPU': 200, 'server_groups': None}},
+    'set_zone': {'url': 'http://127.0.0.1:1', 'last_resort': True},
+    'set_parent': {'identity': 'f3a1c5', 'project_id': '5f2d1c7a9b3e4c60a1d2e3f405162738'},
+    'redeem_place': {'place': 'g1.AAAA'},
+    'evaluate_zone': {'request': _PLACEMENT, 'want': 5},
+    'allocate_in_zone': {'request': _PLACEMENT, 'evaluated': REQUEST, 'tokens': ['g1.AAAA']},
     'set_metric': {'unit': 'W', 'lower': 0, 'upper': 2000, 'description': 'power drawn'},
 }
 #: Name of a parameter -> a value, where one suits all operations.
@@ -45,6 +50,8 @@ PARAMETERS: dict[str, Any] = {
     'wait': 0,
     'kind': 'claimed',
     'dry_run': False,
+    'key': REQUEST,
+    'since': 0,
 }
 #: Of ``{name}`` by the beginning of the path.
 NAMES = {
@@ -52,6 +59,8 @@ NAMES = {
     '/v1/aggregates': 'rack-1',
     '/v1/resource-classes': 'CUSTOM_LICENSE',
     '/v1/declared-metrics': 'power',
+    '/v1/zones': 'hall-2',
+    '/v1/parents': 'region',
 }
 ERROR: dict[str, Any] = {
     'errors': [

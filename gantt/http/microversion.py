@@ -72,6 +72,13 @@ HISTORY = (
         6,
         'Groups of resources and devices of a request, each from one provider of a tree.',
     ),
+    Microversion(
+        1,
+        7,
+        'Zones: requests go down to zones below, whose places are named by the zone and sealed '
+        '(child, place). Zones below and above are registered, places redeemed. Before it a '
+        'request stays on the hosts of this zone.',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

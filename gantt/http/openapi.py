@@ -35,7 +35,8 @@ REFUSALS = {
     404: 'There is no such thing, or it is of another project.',
     406: 'The microversion is not served.',
     409: 'It cannot be as things stand: no valid host, a conflict, an id used twice.',
-    410: 'What happened since the cursor is not remembered: list anew.',
+    410: 'What happened since the cursor is not remembered: list anew. Of a token: it is not good '
+    'any more, or for this.',
     411: 'The body has no end that the server can tell.',
     413: 'The body is larger than this path takes.',
     415: 'There is a body that does not say it is JSON.',
@@ -44,7 +45,10 @@ REFUSALS = {
     500: 'A defect; the log has it under the request id.',
     503: 'Busy, or the database, the broker or the identity service is away; see Retry-After.',
     504: 'The budget of the request was spent.',
+    508: 'The request has come through this zone before.',
 }
+#: What is sealed is taken there, or a request from another zone.
+ZONE_PATHS = ('/zone/', '/v1/places')
 _ALWAYS = (400, 406, 421, 500, 503)
 _WITH_BODY = (411, 413, 415)
 
@@ -308,6 +312,8 @@ def _refused(route: Route, signature: Signature, is_open: bool) -> list[int]:
         found.add(404)
     if 'after' in get_type_hints(signature.query):
         found.add(410)
+    if route.path.startswith(ZONE_PATHS) and signature.body is not None:
+        found |= {410, 508}
     if route.rated:
         found.add(429)
     return sorted(found)

@@ -32,6 +32,7 @@ ALLOWED = frozenset(
         'body.lease_seconds',
         'body.repeat',
         'body.origin',
+        'body.hops',
         'body.only_project',  # replaced where the caller acts for one project
         'body.spec.resources',
         'body.spec.kind',
@@ -77,6 +78,9 @@ BELIEVED = frozenset(
         'body.spec.group.members',
         'body.spec.group.hosts',
         'body.spec.move_id',
+        'body.parent',
+        'body.places',
+        'body.via',
     }
 )
 _PURPOSES = {

@@ -101,7 +101,7 @@ class Insights:
         self.explain, self.scores, self.replay = reader.explain, reader.scores, reader.replay
         summed = ActivityReader(store, self.cache.clock)
         self.activity, self.refused = summed.activity, summed.refused
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self.events = EventLog(store, self.cache)
         self._max_age = max_age
         self._look_again = False
@@ -392,7 +392,7 @@ class Insights:
             Configuration(
                 digest=digest,
                 workers=sorted(one.worker for one in found),
-                is_here=digest == self._pipeline.digest,
+                is_here=digest == self.pipeline.digest,
                 last_age_seconds=min(one.age_seconds for one in found),
             )
             for digest, found in workers.items()

@@ -19,7 +19,6 @@ from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement import capacity as counting
 from gantt.core.placement import what_if_edits as edits
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause
 from gantt.core.placement.what_if_edits import HostEdits
 from gantt.core.records.decision import CHOSEN, PASSED, Answer, Decision, Outcome, error_of
 from gantt.core.records.decision_codec import StoredDecision
@@ -30,14 +29,13 @@ from gantt.insights import side_by_side
 from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, RoomView, View
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.admission import PendingRequest
-from gantt.scheduler.placing.planning import Plan, Planner
+from gantt.scheduler.placing import trial
+from gantt.scheduler.placing.planning import Plan
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
 
-#: Members times hosts of one trial, and for how long it may take a thread.
+#: Members times hosts of one trial.
 LOOKS_MAX = 20_000_000
-SECONDS_MAX = 10.0
 #: Hosts that the room on them is listed of.
 HOSTS_SHOWN = 100
 
@@ -161,32 +159,7 @@ class WhatIfPlanner:
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'
             )
-        aside = _Aside(self.cache, table.copy())
-        settings = msgspec.structs.replace(self.settings, claims_per_commit=len(request.consumers))
-        call = PendingRequest(request, float('inf'))
-        clock = self.cache.clock
-        end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
-
-        def pause() -> Pause:
-            return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
-
-        plan = Planner(self.cache.store, aside, settings).plan(call, self.pipeline, pause)
-        if plan.decision.outcome is Outcome.EXPIRED:
-            raise exceptions.Expired(plan.decision.reason)
-        return plan
-
-
-class _Aside(HostCache):
-    """A cache's stand-in for one dry run: a table of its own, its age as it is."""
-
-    def __init__(self, of: HostCache, table: HostTable) -> None:
-        super().__init__(of.store, of.clock)
-        self.working, self.rules = table, dict(of.rules)
-        self._age = of.age_seconds
-
-    @property
-    def age_seconds(self) -> float:
-        return self._age
+        return trial.plan(table, request, self.cache, self.pipeline, self.settings)
 
 
 def room(

@@ -371,6 +371,62 @@ RULES = [
         'Take all limits of a project away: the defaults hold again.',
         'DELETE /v1/quotas/{project_id}',
     ),
+    # Zones: those around this one, and what zones above ask of it.
+    rule(
+        'gantt:zones:list',
+        OPERATORS,
+        'List and show the zones directly below, and whether they answer.',
+        'GET /v1/zones',
+        'GET /v1/zones/{name}',
+    ),
+    rule(
+        'gantt:zones:set',
+        ADMIN,
+        'Register a zone directly below, or change what is set of it.',
+        'PUT /v1/zones/{name}',
+    ),
+    rule(
+        'gantt:zones:remove',
+        ADMIN,
+        'Forget a zone directly below.',
+        'DELETE /v1/zones/{name}',
+    ),
+    rule(
+        'gantt:parents:list',
+        OPERATORS,
+        'List the zones above that may ask here.',
+        'GET /v1/parents',
+    ),
+    rule(
+        'gantt:parents:set',
+        ADMIN,
+        'Register a zone above that may ask here, or change what it may have.',
+        'PUT /v1/parents/{name}',
+    ),
+    rule(
+        'gantt:parents:remove',
+        ADMIN,
+        'Forget a zone above.',
+        'DELETE /v1/parents/{name}',
+    ),
+    rule(
+        'gantt:places:redeem',
+        OPERATORS_AND_SERVICES,
+        'Read for which host of this zone a sealed place stands: for conductors of this zone.',
+        'POST /v1/places',
+    ),
+    rule(
+        'gantt:zone:ask',
+        ANY_READERS,
+        'Ask as a zone above. Whoever asks has to be registered as one as well: see '
+        'gantt:parents:set.',
+        'GET /zone/v1',
+        'GET /zone/v1/changes',
+        'POST /zone/v1/evaluations',
+        'PUT /zone/v1/allocations/{key}',
+        'GET /zone/v1/allocations/{key}',
+        'DELETE /zone/v1/allocations/{key}',
+    ),
 ]
 
 

@@ -21,6 +21,8 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
          selections: allocations, where a host takes of pools
     1.12 select_destinations: spec.kind; confirm_request, release_request
     1.13 select_destinations: spec.tree
+    1.14 select_destinations: parent, places, hops, via, spec.destination.hosts; an answer may
+         name a place in a zone below (child, place): callers of older versions get none
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -43,7 +45,9 @@ from gantt.core.records.members import by_hosts, plain
 from gantt.rpc import answers
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 13
+MAJOR, MINOR = 1, 14
+#: The minor version of a caller that knows of places in other zones.
+ZONES_MINOR = 14
 VERSION = f'{MAJOR}.{MINOR}'
 #: What our own clients say, but for messages that need a newer one: schedulers of before take
 #: what they know as it is.

@@ -4,8 +4,7 @@
 No logic here.  RPC, the in-process demo and the tests all talk to this class.
 """
 
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -50,6 +49,11 @@ from gantt.scheduler.select_destinations import Placing
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake
+from gantt.scheduler.waiter import Waiter
+from gantt.scheduler.zones.follow import GiveBacks, ZoneFollower
+from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.place_over_zones import PlaceOverZones
+from gantt.scheduler.zones.shares import among
 
 #: What a part that has nothing left to do needs to end.
 MOMENT_SECONDS = 0.5
@@ -107,6 +111,10 @@ class Scheduler:
         )
         self.registrations = Registrations(self.claims, recorder)
         self.nova = NovaEvents(store, self.cache, recorder, self.clock, self.settings)
+        #: Places requests over the zones below; None: there is nothing to speak to them with.
+        self.over_zones: PlaceOverZones | None = None
+        self._zones: ZoneParts | None = None
+        self._follower: ZoneFollower | None = None
         self._work_queues = (
             self.registrations.work_queue,
             self.intake.work_queue,
@@ -127,6 +135,28 @@ class Scheduler:
             self.quotas,
         )
 
+    def speak_with(self, zones: ZoneParts) -> None:
+        """Let requests go down to the zones below; before it is started."""
+        give_backs = GiveBacks(self.recorder)
+        children, own_uuid = zones.directory.children, zones.directory.own_uuid
+        self._zones = zones
+        self.over_zones = PlaceOverZones(
+            self.store,
+            zones.calls,
+            zones.evaluator,
+            self.placing.admission,
+            self.stored_answers,
+            self.recorder,
+            self.clock,
+            self.settings,
+            children,
+            own_uuid,
+            give_backs,
+        )
+        self._follower = ZoneFollower(
+            self.store, zones.calls, zones.directory, give_backs, self.recorder
+        )
+
     # -- life ------------------------------------------------------------------
     def start(self) -> None:
         """Read the state and start the threads.
@@ -140,6 +170,9 @@ class Scheduler:
         self.nova.work_queue.start()
         self.nova_moves.start()
         self.housekeeping.start()
+        if self._zones is not None and self._follower is not None:
+            self._zones.directory.refresh()
+            self._follower.start()
 
     def reconfigure(self, settings: SchedulerSettings, pipeline: Pipeline) -> list[str]:
         """Go on with other settings, filters and weighers from the next batch on.
@@ -162,6 +195,11 @@ class Scheduler:
         """
         end = self.clock.monotonic() + seconds
         done = True
+        if self.over_zones is not None and self._follower is not None:
+            self._follower.stop(MOMENT_SECONDS)
+            done &= self.over_zones.stop(seconds / 2)
+            if self._zones is not None:
+                self._zones.close()
         for part in (self.nova_moves, self.placing, *self._work_queues):
             done &= part.stop(max(MOMENT_SECONDS, end - self.clock.monotonic()))
         self.placing.admission.inbox.close()
@@ -170,20 +208,40 @@ class Scheduler:
 
     # -- flow 1 ----------------------------------------------------------------
     def submit(
-        self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
+        self,
+        request: SelectDestinations,
+        handle: Any,
+        replies: Replies,
+        spent_ms: float = 0.0,
+        *,
+        stays: bool = False,
     ) -> None:
         """Queue a request; the answer comes through ``replies``.
 
         Blocks only to read the database, for a class that ``has_classes`` does not know.
 
         :param spent_ms: how much of the budget was spent before it got here
+        :param stays: it is for hosts of this zone alone, as its caller knows of no other
         :raises InvalidMessage, UnknownResourceClass: what types cannot say
         """
-        requests.check(request, self.cache.declared_classes(request.spec.resources))
+        over_zones = self.over_zones
+        goes_down = over_zones is not None and not stays and over_zones.takes(request)
+        fingerprint = ''
+        if request.places and not goes_down:
+            fingerprint = request.fingerprint
+            request = among(request, [name for one in request.places for name in one.hosts])
+        declared = self.cache.declared_classes(request.spec.resources)
+        # What is not known here may be known below.
+        named = frozenset(request.spec.resources) if goes_down else frozenset()
+        requests.check(request, declared | named)
         too_often = self._too_often(request)
+        if too_often is None and goes_down:
+            assert over_zones is not None, 'it takes the request'
+            over_zones.submit(request, handle, replies, spent_ms)
+            return
         admission = self.placing.admission
         refused = (
-            admission.submit(request, handle, replies, spent_ms)
+            admission.submit(request, handle, replies, spent_ms, fingerprint)
             if too_often is None
             else [AtOnce(replies, handle, too_often)]
         )
@@ -230,7 +288,10 @@ class Scheduler:
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back."""
-        return self.claims.cancel(message)
+        done = self.claims.cancel(message)
+        if self.over_zones is not None:
+            self.over_zones.cancel(message.request_id)
+        return done
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
         """Lengthen the leases of a request."""
@@ -368,23 +429,3 @@ class Scheduler:
                 work_queue.name for work_queue in self._work_queues if work_queue.is_failing
             ],
         }
-
-
-class Waiter:
-    """A Replies that one thread waits on."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._answer: Answer | None = None
-
-    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
-        for _, answer in answers:
-            self._answer = answer
-        self._event.set()
-
-    send_soon = send
-
-    def wait(self, request: SelectDestinations, seconds: float) -> Answer:
-        """The answer, or "expired" after ``seconds``."""
-        self._event.wait(seconds)
-        return self._answer or refusal(request, Outcome.EXPIRED, 'no answer within the budget')

@@ -87,6 +87,12 @@ counter gantt_rejections_total filter
   Hosts removed, by the filter that did.
 counter gantt_turned_away_total outcome
   Requests answered at the door without being queued.
+counter gantt_zone_requests_total outcome
+  Requests that could go down to other zones, answered, wherever they were placed.
+counter gantt_zone_calls_failed_total call
+  Calls to zones below that were not answered: evaluate, allocate, or changes.
+counter gantt_zone_give_backs_dropped_total
+  Allocations in zones below that those were not told to end, too many waiting: their leases do.
 counter gantt_quota_refusals_total limit
   Requests, dry runs and server groups refused because the project has as much as its quota lets
   it have, by the name of the limit.

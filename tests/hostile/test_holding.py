@@ -10,14 +10,14 @@ from gantt import exceptions
 from gantt.core.records.decision import Outcome
 from gantt.db.records import purge
 from gantt.http import gates, policy
-from gantt.http.app import make_app
+from gantt.http.app import make_app, without_zones
 from gantt.http.context import Caller
 from gantt.http.context import HandlerContext as HttpWorld
 from gantt.http.handlers import requests
 from gantt.http.settings import HttpSettings
 from gantt.insights import decision_reader, what_if
 from gantt.scheduler import recorder, select_destinations
-from gantt.scheduler.placing import admission
+from gantt.scheduler.placing import admission, trial
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision, a_request, uuid_of
@@ -142,6 +142,7 @@ def test_a_request_of_a_member_reads_claims_once(monkeypatch):
         checks={},
         policy=policy.defaults(),
         gates=gates.gates(HttpSettings()),
+        zones=without_zones(site.insights, site.world.store, site.metrics),
     )
     # In the trial of who may not claim it is not looked at whose the consumers are.
     monkeypatch.setattr(world.policy, 'allows', lambda rule, caller: True)
@@ -258,7 +259,7 @@ def test_trials_are_bounded(monkeypatch):
     assert said.status_code == 400
     assert 'expected at most 10' in said.json()['errors'][0]['detail']
     monkeypatch.setattr(what_if, 'LOOKS_MAX', 10**6)
-    monkeypatch.setattr(what_if, 'SECONDS_MAX', 0.0)
+    monkeypatch.setattr(trial, 'SECONDS_MAX', 0.0)
     assert caller.post('/v1/requests', json=body).status_code == 504
 
 

@@ -22,5 +22,5 @@ def test_a_port_has_a_dozen_methods_at_most(port):
 
 def test_the_store_is_all_ports_of_the_database_and_nothing_beside():
     assert methods_of(ports.Store) == []
-    alone = {ports.Clock, ports.Inbox, ports.Recorder, ports.Replies, ports.Store}
+    alone = {ports.Clock, ports.Inbox, ports.Recorder, ports.Replies, ports.Store, ports.Zones}
     assert set(ports.Store.__mro__) >= set(PORTS) - alone

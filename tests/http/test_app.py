@@ -295,14 +295,16 @@ def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
 
 
 #: Paths that are asked with a body and write nothing.
-READING = ('/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay')
+READING = ('/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay', '/v1/places')
+#: Between zones an evaluation is the dry run of an allocation.
+BETWEEN_ZONES = '/zone/v1/'
 
 
 def test_whatever_writes_has_a_dry_run() -> None:
     document = openapi.document(http_app.ROUTES)
     for path, methods in document['paths'].items():
         for method, operation in methods.items():
-            if method == 'get' or path in READING:
+            if method == 'get' or path in READING or path.startswith(BETWEEN_ZONES):
                 continue
             names = {parameter.get('name') for parameter in operation['parameters']}
             body = json.dumps(operation.get('requestBody', {}))

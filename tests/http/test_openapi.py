@@ -277,6 +277,21 @@ TOUR: list[tuple[str, dict[str, Any], int]] = [
     ('list_decisions', {}, 200),
 ]
 LAST: list[tuple[str, dict[str, Any], int]] = [
+    ('set_parent', {}, 200),
+    ('list_parents', {}, 200),
+    ('remove_parent', {}, 200),
+    ('set_zone', {}, 400),  # nobody answers there
+    ('list_zones', {}, 200),
+    ('show_zone', {}, 404),
+    ('remove_zone', {}, 404),
+    ('redeem_place', {}, 410),
+    # Who calls is no zone above.
+    ('discover_zone', {}, 403),
+    ('evaluate_zone', {}, 403),
+    ('allocate_in_zone', {}, 403),
+    ('show_zone_allocation', {}, 403),
+    ('give_back_to_zone', {}, 403),
+    ('show_zone_changes', {}, 403),
     ('cancel_request', {}, 200),
     ('remove_group', {}, 200),
     ('remove_aggregate', {}, 200),

@@ -80,6 +80,14 @@ MAY: dict[str, set[str]] = {
     'gantt:declared_metrics:list': OPERATORS,
     'gantt:declared_metrics:set': ADMINS,
     'gantt:declared_metrics:remove': ADMINS,
+    'gantt:zones:list': OPERATORS,
+    'gantt:zones:set': ADMINS,
+    'gantt:zones:remove': ADMINS,
+    'gantt:parents:list': OPERATORS,
+    'gantt:parents:set': ADMINS,
+    'gantt:parents:remove': ADMINS,
+    'gantt:places:redeem': {*OPERATORS, 'service'},
+    'gantt:zone:ask': CLASS_READERS,
 }
 
 
@@ -157,7 +165,9 @@ def test_who_is_let_in(quiet: Cloud, route: Any) -> None:
             assert 'rule:' not in error['detail'].replace('rule gantt', '')
         else:
             let_in.add(who)
-    assert let_in == MAY[route.rule]
+    # None of them is registered as a zone above: a body that is none is looked at before.
+    is_zone = route.rule == 'gantt:zone:ask' and route.method not in ('POST', 'PUT')
+    assert let_in == (set() if is_zone else MAY[route.rule])
 
 
 def test_no_method_of_a_path_is_without_a_rule(quiet: Cloud) -> None:

@@ -92,6 +92,8 @@ class Facade:
         handle: Any,
         replies: Any,
         spent_ms: float = 0.0,
+        *,
+        stays: bool = False,
     ) -> None:
         requests.check(request, self.declared_classes())
         item = (request, handle, replies, time.monotonic() + (request.budget_ms - spent_ms) / 1000)

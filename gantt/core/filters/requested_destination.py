@@ -31,6 +31,9 @@ class RequestedDestinationFilter(Filter):
         if wanted.cell is not None:
             code = hosts.cells.get(wanted.cell)
             masks.append(only(hosts, []) if code is None else hosts.cell == code)
+        if wanted.hosts:
+            found = map(hosts.row_of, wanted.hosts)
+            masks.append(only(hosts, [row for row in found if row is not None]))
         inside = aggregate_mask(hosts, wanted.aggregates, wanted.forbidden_aggregates)
         if inside is not None:
             masks.append(inside)
@@ -46,6 +49,8 @@ class RequestedDestinationFilter(Filter):
             yield UnknownFacts('node', wanted.node)
         if wanted.cell is not None and hosts.cells.get(wanted.cell) is None:
             yield UnknownFacts('cell', wanted.cell)
+        if wanted.hosts and all(hosts.row_of(name) is None for name in wanted.hosts):
+            yield from (UnknownFacts('host', name, hosts.names) for name in wanted.hosts)
         yield from unknown_aggregates(hosts, wanted.aggregates)
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:

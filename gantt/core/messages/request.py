@@ -37,6 +37,8 @@ DEVICES_MAX = 32
 KINDS_MAX = 32
 #: Bytes of all hints that are no fields here, names and texts.
 HINTS_BYTES_MAX = 16_384
+#: Zones below one another that a request may go down through, and offers that it comes back with.
+HOPS_MAX, PLACES_MAX = 4, 20
 
 
 class Purpose(enum.StrEnum):
@@ -139,6 +141,7 @@ class Destination(Message, frozen=True, kw_only=True):
     preferred_cell: Uuid | None = None  # rather there, and elsewhere as well
     aggregates: ListsOfNames = []  # AND of ORs
     forbidden_aggregates: Names = []
+    hosts: Annotated[Names, since(7)] = []  # only these, and of them the first that fits
 
     def __post_init__(self) -> None:
         _take_lists(self, 'aggregates')
@@ -297,6 +300,21 @@ class RequestSpec(Message, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
 
 
+class OfferedPlace(Message, frozen=True, kw_only=True):
+    """Where a request may go that was evaluated before: hosts of here, or what a child offered.
+
+    :ivar hosts: names of hosts, in order; empty: it is the child's
+    :ivar child: uuid of a zone directly below
+    :ivar token: what it offered, which that child alone can read
+    :ivar evaluated: the id under which the child was asked
+    """
+
+    hosts: Names = []
+    child: Uuid | None = None
+    token: Annotated[str, msgspec.Meta(max_length=65_536)] = ''
+    evaluated: Uuid | None = None
+
+
 #: An id that somebody else has given, such as Nova's ``req-...``: printable ASCII.
 Origin = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r'^[!-~]+\Z')]
 
@@ -314,6 +332,12 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
         is then kept, so that the other one is not placed after it
     :ivar origin: the id of what led to it, by which its caller knows it, such as that of a
         request to Nova's API: decisions are found by it, and nothing else depends on it
+    :ivar parent: the name of the zone above that asks, as it is registered here; ``gantt-api``
+        sets it
+    :ivar places: what was offered to that zone, in the order in which it is to be tried;
+        ``gantt-api`` sets it
+    :ivar hops: zones further down that may still be asked; 0: hosts of this zone only
+    :ivar via: digests of the zones that it has come through
     """
 
     request_id: Uuid
@@ -327,6 +351,10 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     only_project: Text | None = None
     repeat: bool = False
     origin: Origin | None = None
+    parent: Annotated[Name | None, since(7)] = None
+    places: Annotated[list[OfferedPlace], msgspec.Meta(max_length=PLACES_MAX), since(7)] = []
+    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX), since(7)] = HOPS_MAX
+    via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX), since(7)] = []
 
     @property
     def claim_lifecycle(self) -> Lifecycle:

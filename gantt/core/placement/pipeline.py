@@ -32,15 +32,23 @@ class Weighing:
     """Weighers in order.
 
     :ivar normalizations: per weigher, how its raw values become shares
+    :ivar of_aggregates: what aggregates set as multipliers counts for their hosts
     :ivar locally: no pick changes a multiplier
     :ivar whole: those whose raw values of all hosts a pick may change
     """
 
-    def __init__(self, weighers: Sequence[Weigher], normalization: str) -> None:
+    def __init__(
+        self, weighers: Sequence[Weigher], normalization: str, *, comparable: bool = False
+    ) -> None:
         self.weighers = list(weighers)
         self.names = [w.name for w in self.weighers]
-        self.normalizations = [w.normalized_by(normalization) for w in self.weighers]
-        self.locally = all(type(w).multipliers is Weigher.multipliers for w in self.weighers)
+        self.normalizations = [
+            'absolute' if comparable else w.normalized_by(normalization) for w in self.weighers
+        ]
+        self.of_aggregates = not comparable
+        self.locally = comparable or all(
+            type(w).multipliers is Weigher.multipliers for w in self.weighers
+        )
         self.whole = [k for k, w in enumerate(self.weighers) if not w.local and not w.is_steady]
 
 
@@ -52,20 +60,25 @@ class Weighings:
     :ivar usual: where no aggregate sets any of these
     """
 
-    def __init__(self, weighers: Sequence[Weigher], normalization: str) -> None:
+    def __init__(
+        self, weighers: Sequence[Weigher], normalization: str, *, comparable: bool = False
+    ) -> None:
         for weigher in weighers:
             check_multiplier(weigher)
         self._all, self._normalization = list(weighers), normalization
+        self._comparable = comparable
         self._silent = [
             w.multiplier_option
             for w in weighers
-            if not w.multiplier and type(w).multipliers is Weigher.multipliers
+            if not w.multiplier and (comparable or type(w).multipliers is Weigher.multipliers)
         ]
         self._known: dict[tuple[str, ...], Weighing] = {}
         self.usual = self._of(())
 
     def on(self, table: 'HostTable') -> Weighing:
         """The weighers that are asked on this table."""
+        if self._comparable:
+            return self.usual
         metadata = table.aggregate_metadata
         woken = tuple(option for option in self._silent if option in metadata)
         return self._of(woken) if woken else self.usual
@@ -75,7 +88,9 @@ class Weighings:
         if found is None:
             silent = set(self._silent) - set(woken)
             requested = [w for w in self._all if w.multiplier_option not in silent or w.multiplier]
-            found = self._known[woken] = Weighing(requested, self._normalization)
+            found = self._known[woken] = Weighing(
+                requested, self._normalization, comparable=self._comparable
+            )
         return found
 
 
@@ -121,6 +136,8 @@ class Pipeline:
         self.detailed = detailed
         self.normalization = normalization
         self.prefilters = Prefilters(**(prefilters or {}))
+        self._is_comparable = False
+        self._comparable: Pipeline | None = None
         self._keep_to(RequestKind.HOST)
         self._of_kind: dict[RequestKind, Pipeline] = {}
         #: Names of weighers whose steps were found to lead elsewhere than to what they say.
@@ -133,7 +150,11 @@ class Pipeline:
         """Have the filters and weighers that concern such requests."""
         filters, weighers = self._given
         self._order([f for f in filters if kind in f.kinds])
-        self._weighings = Weighings([w for w in weighers if kind in w.kinds], self.normalization)
+        self._weighings = Weighings(
+            [w for w in weighers if kind in w.kinds],
+            self.normalization,
+            comparable=self._is_comparable,
+        )
         usual = self._weighings.usual
         self.weighers, self.weigher_names = usual.weighers, usual.names
 
@@ -152,6 +173,20 @@ class Pipeline:
             found._keep_to(kind)
             self._of_kind[kind] = found
         return found
+
+    def comparable(self) -> 'Pipeline':
+        """The same filters and weighers with scores that may be compared with those of other zones.
+
+        Every weigher is on its absolute scale and counts as it is configured, whatever aggregates
+        set; the best is picked, never one of several.
+        """
+        if self._comparable is None:
+            found = copy.copy(self)
+            found._is_comparable, found.subset_size, found.shuffle_best = True, 1, False
+            found._of_kind = {}
+            found._keep_to(RequestKind.HOST)
+            self._comparable = found._comparable = found
+        return self._comparable
 
     def _index_filters(self) -> None:
         """What is known of each filter by its place in the order."""

@@ -21,7 +21,7 @@ says of a row is what its ``whole`` said of it.
 
 import bisect
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -471,6 +471,13 @@ class Ranking:
                 return top(self.total, min(count, len(self.total))).tolist()
         return [i for _, i in stored[:count]]
 
+    def prefer(self, rows: Sequence[int]) -> None:
+        """Let the first of these that survived be the best, then the next; others come last."""
+        at = {row: -1.0 - n for n, row in enumerate(rows)}
+        last = -1.0 - len(at)
+        self.total[:] = [at.get(row, last) for row in self.rows.tolist()]
+        self._top.clear()
+
     def strike(self, indices: list[int]) -> None:
         """Let these be worse than anybody."""
         if indices:
@@ -530,7 +537,8 @@ def weigh(
         try:
             raw = weigher.raw(table, spec, rows)
             if raw is not None:
-                multipliers = weigher.multipliers(table, rows)
+                own = weighing.of_aggregates
+                multipliers = weigher.multipliers(table, rows) if own else weigher.multiplier
                 scale = make(kind, weigher, table, spec, rows)
                 part = ScorePart(weigher, raw, rows.shape, scale, multipliers)
         except Exception as e:

@@ -16,7 +16,7 @@ from gantt.core.claims.claim import claim_id, claim_ids
 from gantt.core.messages import image_properties
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.layout import Layout, plain
-from gantt.core.messages.request import Purpose, SelectDestinations, name_of
+from gantt.core.messages.request import Purpose, RequestSpec, SelectDestinations, name_of
 from gantt.core.placement import given, ranges, verdict
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
@@ -79,6 +79,8 @@ class Run:
         self.claims = spec.purpose is not Purpose.REBUILD
         is_of_trees = self.claims and self.filter_run.is_of_trees
         self.trees = TreeChoice.of(table, self.filter_run) if is_of_trees else None
+        #: Rows of the hosts that are to be tried in this order; empty: the scores decide.
+        self.in_order = _in_order(table, spec)
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
         self.flavor = name_of(flavor) if flavor.name else None
@@ -290,6 +292,7 @@ class Run:
         if self._steps is None:
             run = self.filter_run
             may = self.claims and self.fitting is None and self.trees is None and not self.held
+            may = may and not self.in_order
             self._steps = may and not self.request.spec.most and run.may_step(ranking)
         if self._steps and row not in self._left:
             self._left[row] = self.filter_run.picks_left(row)
@@ -321,6 +324,8 @@ class Run:
         """The survivors weighed; ``again``: they are those of the member before."""
         if not (again and self.ranking is not None and self.filter_run.rank_again(self.ranking)):
             self.ranking = self.filter_run.rank()
+        if self.in_order:
+            self.ranking.prefer(self.in_order)
         return self.ranking
 
     def _pick(self, ranking: Ranking, member: int) -> tuple[list[int], int]:
@@ -573,6 +578,12 @@ class Run:
         """No selection is returned and nothing stays taken."""
         self.give_back()
         self.members.is_withdrawn = True
+
+
+def _in_order(table: HostTable, spec: RequestSpec) -> list[int]:
+    """The rows of the hosts that a destination lists, those that are known."""
+    names = spec.destination.hosts if spec.destination is not None else ()
+    return [row for name in names if (row := table.row_of(name)) is not None]
 
 
 def _mix(seed: int, member: int) -> int:

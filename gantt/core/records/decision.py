@@ -80,6 +80,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :ivar resources: all that the member gets, of whatever provider
     :ivar allocations: by provider and group; empty where all of it is the host's own
+    :ivar child: name of the zone below that has the host; its own conductor redeems ``place``,
+        which is sealed, for it: ``host``, ``node`` and ``uuid`` are empty then
     """
 
     host: str
@@ -95,6 +97,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     layout: dict | None = None
     lease_seconds: float = 0.0
     allocations: Annotated[list[ProviderAllocation], since(4)] = []
+    child: Annotated[str, since(7)] = ''
+    place: Annotated[str, since(7)] = ''
 
 
 class Contradiction(msgspec.Struct, frozen=True):

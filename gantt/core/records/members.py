@@ -370,7 +370,7 @@ class SelectionColumns(Sequence[list[Selection]]):
                 return None
             found, first = [], selections[0]
             for selection in selections:
-                if selection.allocations:
+                if selection.allocations or selection.child:
                     return None
                 at = places.get(selection.provider_id)
                 if at is None:

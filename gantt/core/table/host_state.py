@@ -388,4 +388,5 @@ class HostState:
             project_id=spec.project_id,
             user_id=spec.user_id,
             consumer_type=spec.consumer_type,
+            parent_key=request.parent,
         )

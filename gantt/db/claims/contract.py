@@ -128,7 +128,9 @@ class ClaimsContract(session.Transactions):
         # Before the hosts, as who writes claims does: MariaDB locks the row that they read.
         tx.run(_m.update().values(claims_moved=ids[-1]))
         tx.all(LOCK, ids=sorted({row.provider_id for row in found}))
-        wide = _WIDE.where(arrays.among(tx, _c.c.id, ids)).subquery('wide')
+        # One that was rewritten since it was found is narrow already: what it takes stands in it.
+        still_wide = arrays.among(tx, _c.c.id, ids), claim_form.is_wide
+        wide = _WIDE.where(*still_wide).subquery('wide')
         values: dict[Any, Any] = {of.name: of for of in wide.c if of.name != 'claim_id'}
         tx.run(_c.update().where(_c.c.id == wide.c.claim_id).values(values))
         tx.run(_a.delete().where(arrays.among(tx, _a.c.claim_id, ids), _a.c.provider_id == _host))

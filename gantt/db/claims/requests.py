@@ -32,6 +32,8 @@ _r = models.requests
 READ = sa.select(_r).where(_r.c.id == sa.bindparam('id'))
 LOCK = READ.with_for_update()
 DELETE = _r.delete().where(_r.c.id == sa.bindparam('b_id'))
+_way = models.consumers_on_their_way
+NOT_ON_THEIR_WAY = _way.delete().where(_way.c.request_id == sa.bindparam('b_id'))
 CANCEL = (
     _r.update()
     .where(_r.c.id == sa.bindparam('b_id'))
@@ -97,6 +99,7 @@ class SqlRequests(Locking):
             return ClaimResult(outcomes=[])
         result = self._cancel_claims(tx, request_id, 'given up')
         tx.run(DELETE, b_id=request_id)
+        tx.run(NOT_ON_THEIR_WAY, b_id=request_id)
         return result
 
     @reading

@@ -77,6 +77,10 @@ LOCKED_REQUESTS = (
     .with_for_update()
 )
 WITH_LIVE = sa.select(_c.c.request_id).where(_c.c.live == 1).distinct()
+_b = models.claims_below
+WITH_LIVE_BELOW = (
+    sa.select(_b.c.request_id).where(_b.c.state.in_(('reserved', 'confirmed'))).distinct()
+)
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0)
 LOCKED_TOMBSTONES = (
     sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0).order_by(_c.c.id).with_for_update()
@@ -361,7 +365,10 @@ def _requests(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> int:
     locked = _of(tx, LOCKED_REQUESTS, _r.c.id, sorted(row.id for row in found))
     old = [row.id for row in locked if _is_old(row, before)]
     live = {row.request_id for row in _of(tx, WITH_LIVE, _c.c.request_id, old)}
+    live |= {row.request_id for row in _of(tx, WITH_LIVE_BELOW, _b.c.request_id, old)}
     wanted = [one for one in old if one not in live]
+    for column in (_b.c.request_id, models.consumers_on_their_way.c.request_id):
+        _delete(tx, column, wanted)
     _forget_claims(tx, [row.id for row in _of(tx, OF_REQUESTS, _c.c.request_id, wanted)])
     return _delete(tx, _r.c.id, wanted)
 

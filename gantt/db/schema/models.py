@@ -41,26 +41,29 @@ from gantt.db.engine.engine import (
     Word,
     ascii_of,
 )
+from gantt.db.schema.base import count, metadata
+from gantt.db.schema.zone_models import (
+    child_zones as child_zones,
+)
+from gantt.db.schema.zone_models import (
+    claims_below as claims_below,
+)
+from gantt.db.schema.zone_models import (
+    consumers_on_their_way as consumers_on_their_way,
+)
+from gantt.db.schema.zone_models import (
+    parent_zones as parent_zones,
+)
+from gantt.db.schema.zone_models import (
+    zone as zone,
+)
 
 #: Hot classes by the suffix of their columns.
 CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
 
-metadata = sa.MetaData(
-    naming_convention={
-        'ix': 'ix_%(table_name)s_%(column_0_N_name)s',
-        'uq': 'uq_%(table_name)s_%(column_0_N_name)s',
-        'fk': 'fk_%(table_name)s_%(column_0_N_name)s',
-        'pk': 'pk_%(table_name)s',
-    }
-)
-
-
-def _count(name: str) -> sa.Column:
-    return sa.Column(name, Amount, nullable=False, server_default='0')
-
 
 def _core_class_columns(prefix: str) -> list[sa.Column]:
-    return [_count(f'{prefix}_{suffix}') for suffix in CORE_CLASS_COLUMNS.values()]
+    return [count(f'{prefix}_{suffix}') for suffix in CORE_CLASS_COLUMNS.values()]
 
 
 meta = sa.Table(
@@ -91,7 +94,7 @@ requests = sa.Table(
     sa.Column('answer', Blob),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
-    _count('claims'),  # how many it made, for the audit
+    count('claims'),  # how many it made, for the audit
 )
 
 group_rules = sa.Table(
@@ -117,18 +120,18 @@ providers = sa.Table(
     sa.Column('parent_id', sa.BigInteger),
     sa.Column('own_name', Name),  # null: of a host that no release since 0017 registered
     sa.Column('changed_at', Seconds),  # of what is said of it by requests; null: never since 0018
-    _count('generation'),
-    _count('version'),
-    _count('claims_stamp'),
-    _count('facts_stamp'),
-    _count('epoch'),
-    _count('sequence'),
-    _count('full_sequence'),
+    count('generation'),
+    count('version'),
+    count('claims_stamp'),
+    count('facts_stamp'),
+    count('epoch'),
+    count('sequence'),
+    count('full_sequence'),
     sa.Column('reported_at', Seconds, nullable=False, server_default='0'),
     sa.Column('over_committed', sa.SmallInteger, nullable=False, server_default='0'),
     # Classes other than the hot ones: how many rows of inventories to read beside.
-    _count('cold'),
-    _count('refusals'),
+    count('cold'),
+    count('refusals'),
     *_core_class_columns('cap'),
     *_core_class_columns('used'),
     *_core_class_columns('foreign'),
@@ -162,7 +165,7 @@ provider_facts = sa.Table(
     sa.Column('build_topic', Name, nullable=False),
     sa.Column('boot_nonce', Name, nullable=False),
     sa.Column('journal', Id),
-    _count('journal_count'),
+    count('journal_count'),
     sa.Column('speaks_for', Word, nullable=False),
     sa.Column('disabled', Note),
     sa.Column('disabled_by', Name),
@@ -216,8 +219,8 @@ inventories = sa.Table(
     sa.Column('allocation_ratio', Seconds, nullable=False),
     sa.Column('cap', Amount, nullable=False),
     # Of the hot classes both stand in the provider's row, and are 0 here.
-    _count('used'),
-    _count('foreign_use'),
+    count('used'),
+    count('foreign_use'),
 )
 
 declared_metrics = sa.Table(
@@ -280,7 +283,7 @@ aggregates = sa.Table(
     sa.Column('id', Serial, primary_key=True),
     sa.Column('uuid', Id, nullable=False, unique=True),
     sa.Column('name', Name, nullable=False, unique=True),
-    _count('generation'),
+    count('generation'),
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
 
@@ -317,7 +320,7 @@ consumers = sa.Table(
     metadata,
     sa.Column('id', Serial, primary_key=True),
     sa.Column('uuid', Id, unique=True),  # null: a plan's member that nobody has created yet
-    _count('generation'),
+    count('generation'),
     sa.Column('project_id', Note),
     sa.Column('user_id', Note),
     sa.Column('type', Name, nullable=False),
@@ -403,7 +406,7 @@ claims = sa.Table(
             postgresql_where=sa.text(f'{column} IS NOT NULL'),
             sqlite_where=sa.text(f'{column} IS NOT NULL'),
         )
-        for column in ('expires_at', 'group_uuid', 'move_id', 'guest')
+        for column in ('expires_at', 'group_uuid', 'move_id', 'guest', 'parent_key')
     ),
 )
 
@@ -447,7 +450,7 @@ allocations = sa.Table(
     metadata,
     sa.Column('claim_id', Id, primary_key=True),
     sa.Column('provider_id', sa.BigInteger, primary_key=True, autoincrement=False, index=True),
-    *[_count(suffix) for suffix in CORE_CLASS_COLUMNS.values()],
+    *[count(suffix) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
     sa.Column('inherits', LongText),  # the same, when another claim of the consumer ends
 )

@@ -24,6 +24,8 @@ from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
 _UUID_LENGTH = 36
+#: The minor version that knows of places in other zones.
+ZONES_SINCE = 7
 #: So long a request waits here at most, whatever its budget: it has one of our threads.
 BUDGET_MS_MAX = 60_000
 
@@ -86,6 +88,8 @@ def create_request(
     """
     _check_rate(world, caller, body)
     body = request_access.checked(world, caller, body)
+    if caller.minor < ZONES_SINCE:
+        body = msgspec.structs.replace(body, hops=0)  # it knows no place of another zone
     whole = world.policy.allows(decisions.WHOLE, caller)
     try:
         if body.dry_run:

@@ -97,7 +97,11 @@ class SchedulerMethods:
         self._replies.expect()
         try:
             self._scheduler.submit(
-                within(request, call), OwnHandle(call), self._replies, spent_ms=call.age_ms
+                within(request, call),
+                OwnHandle(call),
+                self._replies,
+                spent_ms=call.age_ms,
+                stays=call.minor < wire.ZONES_MINOR,
             )
         except BaseException:
             self._replies.finish()

@@ -253,7 +253,9 @@ class NovaMethods:
         return True
 
     def _submit(self, handle: NovaHandle, spent_ms: float) -> None:
-        self._scheduler.submit(handle.wanted.request, handle, self._replies, spent_ms=spent_ms)
+        self._scheduler.submit(
+            handle.wanted.request, handle, self._replies, spent_ms=spent_ms, stays=True
+        )
 
     def _cast(
         self, decode: Callable[[dict[str, Any]], GuestEvent | AggregateEvent], call: RpcCall

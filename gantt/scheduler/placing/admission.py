@@ -168,20 +168,32 @@ class Admission:
 
     # -- in ----------------------------------------------------------------------------
     def submit(
-        self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
+        self,
+        request: SelectDestinations,
+        handle: Any,
+        replies: Replies,
+        spent_ms: float = 0.0,
+        fingerprint: str = '',
     ) -> list[AtOnce]:
         """Take a request in, join one that is inside, or say at once why not.
 
         :param spent_ms: how much of the budget was spent before it got here
+        :param fingerprint: of the request as it came; '': it is as it came
         :returns: who is answered at once: this caller, or others who made room for it
         """
         left = (request.budget_ms - spent_ms) / 1000
         if left <= 0:
             why = f'the budget of {request.budget_ms} ms was spent before it got here'
             return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, why))]
-        key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
         number = first_attempt(self._clock.wall())
         call = PendingRequest(request, self._clock.monotonic() + left, number)
+        call.fingerprint = fingerprint or call.fingerprint
+        return self.enter(call, handle, replies)
+
+    def enter(self, call: PendingRequest, handle: Any, replies: Replies) -> list[AtOnce]:
+        """As :meth:`submit`, of a call that somebody else has made."""
+        request = call.request
+        key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
         answers_now: list[AtOnce] = []
         project, size = call.project, call.bytes
         with self._lock:

@@ -34,6 +34,15 @@ from gantt.scheduler.ports.quotas import Quotas
 from gantt.scheduler.ports.records import Decisions, Services, TableLogs
 from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
 from gantt.scheduler.ports.vocabulary import Vocabulary
+from gantt.scheduler.ports.zones import (
+    OpenedRequest,
+    OpenRequest,
+    StoredBelow,
+    ZoneIdentity,
+    ZoneRegistry,
+    ZoneRequests,
+    Zones,
+)
 
 __all__ = [
     'Allocations',
@@ -75,6 +84,13 @@ __all__ = [
     'TableLogs',
     'TypeUsage',
     'Vocabulary',
+    'ZoneIdentity',
+    'ZoneRegistry',
+    'ZoneRequests',
+    'Zones',
+    'OpenRequest',
+    'OpenedRequest',
+    'StoredBelow',
 ]
 
 
@@ -96,6 +112,8 @@ class Store(
     Services,
     TableLogs,
     Vocabulary,
+    ZoneRegistry,
+    ZoneRequests,
     Protocol,
 ):
     """The database, in terms of core types.  Every method is one transaction.

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt zone`` and ``gantt parent``: the zones below and above this one."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import TextColumn
+
+
+def _state(zone: dict[str, Any]) -> str:
+    if not zone['enabled']:
+        return 'disabled'
+    return 'silent' if zone['problem'] else 'answers'
+
+
+_BELOW = (
+    base.arg('name', help='by which it goes here'),
+    base.arg(
+        '--credential',
+        metavar='NAME',
+        help='the section of [zones] credentials_file by which it is spoken to',
+    ),
+    base.arg(
+        '--last-resort',
+        action=argparse.BooleanOptionalAction,
+        help='ask it only where nothing else has room',
+    ),
+    base.arg('--scale', type=float, metavar='NUMBER', help='what its scores are multiplied with'),
+    base.arg('--offset', type=float, metavar='NUMBER', help='what is added to its scores then'),
+    base.arg(
+        '--accept-scores',
+        action='store_true',
+        help='it has other weighers: its scores are comparable by --scale and --offset',
+    ),
+)
+
+
+class ZoneList(base.Lister):
+    """List the zones directly below, and whether they answer."""
+
+    path = '/v1/zones'
+    member = 'zones'
+    nothing = 'there are no zones below; see "gantt zone add"'
+    columns = (
+        TextColumn('ZONE', text.key('name'), least=12),
+        TextColumn('STATE', _state),
+        TextColumn('CLAIMS', lambda r: str(r['claims']), right=True),
+        TextColumn('LAST RESORT', lambda r: 'yes' if r['last_resort'] else ''),
+        TextColumn('URL', text.key('url'), least=20),
+        TextColumn('PROBLEM', text.key('problem'), least=20),
+    )
+
+
+class ZoneShow(base.Show):
+    """Show a zone directly below, and whether it answers."""
+
+    takes = (base.arg('name', help='its name or uuid'),)
+    path = '/v1/zones/{name}'
+
+    def lines(self, found: dict[str, Any]) -> list[str]:
+        scores = f'times {found["scale"]:g}, plus {found["offset"]:g}'
+        pairs = [
+            ('zone', found['name']),
+            ('uuid', found['uuid']),
+            ('url', found['url']),
+            ('credential', found['credential'] or 'none: it is on this machine'),
+            ('state', _state(found)),
+            ('problem', found['problem']),
+            ('last resort', 'yes' if found['last_resort'] else 'no'),
+            ('scores', scores),
+            ('live claims', str(found['claims'])),
+        ]
+        return [f'{name:<12} {value}' for name, value in pairs if value]
+
+
+class ZoneSet(base.Write):
+    """Change what is set of a zone below; what is not named stays as it is."""
+
+    takes = (*_BELOW, base.arg('--url', help='the address of its API'))
+    path = '/v1/zones/{name}'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return _values(args, 'url', 'credential', 'last_resort', 'scale', 'offset', 'accept_scores')
+
+
+class ZoneAdd(ZoneSet):
+    """Put a zone below this one; it has to know this zone as a parent already.
+
+    It is asked who it is, and from then on is that zone, whatever answers at its address.
+    """
+
+    takes = (*_BELOW, base.arg('url', help='the address of its API'))
+
+
+class ZoneEnable(base.Write):
+    """Ask a zone below again."""
+
+    takes = (base.arg('name', help='its name or uuid'),)
+    path = '/v1/zones/{name}'
+    enabled = True
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {'enabled': self.enabled}
+
+
+class ZoneDisable(ZoneEnable):
+    """Ask a zone below for nothing new; what lives there stays."""
+
+    enabled = False
+
+
+class ZoneRemove(base.Write):
+    """Forget a zone below; one with live claims of requests of here is in use."""
+
+    takes = (base.arg('name', help='its name or uuid'),)
+    path = '/v1/zones/{name}'
+    method = 'DELETE'
+
+
+_ABOVE = (
+    base.arg('name', help='by which it goes here'),
+    base.arg('--project', metavar='ID', help='whose quota, rate and rules its claims come under'),
+    base.arg(
+        '--identity',
+        metavar='ID',
+        help='of its credential: the user in the identity service of this zone; without one its '
+        'own uuid, see "gantt zone list" there',
+    ),
+    base.arg('--lease', type=int, metavar='SECONDS', help='the longest lease that it gets'),
+)
+
+
+class ParentList(base.Lister):
+    """List the zones above that may ask here."""
+
+    path = '/v1/parents'
+    member = 'parents'
+    nothing = 'no zone above may ask here; see "gantt parent add"'
+    columns = (
+        TextColumn('PARENT', text.key('name'), least=12),
+        TextColumn('STATE', lambda r: 'enabled' if r['enabled'] else 'disabled'),
+        TextColumn('PROJECT', text.key('project_id'), least=12),
+        TextColumn('LEASE', lambda r: f'{r["lease_seconds_max"]} s', right=True),
+        TextColumn('IDENTITY', text.key('identity'), least=20),
+    )
+
+
+class ParentSet(base.Write):
+    """Change what a zone above may have; what is not named stays as it is."""
+
+    takes = _ABOVE
+    path = '/v1/parents/{name}'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        found = _values(args, 'identity')
+        found |= {} if args.project is None else {'project_id': args.project}
+        return found | ({} if args.lease is None else {'lease_seconds_max': args.lease})
+
+
+class ParentAdd(ParentSet):
+    """Let a zone above ask here, as a tenant: its claims are those of a project."""
+
+
+class ParentEnable(base.Write):
+    """Let a zone above ask here again."""
+
+    takes = (base.arg('name', help='its name'),)
+    path = '/v1/parents/{name}'
+    enabled = True
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {'enabled': self.enabled}
+
+
+class ParentDisable(ParentEnable):
+    """Answer a zone above nothing; its claims stay."""
+
+    enabled = False
+
+
+class ParentRemove(base.Write):
+    """Forget a zone above; one with live claims here is in use."""
+
+    takes = (base.arg('name', help='its name'),)
+    path = '/v1/parents/{name}'
+    method = 'DELETE'
+
+
+def _values(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """What was said of these, by name."""
+    found = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in found.items() if value not in (None, False)} | (
+        {'last_resort': False} if getattr(args, 'last_resort', None) is False else {}
+    )

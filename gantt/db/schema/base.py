@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tables have in common: the metadata that they are in, and columns that count."""
+
+import sqlalchemy as sa
+
+from gantt.db.engine.engine import Amount
+
+metadata = sa.MetaData(
+    naming_convention={
+        'ix': 'ix_%(table_name)s_%(column_0_N_name)s',
+        'uq': 'uq_%(table_name)s_%(column_0_N_name)s',
+        'fk': 'fk_%(table_name)s_%(column_0_N_name)s',
+        'pk': 'pk_%(table_name)s',
+    }
+)
+
+
+def count(name: str) -> sa.Column:
+    return sa.Column(name, Amount, nullable=False, server_default='0')

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of zones; rows in them are locked after the row of their request."""
+
+import sqlalchemy as sa
+
+from gantt.db.engine.engine import Blob, Id, LongText, Name, Seconds, Word
+from gantt.db.schema.base import metadata
+
+# Who this zone is: one row, made by whoever asks first.  The secret seals what it offers.
+zone = sa.Table(
+    'zone',
+    metadata,
+    sa.Column('id', sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column('uuid', Id, nullable=False),
+    sa.Column('secret', Blob, nullable=False),
+)
+
+# Zones directly below, see ``core.zones.messages.ZoneRecord``.
+child_zones = sa.Table(
+    'child_zones',
+    metadata,
+    sa.Column('uuid', Id, primary_key=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('url', LongText, nullable=False),
+    sa.Column('credential', Name, nullable=False),
+    sa.Column('enabled', sa.SmallInteger, nullable=False),
+    sa.Column('last_resort', sa.SmallInteger, nullable=False),
+    sa.Column('scale', Seconds, nullable=False),
+    sa.Column('score_offset', Seconds, nullable=False),
+    sa.Column('score_set', Id, nullable=False),
+    sa.Column('incarnation', sa.BigInteger, nullable=False),
+    sa.Column('revision', Seconds, nullable=False),
+)
+
+# Zones above that may ask here, see ``core.zones.messages.ParentRecord``.
+parent_zones = sa.Table(
+    'parent_zones',
+    metadata,
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('identity', Name, nullable=False, unique=True),
+    sa.Column('project_id', Name, nullable=False),
+    sa.Column('enabled', sa.SmallInteger, nullable=False),
+    sa.Column('lease_seconds_max', sa.Integer, nullable=False),
+)
+
+# Claims that requests of here have in zones directly below, as far as those have said.
+claims_below = sa.Table(
+    'claims_below',
+    metadata,
+    sa.Column('claim_id', Id, primary_key=True),
+    sa.Column('child', Id, primary_key=True, index=True),
+    sa.Column('request_id', Id, nullable=False, index=True),
+    sa.Column('request_key', Id, nullable=False),  # the request's id in that zone
+    sa.Column('consumer', Id, nullable=False, index=True),
+    sa.Column('purpose', Word, nullable=False),
+    sa.Column('project_id', Name),
+    sa.Column('parent', Name, index=True),  # the zone above that asked; null: none did
+    sa.Column('state', Word, nullable=False),  # as of a claim
+    sa.Column('place', LongText, nullable=False),  # sealed by that zone
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False),
+)
+
+# Whom a request that may go down places: another one for the same consumer meets it here.
+consumers_on_their_way = sa.Table(
+    'consumers_on_their_way',
+    metadata,
+    sa.Column('consumer', Id, primary_key=True),
+    sa.Column('purpose', Word, primary_key=True),
+    sa.Column('request_id', Id, nullable=False, index=True),
+)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Zones below and above this one: registered, looked at, changed, forgotten."""
+
+import concurrent.futures
+import functools
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.base import Message, Name, Text
+from gantt.core.zones.messages import ParentRecord, ZoneInfo, ZoneRecord
+from gantt.http.context import Caller, HandlerContext
+from gantt.http.links import Paged
+from gantt.http.queries import DryRun, Page, page_by_name
+from gantt.insights.views import Change, View
+
+#: What a zone that is registered is asked for within.
+DISCOVER_SECONDS = 3.0
+#: Zones of a list that are asked at once.
+QUERIED_AT_ONCE = 16
+SCALE_MAX = 1e6
+
+
+class ZoneSettings(Message, frozen=True, kw_only=True):
+    """What an operator says of a zone below.
+
+    :ivar url: of its API; needed where it is new
+    :ivar credential: the section of ``[zones] credentials_file`` by which it is spoken to; '':
+        none, for a zone on this machine
+    :ivar last_resort: it is asked where nothing else has room
+    :ivar scale: ``offset``: what its scores are multiplied with, and what is added then
+    :ivar accept_scores: its scores are of another set, and are comparable by the scale and offset
+    """
+
+    url: Text | None = None
+    credential: Text | None = None
+    enabled: bool | None = None
+    last_resort: bool | None = None
+    scale: Annotated[float, msgspec.Meta(ge=-SCALE_MAX, le=SCALE_MAX)] | None = None
+    offset: Annotated[float, msgspec.Meta(ge=-SCALE_MAX, le=SCALE_MAX)] | None = None
+    accept_scores: bool = False
+
+
+class ZoneView(View, frozen=True, kw_only=True):
+    """A zone below as it is registered, and as it answers.
+
+    :ivar problem: why it does not answer, or cannot be asked; '' where it can
+    :ivar claims: that requests of here have there, live ones
+    """
+
+    name: str
+    uuid: str
+    url: str
+    credential: str
+    enabled: bool
+    last_resort: bool
+    scale: float
+    offset: float
+    claims: int
+    problem: str
+
+
+class ZonesResponse(Paged, frozen=True, kw_only=True):
+    """A page of zones below, by name.
+
+    :ivar uuid: of this zone
+    """
+
+    uuid: str
+    zones: list[ZoneView]
+
+
+class ParentSettings(Message, frozen=True, kw_only=True):
+    """What an operator says of a zone above."""
+
+    identity: Name | None = None
+    project_id: Name | None = None
+    enabled: bool | None = None
+    lease_seconds_max: Annotated[int, msgspec.Meta(ge=5, le=86_400)] | None = None
+
+
+class ParentView(View, frozen=True, kw_only=True):
+    """A zone above as it is registered."""
+
+    name: str
+    identity: str
+    project_id: str
+    enabled: bool
+    lease_seconds_max: int
+
+
+class ParentsResponse(Paged, frozen=True, kw_only=True):
+    """A page of zones above, by name."""
+
+    parents: list[ParentView]
+
+
+# -- below ---------------------------------------------------------------------------
+def list_zones(world: HandlerContext, caller: Caller, query: Page) -> ZonesResponse:
+    """List the zones directly below, and whether they answer."""
+    world.zones.directory.refresh()
+    page, marker = page_by_name(world.zones.directory.children(), query, 'zone')
+    with concurrent.futures.ThreadPoolExecutor(QUERIED_AT_ONCE) as threads:
+        found = list(threads.map(functools.partial(_view, world), page))
+    own = world.zones.directory.own_uuid()
+    return ZonesResponse(uuid=own, zones=found, next_marker=marker)
+
+
+def show_zone(world: HandlerContext, caller: Caller, name: str) -> ZoneView:
+    """Show a zone directly below, and whether it answers."""
+    return _view(world, _zone(world, name))
+
+
+def set_zone(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: ZoneSettings
+) -> Change[ZoneView]:
+    """Register a zone directly below, or change what is set of it.
+
+    A new one is asked who it is: from then on it is that one, whatever answers at its address.
+    """
+    world.zones.directory.refresh()
+    known = world.zones.directory.child(name)
+    if known is None and body.url is None:
+        raise exceptions.invalid('body.url', f'expected the address of zone {name!r}, which is new')
+    before = known or ZoneRecord(uuid='', name=name, url=body.url or '')
+    changes = {
+        field: value
+        for field in ('url', 'credential', 'enabled', 'last_resort', 'scale', 'offset')
+        if (value := getattr(body, field)) is not None
+    }
+    zone = msgspec.structs.replace(before, **changes)
+    if known is None or {'url', 'credential'} & changes.keys() or body.accept_scores:
+        zone = _pinned(world, zone, body.accept_scores)
+    verb = 'changed' if known else 'added'
+    if query.dry_run:
+        now = _view(world, zone)
+        return Change(dry_run=True, what=f'zone {zone.name} would be {verb}', now=now)
+    world.store.save_child_zone(zone)
+    world.zones.directory.refresh()
+    return Change(
+        dry_run=False, what=f'zone {zone.name} is {verb}', now=_view(world, _zone(world, zone.uuid))
+    )
+
+
+def remove_zone(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
+) -> Change[ZoneView]:
+    """Forget a zone directly below; one that requests of here have claims in is in use."""
+    now = show_zone(world, caller, name)
+    if query.dry_run:
+        return Change(dry_run=True, what=f'zone {now.name} would be removed', now=now)
+    world.store.remove_child_zone(now.uuid)
+    world.zones.directory.refresh()
+    return Change(dry_run=False, what=f'zone {now.name} is removed', now=now)
+
+
+def _zone(world: HandlerContext, name: str) -> ZoneRecord:
+    world.zones.directory.refresh()
+    found = world.zones.directory.child(name)
+    if found is None:
+        raise exceptions.NotFound(kind='zone', name=name)
+    return found
+
+
+def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> ZoneRecord:
+    """A zone with the uuid that it says, and what its scores are made of.
+
+    :raises Refused: it is this one, another one than is registered, or of other scores
+    """
+    asked = msgspec.structs.replace(zone, uuid='')
+    own_uuid = world.zones.directory.own_uuid()
+    itself = exceptions.Refused(f'{zone.url} is this zone itself; expected another one')
+    try:
+        info: ZoneInfo = world.zones.calls.discover(asked, DISCOVER_SECONDS)
+    except exceptions.Unavailable as e:
+        raise exceptions.Refused(f'zone {zone.name!r} does not answer: {e.message}') from None
+    except exceptions.GanttError as e:
+        if e.kwargs.get('zone') == own_uuid:
+            raise itself from None
+        raise exceptions.Refused(
+            f'zone {zone.name!r} does not let this one ask: {e.message}; expected it to be '
+            f'registered there, see "gantt parent add --identity {own_uuid}", or its credential'
+        ) from None
+    if info.uuid == own_uuid:
+        raise itself
+    if zone.uuid and info.uuid != zone.uuid:
+        raise exceptions.Refused(
+            f'{zone.url} is the zone {info.uuid}; expected {zone.uuid}, which {zone.name!r} is'
+        )
+    own = world.zones.score_set()
+    accepted = info.score_set if accept_scores and info.score_set != own else ''
+    if info.score_set != own and not accepted:
+        raise exceptions.Refused(
+            f'zone {zone.name!r} has other weighers, multipliers or settings: its scores cannot be '
+            'compared with those of this zone. Expected the same, or a scale and an offset with '
+            'accept_scores'
+        )
+    return msgspec.structs.replace(zone, uuid=info.uuid, score_set=accepted)
+
+
+def _view(world: HandlerContext, zone: ZoneRecord) -> ZoneView:
+    problem = ''
+    try:
+        world.zones.calls.discover(zone, DISCOVER_SECONDS)
+    except exceptions.GanttError as e:
+        problem = e.message
+    live = [
+        one
+        for one in world.store.claims_below(child=zone.uuid)
+        if one.state in ('reserved', 'confirmed')
+    ]
+    return ZoneView(
+        name=zone.name,
+        uuid=zone.uuid,
+        url=zone.url,
+        credential=zone.credential,
+        enabled=zone.enabled,
+        last_resort=zone.last_resort,
+        scale=zone.scale,
+        offset=zone.offset,
+        claims=len(live),
+        problem=problem,
+    )
+
+
+# -- above ---------------------------------------------------------------------------
+def list_parents(world: HandlerContext, caller: Caller, query: Page) -> ParentsResponse:
+    """List the zones above that may ask here."""
+    page, marker = page_by_name(world.store.parent_zones(), query, 'parent zone')
+    return ParentsResponse(parents=list(map(_of, page)), next_marker=marker)
+
+
+def set_parent(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: ParentSettings
+) -> Change[ParentView]:
+    """Register a zone above that may ask here, or change what it may have."""
+    known = {one.name: one for one in world.store.parent_zones()}.get(name)
+    changes = {
+        field: value
+        for field in ('identity', 'project_id', 'enabled', 'lease_seconds_max')
+        if (value := getattr(body, field)) is not None
+    }
+    for field in ('identity', 'project_id'):
+        if known is None and field not in changes:
+            raise exceptions.invalid(f'body.{field}', f'expected it of zone {name!r}, which is new')
+    parent = (
+        msgspec.structs.replace(known, **changes) if known else ParentRecord(name=name, **changes)
+    )
+    verb = 'changed' if known else 'added'
+    if query.dry_run:
+        return Change(dry_run=True, what=f'parent {name} would be {verb}', now=_of(parent))
+    world.store.save_parent_zone(parent)
+    world.zones.directory.refresh()
+    return Change(dry_run=False, what=f'parent {name} is {verb}', now=_of(parent))
+
+
+def remove_parent(
+    world: HandlerContext, caller: Caller, name: str, query: DryRun
+) -> Change[ParentView]:
+    """Forget a zone above; one with live claims here is in use."""
+    known = {one.name: one for one in world.store.parent_zones()}.get(name)
+    if known is None:
+        raise exceptions.NotFound(kind='parent zone', name=name)
+    if query.dry_run:
+        return Change(dry_run=True, what=f'parent {name} would be removed', now=_of(known))
+    world.store.remove_parent_zone(name)
+    world.zones.directory.refresh()
+    return Change(dry_run=False, what=f'parent {name} is removed', now=_of(known))
+
+
+def _of(parent: ParentRecord) -> ParentView:
+    return ParentView(
+        name=parent.name,
+        identity=parent.identity,
+        project_id=parent.project_id,
+        enabled=parent.enabled,
+        lease_seconds_max=parent.lease_seconds_max,
+    )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request planned on a copy of the host table, and nothing claimed.
+
+The planner, the pipeline and the tie-break seed are the schedulers' own, so that the plan is what
+a real request would get on the same table.
+"""
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import Pause
+from gantt.core.records.decision import Outcome
+from gantt.core.table.host_table import HostTable
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing.admission import PendingRequest
+from gantt.scheduler.placing.planning import Plan, Planner
+from gantt.scheduler.settings import SchedulerSettings
+
+#: For how long a trial may take a thread, whatever the budget of the request.
+SECONDS_MAX = 10.0
+
+
+def plan(
+    table: HostTable,
+    request: SelectDestinations,
+    cache: HostCache,
+    pipeline: Pipeline,
+    settings: SchedulerSettings,
+) -> Plan:
+    """Plan a dry run on a copy of ``table``.
+
+    :param cache: that ``table`` is of: how old it is, and the rules of groups
+    :raises Expired: its budget, or the bound of a trial, ended before
+    :raises Refused: see ``Planner.plan``
+    """
+    aside = _Aside(cache, table.copy())
+    settings = msgspec.structs.replace(settings, claims_per_commit=len(request.consumers))
+    call = PendingRequest(request, float('inf'))
+    clock = cache.clock
+    end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
+
+    def pause() -> Pause:
+        return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
+
+    found = Planner(cache.store, aside, settings).plan(call, pipeline, pause)
+    if found.decision.outcome is Outcome.EXPIRED:
+        raise exceptions.Expired(found.decision.reason)
+    return found
+
+
+class _Aside(HostCache):
+    """A cache's stand-in for one dry run: a table of its own, its age as it is."""
+
+    def __init__(self, of: HostCache, table: HostTable) -> None:
+        super().__init__(of.store, of.clock)
+        self.working, self.rules = table, dict(of.rules)
+        self._age = of.age_seconds
+
+    @property
+    def age_seconds(self) -> float:
+        return self._age

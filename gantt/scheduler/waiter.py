@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An answer that a thread of this process waits for."""
+
+import threading
+from collections.abc import Sequence
+
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer, Outcome
+from gantt.scheduler.placing.admission import refusal
+
+
+class Waiter:
+    """A Replies that one thread waits on."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._answer: Answer | None = None
+
+    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        for _, answer in answers:
+            self._answer = answer
+        self._event.set()
+
+    send_soon = send
+
+    def wait(self, request: SelectDestinations, seconds: float) -> Answer:
+        """The answer, or "expired" after ``seconds``."""
+        self._event.wait(seconds)
+        return self._answer or refusal(request, Outcome.EXPIRED, 'no answer within the budget')

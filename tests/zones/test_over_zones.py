@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that go down to other zones: where they are placed, and what is left of them."""
+
+import concurrent.futures
+import random
+import threading
+
+import httpx
+import msgspec
+import pytest
+
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.zones.shares import among
+from tests.builders import uuid_of
+from tests.world import a_request
+from tests.zones.tree import VERSION, until
+
+
+def children_of(answer):
+    return [selections[0].child for selections in answer.selections]
+
+
+def test_a_request_goes_where_there_is_room(zone):
+    top = zone('top').hosts(1, 2)
+    east, west = zone('east').hosts(2, 4), zone('west').hosts(1, 32)
+    top.above(east, west)
+    answer = top.select(a_request(vcpu=16))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    (chosen,) = answer.selections[0]
+    assert (chosen.child, chosen.host, chosen.provider_id) == ('west', '', 0)
+    assert west.store.load_claim(chosen.claim_id).host == 'west-1'
+    assert (top.live(), east.live(), west.live()) == (0, 0, 1)
+    here = top.select(a_request(vcpu=2))
+    assert here.outcome is Outcome.PLACED
+    for one in (top, east, west):
+        assert not any(one.store.audit().values())
+
+
+def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
+    """The plain reference: one zone that has all hosts, on comparable scores."""
+    dice = random.Random(5)
+    top, east, west = zone('top'), zone('east'), zone('west')
+    flat = zone('flat')
+    shapes = [dice.choice([4, 8, 12, 24, 48]) for _ in range(12)]
+    for n, vcpu in enumerate(shapes):
+        (top, east, west)[n % 3].host(f'host-{n}', vcpu)
+        flat.host(f'host-{n}', vcpu)
+    top.above(east, west)
+
+    refused = 0
+    for _ in range(40):
+        wanted = a_request(vcpu=dice.choice([1, 2, 3, 6, 11, 20]), ram=1024)
+        theirs = flat.around.evaluate(wanted, 20, 10.0)
+        ours = top.select(wanted)
+        refused += ours.outcome is Outcome.NO_VALID_HOST
+        assert ours.outcome is theirs.outcome, (ours.reason, theirs.reason)
+        if ours.outcome is Outcome.PLACED:
+            chosen = ours.selections[0][0]
+            where = {'': top, 'east': east, 'west': west}[chosen.child]
+            host = where.store.load_claim(chosen.claim_id).host
+            scores = {one.place.hosts[0]: one.score for one in theirs.choices}
+            assert scores[host] == max(scores.values(), key=lambda one: one.score)
+            assert flat.select(among(wanted, [host])).outcome is Outcome.PLACED
+    assert refused, 'the test is to fill all zones'
+
+
+def test_no_room_and_not_known_are_different(zone):
+    top, east, west = zone('top'), zone('east').hosts(1, 4), zone('west').hosts(1, 4)
+    top.above(east, west)
+    answer = top.select(a_request(vcpu=100))
+    assert answer.outcome is Outcome.NO_VALID_HOST
+    west.cut()
+    answer = top.select(a_request(vcpu=100, budget_ms=4000))
+    assert answer.outcome is Outcome.UNKNOWN
+    assert 'west' in answer.reason
+    # The others are served all the same.
+    assert children_of(top.select(a_request(vcpu=1, budget_ms=4000))) == ['east']
+
+
+def test_members_are_split_where_no_place_has_room_for_all(zone):
+    top = zone('top').hosts(1, 2)
+    east, west = zone('east').hosts(1, 4), zone('west').hosts(1, 4)
+    top.above(east, west)
+    wanted = a_request(9, ram=64)
+    answer = top.select(wanted)
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert sorted({*children_of(answer)}) == ['', 'east', 'west']
+    assert [chosen.consumer for chosen, *_ in answer.selections] == wanted.consumers
+    assert top.live() + east.live() + west.live() == 9
+    # All or none: what was claimed of one that has no place for all is given back.
+    answer = top.select(a_request(2, ram=64))
+    assert answer.outcome is Outcome.NO_VALID_HOST
+    until(lambda: top.live() + east.live() + west.live() == 9)
+
+
+def test_members_with_a_hard_rule_go_to_one_zone(zone):
+    top, east, west = zone('top'), zone('east').hosts(2, 8), zone('west').hosts(3, 4)
+    top.above(east, west)
+    group = GroupRef(uuid=uuid_of('group'), policy=Policy.ANTI_AFFINITY)
+    answer = top.select(a_request(3, group=group))
+    assert children_of(answer) == ['west'] * 3
+    four = GroupRef(uuid=uuid_of('four'), policy=Policy.ANTI_AFFINITY)
+    answer = top.select(a_request(4, group=four))
+    assert answer.outcome is Outcome.NO_VALID_HOST
+    assert 'no one place has room for all 4 members together' in answer.reason
+
+
+def test_a_repeat_gets_the_answer_of_before_and_a_cancel_goes_down(zone):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    wanted = a_request(vcpu=2)
+    first, again = top.select(wanted), top.select(wanted)
+    assert first == again
+    assert east.live() == 1
+    other = msgspec.structs.replace(wanted, consumers=[uuid_of('another')])
+    assert top.select(other).outcome is Outcome.REUSED
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: east.live() == 0)
+    assert top.select(wanted).outcome is Outcome.CANCELLED
+    assert east.live() == 0
+
+
+def test_what_only_a_zone_below_knows_is_passed_down(zone):
+    top, east, west = zone('top').hosts(1), zone('east').hosts(1), zone('west')
+    west.hosts(1, traits=['CUSTOM_ONLY_THERE'])
+    top.above(east, west)
+    answer = top.select(a_request(required_traits=['CUSTOM_ONLY_THERE']))
+    assert children_of(answer) == ['west']
+
+
+def test_a_last_resort_is_taken_where_nothing_else_has_room(zone):
+    top, near, far = zone('top'), zone('near').hosts(1, 2), zone('far').hosts(1, 64)
+    top.above(near).above(far, last_resort=True)
+    assert [children_of(top.select(a_request(vcpu=1))) for _ in range(3)] == [
+        ['near'],
+        ['near'],
+        ['far'],
+    ]
+
+
+def test_a_consumer_has_one_claim_over_all_zones(zone):
+    top, east, west = zone('top'), zone('east').hosts(1), zone('west').hosts(1)
+    top.above(east, west)
+    consumer = uuid_of('guest')
+    assert top.select(a_request(consumers=[consumer])).outcome is Outcome.PLACED
+    second = top.select(a_request(consumers=[consumer]))
+    assert second.outcome is Outcome.REFUSED
+    assert consumer in second.reason
+    assert east.live() + west.live() == 1
+
+
+def test_what_became_of_a_claim_below_is_followed(zone):
+    top, east = zone('top'), zone('east').hosts(1)
+    top.above(east)
+    wanted = a_request()
+    chosen = top.select(wanted).selections[0][0]
+    assert east.confirm(chosen.claim_id) == 'ok'
+    until(lambda: [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed'])
+    east.store.release_claim(chosen.claim_id, 'by hand') if hasattr(
+        east.store, 'release_claim'
+    ) else None
+
+
+def test_three_levels_and_the_place_is_redeemed_where_it_is(zone):
+    top, mid, leaf = zone('top'), zone('mid').hosts(1, 2), zone('leaf').hosts(1, 16)
+    mid.above(leaf)
+    top.above(mid)
+    answer = top.select(a_request(vcpu=8))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    chosen = answer.selections[0][0]
+    assert chosen.child == 'mid'
+    found = mid.put_place(chosen.place)
+    assert (found['child'], found['host']) == ('leaf', '')
+    found = leaf.put_place(found['place'])
+    assert (found['host'], found['claim_id']) == ('leaf-1', chosen.claim_id)
+    assert (mid.live(), leaf.live()) == (0, 1)
+    # Nobody has in its database who is two levels away, or on which host.
+    for one, foreign in ((top, ('leaf', leaf.uuid, leaf.url)), (leaf, ('top', top.uuid, top.url))):
+        everything = one.everything()
+        for text in foreign:
+            assert text not in everything, text
+    assert 'leaf-1' not in mid.everything() and 'mid-1' not in top.everything()
+
+
+def test_a_loop_is_found(zone):
+    one, other = zone('one'), zone('other')
+    one.above(other)
+    other.above(one)
+    answer = one.select(a_request(budget_ms=5000))
+    assert answer.outcome in (Outcome.UNKNOWN, Outcome.NO_VALID_HOST)
+    itself = one.put('/v1/zones/itself', {'url': one.url})
+    assert itself.status_code == 400
+
+
+@pytest.mark.parametrize('lost', ['the answer', 'the request'])
+def test_an_allocation_that_is_not_answered_leaves_one_claim_or_none(zone, monkeypatch, lost):
+    from gantt import exceptions
+
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    calls = top.scheduler._zones.calls
+    allocate = calls.allocate
+
+    def unanswered(*args):
+        if lost == 'the answer':
+            allocate(*args)
+        raise exceptions.Unavailable('the connection broke')
+
+    monkeypatch.setattr(calls, 'allocate', unanswered)
+    answer = top.select(a_request(budget_ms=4000))
+    if lost == 'the answer':
+        assert answer.outcome is Outcome.PLACED
+        assert east.live() == 1
+    else:
+        assert answer.outcome is not Outcome.PLACED
+        assert east.live() == 0
+
+
+def test_who_takes_over_gives_back_what_the_first_one_claimed(zone, monkeypatch):
+    from gantt.scheduler.zones import place_over_zones
+
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    monkeypatch.setattr(place_over_zones, 'RESOLVE_SECONDS', 0.0)
+    settle = top.store.finish_request
+    monkeypatch.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
+    wanted = a_request(budget_ms=1500)
+    assert top.select(wanted).outcome is Outcome.FAILED
+    assert east.live() == 1  # nobody knows of it above
+    monkeypatch.setattr(top.store, 'finish_request', settle)
+    answer = top.select(wanted)
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    until(lambda: east.live() == 1)
+    assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
+
+
+def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
+    top, east = zone('top'), zone('east').hosts(1, 4)
+    top.above(east)
+    wanted = a_request()
+    placed = top.select(wanted)
+    refused = top.select(a_request(vcpu=100))
+    until(lambda: not top.recorder.flush() and top.insights.is_decision(refused.decision_id))
+    assert 'placed in zone east' in '\n'.join(top.insights.explain(placed.decision_id).lines)
+    lines = '\n'.join(top.insights.explain(refused.decision_id).lines)
+    assert 'none of 1 hosts in 2 zones has room' in lines
+    everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
+    top.store.purge(**everything)
+    assert top.store.load_request(wanted.request_id) is not None  # it has a claim below
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: east.live() == 0)
+    for _ in range(3):
+        top.store.purge(**everything)
+    assert top.store.load_request(wanted.request_id) is None
+    assert top.store.claims_below() == []
+    assert not top.on_their_way()
+
+
+def test_a_zone_is_registered_looked_at_and_removed(zone):
+    top, east = zone('top'), zone('east').hosts(1, 4)
+    unknown = top.put('/v1/zones/east', {'url': east.url})
+    assert unknown.status_code == 400 and f'--identity {top.uuid}' in unknown.text
+    top.above(east)
+    assert top.get('/v1/zones/east').json()['problem'] == ''
+    moved = top.put('/v1/zones/east', {'url': top.url})
+    assert moved.status_code == 400 and 'this zone itself' in moved.text
+    wanted = a_request()
+    top.select(wanted)
+    in_use = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
+    assert in_use.status_code == 409
+    assert httpx.delete(f'{east.url}/v1/parents/top', headers=VERSION).status_code == 409
+    top.put('/v1/zones/east', {'enabled': False})
+    top.scheduler._zones.directory.refresh()
+    assert top.select(a_request(budget_ms=2000)).outcome is not Outcome.PLACED
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: east.live() == 0)
+    assert httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION).status_code == 200
+    assert top.get('/v1/zones').json()['zones'] == []
+
+
+def test_a_copy_that_comes_meanwhile_waits_for_the_first(zone, monkeypatch):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    calls, begun, go_on = top.scheduler._zones.calls, threading.Event(), threading.Event()
+    allocate = calls.allocate
+
+    def slowly(*args):
+        found = allocate(*args)
+        begun.set()
+        go_on.wait(10)
+        return found
+
+    monkeypatch.setattr(calls, 'allocate', slowly)
+    wanted = a_request()
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        first = threads.submit(top.select, wanted)
+        assert begun.wait(10)
+        second = threads.submit(top.select, wanted)
+        other = msgspec.structs.replace(wanted, consumers=[uuid_of('another')])
+        assert top.select(other).outcome is Outcome.REUSED
+        go_on.set()
+        assert first.result() == second.result()
+    (claim,) = east.store.claims(state='reserved', limit=5)
+    assert claim.id == first.result().selections[0][0].claim_id

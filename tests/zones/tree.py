@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Zones in one process: a scheduler, an API on a port and a database each, nothing shared.
+
+Calls between zones are real HTTP; conductors and hosts call the scheduler of their zone directly.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from gantt import plugin_loader
+from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
+from gantt.core.messages.request import CancelClaims, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Answer, error_of
+from gantt.db.schema import models
+from gantt.http.app import make_app
+from gantt.http.server import HttpServer
+from gantt.insights.read_model import Insights
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.recorder import StoreRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.parts import ZoneParts
+from gantt.telemetry.metrics import MetricRegistry
+from gantt.zones.credentials import ZoneCredentials
+from gantt.zones.http_calls import HttpZones
+
+VERSION = {'OpenStack-API-Version': 'scheduler 1.7'}
+
+
+def until(check: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Until it holds; soon it has to."""
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, 'it did not come to it'
+        time.sleep(0.05)
+
+
+class ZoneClient:
+    """A requests client in the process of the scheduler, as gantt-api has one over RPC."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def select_destinations(self, request: SelectDestinations) -> Answer:
+        answer = self._scheduler.select(request)
+        error = error_of(answer)
+        if error is not None:
+            raise error
+        return answer
+
+    def cancel_claims(self, request_id: str, reason: str = '') -> object:
+        return self._scheduler.cancel(CancelClaims(request_id=request_id, reason=reason))
+
+
+class Zone:
+    """One zone.  Its scheduler and its API have a follower of the database each."""
+
+    def __init__(self, name: str, store: Any, **settings: Any) -> None:
+        self.name, self.store = name, store
+        self.metrics = MetricRegistry()
+        pipeline = plugin_loader.load_pipeline()
+        made = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
+        self.recorder = StoreRecorder(store, self.metrics, 1000)
+        self.scheduler = Scheduler(store, pipeline, self.recorder, made)
+        cache = HostCache(store, self.scheduler.clock)
+        self.scheduler.speak_with(self._parts(cache, pipeline, made))
+        self.insights = Insights(store, pipeline, made, max_age=0.0)
+        self.around = self._parts(self.insights.cache, pipeline, made)
+        self.client = ZoneClient(self.scheduler)
+        self.app = make_app(
+            self.insights, store, self.client, self.metrics, zones_around=self.around
+        )
+        self.server = HttpServer(self.app, '127.0.0.1', 0, 8)
+        self._is_cut = False
+        self.epochs: dict[str, int] = {}
+        self.sequences: dict[str, int] = {}
+
+    def _parts(self, cache: HostCache, pipeline: Any, settings: SchedulerSettings) -> ZoneParts:
+        parts: Any = None
+        calls = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
+        parts = ZoneParts(
+            self.store,
+            calls,
+            cache,
+            lambda: pipeline,
+            settings,
+            cache.clock,
+            self.metrics.count,
+        )
+        return parts
+
+    # -- life ------------------------------------------------------------------------
+    def start(self) -> 'Zone':
+        self.scheduler.start()
+        self.server.start()
+        return self
+
+    def stop(self) -> None:
+        self.cut()
+        self.scheduler.stop(2.0)
+        self.around.close()
+
+    def cut(self) -> None:
+        """Nobody reaches it any more; its scheduler goes on."""
+        if not self._is_cut:
+            self._is_cut = True
+            self.server.stop(1.0)
+
+    @property
+    def url(self) -> str:
+        return f'http://127.0.0.1:{self.server.port}'
+
+    @property
+    def uuid(self) -> str:
+        return self.around.directory.own_uuid()
+
+    # -- who is around ---------------------------------------------------------------
+    def put(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        return httpx.put(f'{self.url}{path}', json=body, headers=VERSION)
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(f'{self.url}{path}', headers={**VERSION, **headers})
+
+    def above(self, *children: 'Zone', **said: Any) -> 'Zone':
+        """Put this zone above others."""
+        for child in children:
+            own = {'identity': self.uuid, 'project_id': f'of-{self.name}'}
+            assert child.put(f'/v1/parents/{self.name}', own).status_code == 200
+            found = self.put(f'/v1/zones/{child.name}', {'url': child.url, **said})
+            assert found.status_code == 200, found.text
+        self.scheduler._zones.directory.refresh()
+        return self
+
+    def put_place(self, place: str) -> dict[str, Any]:
+        """What a sealed place stands for here."""
+        found = httpx.post(f'{self.url}/v1/places', json={'place': place}, headers=VERSION)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+    def written(self) -> list[Any]:
+        """What requests have written."""
+        tables = (models.requests, models.claims, models.claims_below, models.decisions)
+        with self.store.engine.connect() as connection:
+            return [list(connection.execute(table.select())) for table in tables]
+
+    def on_their_way(self) -> list[Any]:
+        """Consumers of requests that may go down."""
+        with self.store.engine.connect() as connection:
+            return list(connection.execute(models.consumers_on_their_way.select()))
+
+    def everything(self) -> str:
+        """All that is in the database, as one text."""
+        with self.store.engine.connect() as connection:
+            return '\n'.join(
+                repr(row)
+                for table in models.metadata.sorted_tables
+                for row in connection.execute(table.select())
+            )
+
+    # -- hosts -------------------------------------------------------------------------
+    def hosts(self, count: int, vcpu: int = 8, used: int = 0, **facts: Any) -> 'Zone':
+        for n in range(1, count + 1):
+            self.host(f'{self.name}-{n}', vcpu, **facts)
+        return self
+
+    def host(self, name: str, vcpu: int = 8, **facts: Any) -> None:
+        registered = self.scheduler.register_host(
+            RegisterHost(name=name, boot_nonce=str(uuid.uuid4()))
+        )
+        self.epochs[name], self.sequences[name] = registered.epoch, 0
+        self.report(name, vcpu, **facts)
+
+    def report(self, name: str, vcpu: int = 8, **facts: Any) -> None:
+        self.sequences[name] += 1
+        self.scheduler.report(
+            HostReport(
+                name=name,
+                epoch=self.epochs[name],
+                sequence=self.sequences[name],
+                full=True,
+                running=None,
+                pending=None,
+                inventories={
+                    'VCPU': Inventory(total=vcpu),
+                    'MEMORY_MB': Inventory(total=vcpu * 4096),
+                    'DISK_GB': Inventory(total=1000),
+                },
+                **facts,
+            ),
+            10.0,
+        )
+
+    def confirm(self, claim_id: str) -> str:
+        host = self.store.load_claim(claim_id).host
+        self.sequences[host] += 1
+        update = ClaimUpdate(
+            name=host,
+            epoch=self.epochs[host],
+            sequence=self.sequences[host],
+            claim_ids=[claim_id],
+        )
+        return self.scheduler.confirm(update)[0].outcome
+
+    # -- callers -----------------------------------------------------------------------
+    def select(self, request: SelectDestinations) -> Answer:
+        return self.scheduler.select(request)
+
+    def live(self) -> int:
+        """Live claims here."""
+        return sum(
+            len(self.store.claims(state=state, limit=1000)) for state in ('reserved', 'confirmed')
+        )
