@@ -125,7 +125,7 @@ _ABOVE = (
         '--identity',
         metavar='ID',
         help='of its credential: the user in the identity service of this zone; without one its '
-        'own uuid, see "gantt zone list" there',
+        'own uuid, which the refusal of "gantt zone add" there names',
     ),
     base.arg('--lease', type=int, metavar='SECONDS', help='the longest lease that it gets'),
 )
