@@ -6,7 +6,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.report import HostReport
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.request import CancelClaims, SelectDestinations
 
 UUID = '00000000-0000-4000-8000-000000000001'
 
@@ -89,9 +89,8 @@ def test_what_is_no_json_is_refused_wherever_it_breaks(tp, body, said):
 
 
 def test_that_names_are_left_out_is_said():
-    body = request() | {'zzz': 1}
-    problem = refusal(SelectDestinations, body, 'request')[1]
-    assert problem.startswith('unknown field; known: request_id, spec')
+    problem = refusal(CancelClaims, {'request_id': request()['request_id'], 'zzz': 1}, 'request')[1]
+    assert problem.startswith('unknown field; known: request_id, reason')
     assert 'more' not in problem
     report = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True, 'running': []}
     problem = refusal(HostReport, report | {'zzz': 1}, 'stats')[1]

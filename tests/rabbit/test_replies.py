@@ -55,7 +55,7 @@ def answers_in_batches(facade, size):
                 self.replies.send(list(kept))
                 kept.clear()
 
-    def batched(request, handle, replies, spent_ms=0.0):
+    def batched(request, handle, replies, spent_ms=0.0, *, stays=False):
         submit(request, handle, Batches(replies), spent_ms)
 
     facade.submit = batched
