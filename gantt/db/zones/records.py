@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt import exceptions
+from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.request import Purpose
@@ -35,7 +36,7 @@ _below, _way = models.claims_below, models.consumers_on_their_way
 #: Bytes of the secret that offers are sealed with: a key of AES-256.
 SECRET_BYTES = 32
 #: States of a claim that lives.
-LIVE = ('reserved', 'confirmed')
+LIVE = (State.RESERVED.value, State.CONFIRMED.value)
 #: Consumers looked for in one statement.
 _PART = 500
 
@@ -326,10 +327,15 @@ class SqlZones(SqlRequests):
         """What a request has below has ended, or is about to."""
         tx.run(
             _below.update()
-            .where(_below.c.request_id == request_id)
-            .values(state='released', updated_at=tx.now)
+            .where(_below.c.request_id == request_id, _below.c.state == State.RESERVED.value)
+            .values(state=State.RELEASED.value, updated_at=tx.now)
         )
-        tx.run(_way.delete().where(_way.c.request_id == request_id))
+        # A guest that runs goes on, and nobody else is placed for it.
+        running = sa.select(_below.c.consumer).where(
+            _below.c.request_id == request_id, _below.c.state.in_(LIVE)
+        )
+        left = _way.c.request_id == request_id, _way.c.consumer.not_in(running)
+        tx.run(_way.delete().where(*left))
 
 
 def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> str:

@@ -138,7 +138,7 @@ class ZoneRequests(Protocol):
         """Claims in zones below, ended ones included: of a request, of consumers, or of a zone."""
 
     def cancel_below(self, request_id: str) -> None:
-        """What a request has below has ended, or is about to."""
+        """What a request has reserved below has ended, or is about to; what runs there goes on."""
 
     def note_changes_below(
         self, child: str, changes: ZoneChanges, known: Collection[ClaimBelow]

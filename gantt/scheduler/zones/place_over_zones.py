@@ -127,6 +127,7 @@ class PlaceOverZones:
         self._lock = threading.Lock()
         self._inside: dict[str, PendingZones] = {}
         self._serial = 0
+        self._is_closed = False
 
     def takes(self, request: SelectDestinations) -> bool:
         """Whether a request may go down: else the thread that places has it at once."""
@@ -163,6 +164,8 @@ class PlaceOverZones:
     def stop(self, seconds: float) -> bool:
         """Take nothing new, finish what is inside; whether that was done in time."""
         end = self._clock.monotonic() + seconds
+        with self._lock:
+            self._is_closed = True
         while self._inside and self._clock.monotonic() < end:
             self._clock.sleep(min(LOOK_SECONDS, seconds))
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -180,6 +183,8 @@ class PlaceOverZones:
     def _refusal(self, request: SelectDestinations, found: PendingZones | None) -> Answer | None:
         """Why a request is neither taken in nor joined to one that is inside."""
         retry = self._settings.retry_after_ms
+        if self._is_closed and found is None:
+            return refusal(request, Outcome.BUSY, 'shutting down', retry)
         if found is None:
             if len(self._inside) < THREADS + WAITING_MAX:
                 return None
@@ -225,7 +230,12 @@ class PlaceOverZones:
         gone: set[tuple[str | None, str]] = set()
         lost = 0
         for _ in range(self._settings.attempts_per_request):
-            found = self._offers(request, end)
+            try:
+                found = self._offers(request, end)
+            except exceptions.GanttError:
+                # Nothing is claimed: nobody has to wait for the deadline of the row.
+                self._store.give_up(request.request_id, self._settings.worker, opening.number)
+                raise
             choices = [one for one in found.choices if _key_of(one) not in gone]
             taken = self._take(request, opening, choices, gone, end)
             if isinstance(taken, Answer):
@@ -376,8 +386,16 @@ class PlaceOverZones:
         answer = self._finished(request, opening.number, made)
         if answer is None:
             self._shares.give_back(made)
-            raise _Ended(refusal(request, Outcome.CANCELLED, 'it was cancelled'))
+            raise _Ended(self._lost(request))
         return answer
+
+    def _lost(self, request: SelectDestinations) -> Answer:
+        """Why a request is no longer ours: it was cancelled, or its time was over."""
+        stored = self._store.load_request(request.request_id)
+        if stored is not None and stored.state == 'cancelled':
+            return refusal(request, Outcome.CANCELLED, 'it was cancelled')
+        why = 'another worker is at this request'
+        return refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms)
 
     def _finished(
         self, request: SelectDestinations, number: int, made: Sequence[MadeShare]
