@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 
+from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.zones.shares import among
@@ -157,9 +158,6 @@ def test_what_became_of_a_claim_below_is_followed(zone):
     chosen = top.select(wanted).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
     until(lambda: [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed'])
-    east.store.release_claim(chosen.claim_id, 'by hand') if hasattr(
-        east.store, 'release_claim'
-    ) else None
 
 
 def test_three_levels_and_the_place_is_redeemed_where_it_is(zone):
@@ -195,8 +193,6 @@ def test_a_loop_is_found(zone):
 
 @pytest.mark.parametrize('lost', ['the answer', 'the request'])
 def test_an_allocation_that_is_not_answered_leaves_one_claim_or_none(zone, monkeypatch, lost):
-    from gantt import exceptions
-
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
     calls = top.scheduler._zones.calls
@@ -303,3 +299,53 @@ def test_a_copy_that_comes_meanwhile_waits_for_the_first(zone, monkeypatch):
         assert first.result() == second.result()
     (claim,) = east.store.claims(state='reserved', limit=5)
     assert claim.id == first.result().selections[0][0].claim_id
+
+
+def test_a_zone_that_hangs_is_left_alone_and_the_others_serve(zone):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    west = zone('west').hosts(1, 8)
+    top.above(east, west)
+    calls, asked = top.scheduler._zones.calls, []
+    evaluate = calls.evaluate
+
+    def hangs(record, *args):
+        if record.name == 'west':
+            asked.append(record.name)
+            threading.Event().wait(6)
+        return evaluate(record, *args)
+
+    calls.evaluate = hangs
+    found = [children_of(top.select(a_request(budget_ms=20_000))) for _ in range(5)]
+    assert found == [['east']] * 5
+    assert len(asked) < 3, 'a zone that was silent is not asked by each request'
+    refused = top.select(a_request(vcpu=100, budget_ms=20_000))
+    assert refused.outcome is Outcome.UNKNOWN and 'west' in refused.reason
+
+
+def test_a_cancel_leaves_a_guest_that_runs_below(zone):
+    top, east = zone('top'), zone('east').hosts(1)
+    top.above(east)
+    wanted = a_request()
+    chosen = top.select(wanted).selections[0][0]
+    assert east.confirm(chosen.claim_id) == 'ok'
+    until(lambda: [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed'])
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: not top.scheduler.over_zones._give_backs.waiting())
+    assert [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed']
+    assert east.live() == 1
+    again = top.select(a_request(consumers=wanted.consumers))
+    assert again.outcome is Outcome.REFUSED
+
+
+def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeypatch):
+    top, east = zone('top'), zone('east').hosts(1)
+    top.above(east)
+
+    def refuses(*args):
+        raise exceptions.Refused('no')
+
+    monkeypatch.setattr(top.scheduler.over_zones._evaluator, 'evaluate', refuses)
+    wanted = a_request()
+    assert top.select(wanted).outcome is Outcome.REFUSED
+    assert top.store.load_request(wanted.request_id) is None
+    assert not top.on_their_way()

@@ -35,6 +35,8 @@ SPARE_HOSTS = 5
 HOP_SHARE, HOP_MS = 0.1, 5.0
 #: How old the table of the own hosts may be.
 FRESH_SECONDS = 0.0
+#: A zone that is silent costs a request so many seconds at most, and is not asked for so many.
+ANSWER_SECONDS, SILENT_SECONDS = 2.0, 5.0
 #: Zones below that are asked at once, in one process.
 CALLS_MAX = 64
 
@@ -84,6 +86,7 @@ class ZoneEvaluator:
         self._zones, self._children, self._own_uuid = zones, children, own_uuid
         self._count, self._max_age = count, max_age
         self._calls = concurrent.futures.ThreadPoolExecutor(CALLS_MAX, 'zone-call')
+        self._silent_until: dict[str, float] = {}  # uuid of a zone that was silent -> until then
 
     def close(self) -> None:
         """Begin no more calls."""
@@ -96,17 +99,21 @@ class ZoneEvaluator:
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
         """
         clock = self._cache.clock
+        seconds = min(seconds, ANSWER_SECONDS)
         end = clock.monotonic() + seconds
         asked, left_out = self._to_ask(request)
+        # One that has just been silent would have each request wait, and take threads from others.
+        now = clock.monotonic()
+        silent = [z.name for z in asked if self._silent_until.get(z.uuid, 0.0) > now]
+        asked = [zone for zone in asked if zone.name not in silent]
         body = ZoneEvaluation(request=self._for_below(request, seconds), want=want)
         calls = {
             self._calls.submit(self._zones.evaluate, zone, body, seconds): zone for zone in asked
         }
-        own = self._own(request, want, is_only=not asked)
+        own = self._own(request, want, is_only=not (asked or silent))
         pipeline = self._pipeline().comparable()
         scores = ScoreSet.of(pipeline)
         below: list[tuple[ZoneRecord, ZoneEvaluated]] = []
-        silent: list[str] = []
         done, late = concurrent.futures.wait(calls, max(0.0, end - clock.monotonic()))
         for call in done:
             zone = calls[call]
@@ -116,10 +123,15 @@ class ZoneEvaluator:
                 self._count('gantt_zone_calls_failed_total', call='evaluate')
                 LOG.warning('zone %s has not answered an evaluation: %s', zone.name, e.message)
                 silent.append(zone.name)
+                if isinstance(e, exceptions.Unavailable):
+                    self._silent_until[zone.uuid] = clock.monotonic() + SILENT_SECONDS
         for call in late:
             call.cancel()
             silent.append(calls[call].name)
-        return _together(request.request_id, own, below, silent, len(asked), left_out, scores)
+            self._silent_until[calls[call].uuid] = clock.monotonic() + SILENT_SECONDS
+        return _together(
+            request.request_id, own, below, silent, len(below) + len(silent), left_out, scores
+        )
 
     def _to_ask(self, request: SelectDestinations) -> tuple[list[ZoneRecord], int]:
         """The zones below that are asked, and how many are not."""
