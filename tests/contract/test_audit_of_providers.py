@@ -9,6 +9,7 @@ from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.audit_remedies import remedies
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid
+from tests.contract.test_allocations import held, wish, write
 from tests.contract.test_audit import only
 from tests.contract.test_providers import with_share
 
@@ -59,6 +60,90 @@ def test_each_share_has_its_line_and_the_host_another(store, host, damage):
     assert len(found['lost']) == 3
     assert {**found, 'lost': []} == CLEAN
     assert [one.about for one in remedies(found)] == ['a provider that is gone']
+
+
+@pytest.fixture
+def of_a_gone_one(store, host, damage):
+    """A consumer that has something of a host, of a pool, and of one whose row is gone."""
+    gone, stays = (store.create_provider(name, inventories=DISKS) for name in ('gone', 'stays'))
+    shares = {host.row.uuid: {'VCPU': 2}, stays.uuid: {'DISK_GB': 5, 'CUSTOM_IOPS': 1}}
+    consumer = new_uuid()
+    write(store, consumer, shares | {gone.uuid: {'DISK_GB': 7, 'CUSTOM_IOPS': 2}})
+    damage.forget(gone)
+    assert only(store, 'lost').endswith(f'takes from provider {gone.id}, which is not there')
+    assert held(store, consumer) == shares
+    return consumer, shares, gone, stays
+
+
+def test_a_consumer_with_something_of_a_provider_that_is_gone_can_be_deleted(
+    store, host, of_a_gone_one
+):
+    consumer, _, gone, stays = of_a_gone_one
+    store.delete_allocations(consumer)
+    assert held(store, consumer) == {}
+    assert (host.row.used, store.load_provider(stays.uuid).used) == ({}, {})
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize('wanted', ['the rest', 'less', 'nothing', 'the pool'])
+def test_it_can_be_written_without_what_is_gone(store, host, of_a_gone_one, wanted):
+    consumer, shares, gone, stays = of_a_gone_one
+    now = {
+        'the rest': shares,
+        'less': {host.row.uuid: {'VCPU': 1}},
+        'nothing': {},
+        'the pool': {stays.uuid: {'DISK_GB': 9}},
+    }[wanted]
+    known = store.load_allocations(consumer).generation
+    write(store, consumer, now, generation=known)
+    assert held(store, consumer) == now
+    assert host.row.used == now.get(host.row.uuid, {})
+    assert store.load_provider(stays.uuid).used == now.get(stays.uuid, {})
+    assert store.audit() == CLEAN
+
+
+def test_it_can_be_handed_over_without_what_is_gone(store, of_a_gone_one):
+    consumer, shares, gone, stays = of_a_gone_one
+    heir = new_uuid()
+    both = wish(consumer, {}), wish(heir, shares)
+    store.write_allocations(both)
+    assert (held(store, consumer), held(store, heir)) == ({}, shares)
+    assert store.audit() == CLEAN
+
+
+def test_what_is_gone_can_not_be_named(store, host, of_a_gone_one):
+    consumer, shares, gone, stays = of_a_gone_one
+    with pytest.raises(exceptions.NotFound) as met:
+        write(store, consumer, shares | {gone.uuid: {'DISK_GB': 7}})
+    assert met.value.kwargs == {'kind': 'provider', 'name': gone.uuid}
+    assert held(store, consumer) == shares
+    assert host.row.used == shares[host.row.uuid]
+
+
+def test_a_consumer_whose_host_is_gone_gives_back_what_it_has_of_others(store, host, damage):
+    pool = store.create_provider('pool', inventories=DISKS)
+    consumers = [new_uuid() for _ in range(2)]
+    for consumer in consumers:
+        write(store, consumer, {host.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 7}})
+    damage.forget_host(host)
+    store.delete_allocations(consumers[0])
+    write(store, consumers[1], {pool.uuid: {'DISK_GB': 8}})
+    assert held(store, consumers[1]) == {pool.uuid: {'DISK_GB': 8}}
+    assert store.load_provider(pool.uuid).used == {'DISK_GB': 8}
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize('by', ['delete', 'write'])
+def test_what_was_to_be_inherited_of_a_gone_one_ends_with_its_consumer(store, host, damage, by):
+    pool = store.create_provider('ceph', inventories=DISKS)
+    target = inheriting(store, host, pool)
+    damage.forget(pool)
+    if by == 'delete':
+        store.delete_allocations(target.consumer)
+    else:
+        write(store, target.consumer, {host.row.uuid: {'VCPU': 1}})
+    assert held(store, target.consumer) == ({} if by == 'delete' else {host.row.uuid: {'VCPU': 1}})
+    assert store.audit() == CLEAN
 
 
 def inheriting(store, host, pool):

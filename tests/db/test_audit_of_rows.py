@@ -5,6 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.report import Running
 from gantt.core.messages.resource_classes import CAP_MAX, FREE_RATIO_MAX, Inventory
 from gantt.core.records.audit_remedies import remedies
 from gantt.db.schema import models
@@ -115,6 +116,34 @@ def test_every_capacity_that_can_be_said_is_right(store, damage, total, reserved
         damage.write_provider(pool, cap_vcpu=numbers.cap + 1)
         damage.write_inventory(pool, 'CUSTOM_X', cap=numbers.cap + 1)
         assert len(store.audit()['providers']) == 2
+
+
+@pytest.mark.parametrize('adopts', [False, True])
+def test_a_host_that_restates_what_it_has_mends_the_count(store, damage, host, adopts):
+    """What is used stays, and what runs there without a claim comes on top."""
+    claims = claimed(store, a_draft().taking(host, vcpu=1, CUSTOM_X=2))
+    host.confirm(*claims)
+    damage.write_provider(host, cold=0)
+    assert [line.partition(': ')[2] for line in lines(store)] == [
+        'its row says 0 inventories of other classes than VCPU, PCPU, MEMORY_MB, DISK_GB, there '
+        'are 1'
+    ]
+    host.facts = host.facts.with_room(vcpu=9, CUSTOM_X=3)
+    stranger = [Running(consumer=new_uuid(), resources={'CUSTOM_X': 1})] if adopts else []
+    host.report([*claims, *stranger])
+    assert store.audit() == CLEAN
+    assert host.row.used == {'VCPU': 1, 'CUSTOM_X': 2 + len(stranger)}
+    assert host.row.foreign == {}
+
+
+def test_a_host_that_adopts_what_it_has_nothing_of_keeps_what_is_used(store, damage, host):
+    claims = claimed(store, a_draft().taking(host, vcpu=1, CUSTOM_X=2))
+    host.confirm(*claims)
+    damage.write_provider(host, cold=0)
+    store.declare_class('CUSTOM_Y')
+    host.report([*claims, Running(consumer=new_uuid(), resources={'CUSTOM_X': 1, 'CUSTOM_Y': 1})])
+    assert store.audit() == CLEAN
+    assert host.row.used == {'VCPU': 1, 'CUSTOM_X': 3, 'CUSTOM_Y': 1}
 
 
 def test_what_is_claimed_of_a_class_without_a_row(store, damage, host):

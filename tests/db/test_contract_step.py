@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step after which claims are narrow: beside writers, and from wherever it was left."""
 
+import contextlib
 import random
 import threading
 
@@ -9,6 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.process import ServiceNote
 from gantt.db.claims import one_trip
 from gantt.db.claims.batch import CommitBatch
@@ -223,6 +226,80 @@ def test_claims_are_made_and_ended_while_others_are_moved(kind, open_store):
     assert store.audit() == CLEAN
     live = [claim for claim in store.claims(limit=1000) if claim.is_live]
     assert sum(host.row.used.get('VCPU', 0) for host in hosts) == len(live)
+
+
+@pytest.mark.parametrize('kind', [*WIDE[1:], PORTABLE])  # SQLite has one writer
+@pytest.mark.parametrize('wanted', ['the same', 'less', 'a pool more', 'nothing', 'elsewhere'])
+def test_what_a_writer_of_allocations_made_narrow_meanwhile_stays_as_it_wrote_it(
+    kind, wanted, open_store
+):
+    """It commits after the move has found the claims and before it locks their hosts."""
+    store = open_store(kind, waits=PATIENT)
+    other = open_store(like=store, waits=PATIENT, fast=kind != PORTABLE.values[0])
+    hosts = [a_host(f'cmp-{n}').with_room(vcpu=8, ram=1024, CUSTOM_X=8).on(store) for n in range(2)]
+    here, there = (host.row.uuid for host in hosts)
+    consumer, heir = uuid_of('vm'), uuid_of('heir')
+    amounts = {'VCPU': 2, 'MEMORY_MB': 64, 'CUSTOM_X': 1}
+    draft = a_draft(project_id='red').taking(hosts[0], consumer, vcpu=2, ram=64, CUSTOM_X=1)
+    (claim,) = claimed(store, draft)
+    stays = claimed(store, a_draft(project_id='red').taking(hosts[0], vcpu=1))[0]
+    step = contract_of(store)
+    step.mark()
+    pool = other.create_provider('pool', inventories={'DISK_GB': Inventory(total=9)}).uuid
+    now = {
+        'the same': {here: amounts},
+        'less': {here: {'VCPU': 1, 'CUSTOM_X': 1}},
+        'a pool more': {here: amounts, pool: {'DISK_GB': 3}},
+        'nothing': {},
+        'elsewhere': {there: amounts},
+    }[wanted]
+
+    def put():
+        other.write_allocations(
+            [AllocationWish(consumer=consumer, allocations=now, project_id='blue', user_id='u')]
+        )
+
+    with ahead_of(store, 'UPDATE meta', put):
+        assert step.move() == 2
+    assert forms(store)['wide'] == 0
+    found = store.load_allocations(consumer)
+    assert (found.allocations if found else {}) == now
+    if found:
+        assert (found.project_id, found.user_id) == ('blue', 'u')
+    assert store.load_claim(stays.id).project_id == 'red'
+    assert store.load_claim(stays.id).allocations == {hosts[0].id: {'VCPU': 1}}
+    if here in now:
+        assert store.load_claim(claim.id).allocations[hosts[0].id] == now[here]
+    assert store.audit() == CLEAN
+    move_all(store)
+    assert store.audit() == CLEAN
+    assert forms(store)['consumers'] == 0
+    if now:
+        other.write_allocations(
+            [
+                AllocationWish(consumer=consumer, allocations={}, project_id='p', user_id='u'),
+                AllocationWish(consumer=heir, allocations=now, project_id='p', user_id='u'),
+            ]
+        )
+        assert store.load_allocations(heir).allocations == now
+        assert store.audit() == CLEAN
+
+
+@contextlib.contextmanager
+def ahead_of(store, word, act):
+    """Let ``act`` happen once, as ``store`` is about to send a statement that begins so."""
+    acts = [act]
+
+    def look(connection, cursor, statement, *rest):
+        if acts and statement.startswith(word):
+            acts.pop()()
+
+    sa.event.listen(store.engine, 'before_cursor_execute', look)
+    try:
+        yield
+    finally:
+        sa.event.remove(store.engine, 'before_cursor_execute', look)
+    assert not acts
 
 
 # -- processes of the release before ----------------------------------------------------

@@ -123,6 +123,60 @@ def test_several_mend_a_broken_tree_at_once(stores):
     assert deadlocks(stores[0]) == before
 
 
+@pytest.mark.parametrize(
+    'seed', [pytest.param(n, marks=pytest.mark.slow) if n else n for n in range(9)]
+)
+def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(stores, seed):
+    """Roots and parents that rows name, and that are wrong or gone, hide no part from a lock."""
+    first, rnd = stores[0], random.Random(seed)
+    host = a_host().with_room(vcpu=10_000).on(first)
+    uuids = [uuid_of('provider', n) for n in range(12)]
+    for n, uuid in enumerate(uuids):
+        above = rnd.choice([*uuids[:n], host.row.uuid, None])
+        first.create_provider(uuid, uuid=uuid, parent=above)
+    ids = {one.uuid: one.id for one in first.providers(limit=100)}
+    gone = first.create_provider('gone')
+    with first.engine.begin() as connection:
+        connection.execute(_p.delete().where(_p.c.id == gone.id))
+        for uuid in uuids[::2]:
+            wrong = rnd.choice([{'root_id': gone.id}, {'parent_id': gone.id}, {}])
+            wrong = wrong or {'root_id': ids[rnd.choice(uuids)]}
+            connection.execute(_p.update().where(_p.c.id == ids[uuid]).values(wrong))
+    before = deadlocks(first)
+
+    def work(store, seed):
+        rnd, made = random.Random(seed), 0
+        for n in range(12):
+            moved(store, rnd.choice(uuids), rnd.choice([*uuids, host.row.uuid, None]))
+            if n % 5 == 0:
+                claimed(store, a_draft().taking(host))
+                below = store.create_provider(f'{seed} {n}', parent=rnd.choice(uuids)).uuid
+                made += 1
+                moved(store, below, rnd.choice(uuids))
+            elif n % 5 == 1:
+                moved(store, below, None)
+                store.delete_provider(below)
+                made -= 1
+        return made
+
+    made = together(*(lambda s=s, n=n: work(s, f'{seed} {n}') for n, s in enumerate(stores)))
+    assert deadlocks(first) == before
+    found = {one.uuid: one.parent for one in first.providers(limit=100)}
+    assert len(found) == len(uuids) + 1 + sum(made)
+    for uuid in sorted(found.keys() - {host.row.uuid}, key=lambda one: depth(found, one)):
+        first.move_provider(uuid, found[uuid])
+    the_trees(first)
+    assert first.audit() == CLEAN
+
+
+def depth(parents, uuid):
+    steps = 0
+    while (uuid := parents[uuid]) is not None:
+        steps += 1
+        assert steps <= len(parents), 'a circle'
+    return steps
+
+
 def test_nobody_is_left_below_what_another_deletes(stores):
     for n in range(15):
         parent = stores[0].create_provider(f'parent {n}').uuid

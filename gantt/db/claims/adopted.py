@@ -43,6 +43,7 @@ def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
     counters, facts = locked.counters[pid], locked.templates[pid].facts
     if set(counters.others) <= locked.others_read(pid):
         return
+    providers.read_uncounted(changes.tx, locked, [pid])
     others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
     counters.cold = hosts.write_inventories(pid, facts, others)
     locked.forget_others(pid)

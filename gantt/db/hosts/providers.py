@@ -275,6 +275,18 @@ def read_pools(tx: session.Tx, locked: LockedProviders, ids: Iterable[int]) -> N
         locked.pools.update(pools_of(tx, missing))
 
 
+def read_uncounted(tx: session.Tx, locked: LockedProviders, ids: Iterable[int]) -> None:
+    """Read the other classes of those whose rows say that they have none, which may be wrong.
+
+    Before all inventories are written anew: what is used of them has to stay.  What was counted
+    meanwhile comes on top.
+    """
+    wanted = sorted({pid for pid in ids if not locked.counters[pid].cold})
+    for pid, name, cap, *taken in tx.all(OTHERS_OF, ids=wanted) if wanted else ():
+        counted = locked.counters[pid].others.get(name, (0, 0, 0))[1:]
+        locked.counters[pid].others[name] = [cap, *map(sum, zip(taken, counted, strict=True))]
+
+
 def lock_named(tx: session.Tx, memory: rows.Memory, name: str) -> LockedProviders:
     """Lock one host, where nothing beside it is to be locked."""
     return _locked(tx, memory, tx.all(LOCK_NAMED, name=name))

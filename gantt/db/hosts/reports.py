@@ -115,6 +115,14 @@ class Fold:
         for pid, (placed, quiet) in providers.read_placed(tx, changes.memory, missing).items():
             changes.memory.keep_placed(pid, stamps[pid], placed, quiet)
             digests[pid] = quiet
+        restated = {
+            pid
+            for report in self.reports
+            if (pid := known.get(report.name, -1)) in there
+            and not locked.counters[pid].cold
+            and _may_restate(report, locked.templates[pid])
+        }
+        providers.read_uncounted(tx, locked, restated)
         desks = {pid: ReportDesk(locked.row(pid), digests[pid]) for pid in stamps}
         loud: dict[int, set[str]] = {}
         for report in self.reports:
@@ -161,6 +169,14 @@ class Fold:
             self.beside |= also_needed
             self.adopted.update((row['uuid'], row) for row in strange)
             raise MoreLocks('a report changes more than its host')
+
+
+def _may_restate(report: HostReport, before: HostRow) -> bool:
+    """Whether all inventories may be written anew, by what it states or for whom it adopts."""
+    stated = {} if report.full and report.inventories is UNSET else report.inventories
+    if before.reports_inventories and stated not in (UNSET, before.facts.inventories):
+        return True
+    return any(one.claim_id is None for one in report.running or ())
 
 
 def _named(report: HostReport) -> set[str]:

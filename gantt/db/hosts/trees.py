@@ -288,9 +288,7 @@ def write_inventories(
     """
     pid = _there(tx, uuid).id
     counters = locked.counters[pid]
-    if not counters.cold:  # which is written anew here, and may have been wrong
-        for _, name, *of in tx.all(providers.OTHERS_OF, ids=[pid]):
-            counters.others.setdefault(name, list(of))
+    providers.read_uncounted(tx, locked, [pid])
     others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
     used = dict(zip(CORE_CLASSES, counters.used, strict=True))
     used |= {name: of[1] for name, of in others.items()}

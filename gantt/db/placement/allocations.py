@@ -145,7 +145,10 @@ class AllocationWriter:
         wanted = self._concerned()
         if wanted:
             self.locked = providers.lock_placed(self.tx, self.memory, wanted)
-        if self.locked.counters.keys() != wanted:
+        # What claims alone name and the look did not find is gone, by hand or by a backup put back
+        # in part: there is nothing to lock, and nothing is given back there.
+        roots = {place.root.id for place in self._places.values()}
+        if not self._places.keys() | roots <= self.locked.counters.keys():
             self._known.forget(self._places.values())
             raise Again('a provider was deleted meanwhile')
         if not all(place.holds(self.locked) for place in self._places.values()):
@@ -317,19 +320,21 @@ class AllocationWriter:
         for before, now in changes.changed:
             taken += [(before, -1), (now, 1)]
         for claim, sign in taken:
-            self._touch(claim.provider_id)
+            if claim.provider_id in self.locked.counters:
+                self.locked.counters[claim.provider_id].claims_stamp = self.tx.stamp
+                self._touched.add(claim.provider_id)
             for pid, amounts in claim.allocations.items():
-                rows.add(self.locked.counters[pid], amounts, sign)
-                self._touched.add(pid)
+                self._use(pid, amounts, sign)
         for before, now in heirs:
             for pid, amounts in gained(before, now).items():
-                rows.add(self.locked.counters[pid], amounts, 1)
-                self._touched.add(pid)
+                self._use(pid, amounts, 1)
                 write_inherited(self.tx, now, pid)
 
-    def _touch(self, pid: int) -> None:
-        self.locked.counters[pid].claims_stamp = self.tx.stamp
-        self._touched.add(pid)
+    def _use(self, pid: int, amounts: Mapping[str, int], sign: int) -> None:
+        """Nothing of a provider that is gone."""
+        if pid in self.locked.counters:
+            rows.add(self.locked.counters[pid], amounts, sign)
+            self._touched.add(pid)
 
     def step_named(self, wishes: Sequence[AllocationWish]) -> None:
         """The generations of what is named, as Placement steps them: once for each provider.
@@ -342,7 +347,7 @@ class AllocationWriter:
                 named = {self._ids[uuid] for uuid in wish.allocations}
             else:
                 named = set(rules.shares_of(self._live[wish.consumer]))
-            for pid in named - stepped:
+            for pid in (named & self.locked.counters.keys()) - stepped:
                 self.step(pid)
             stepped |= named
 

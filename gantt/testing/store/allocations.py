@@ -47,7 +47,9 @@ class AllocationTables(MemoryProviderRecords):
         if generation is None:
             return None
         newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
-        shares = rules.shares_of(claims)
+        shares = {
+            pid: of for pid, of in rules.shares_of(claims).items() if tables.row(pid) is not None
+        }
         return ConsumerAllocations(
             consumer=consumer,
             generation=generation,
@@ -199,7 +201,7 @@ class AllocationTables(MemoryProviderRecords):
                 found.add(pid)
             if not wish.allocations:
                 found |= rules.shares_of(tables.live_of(wish.consumer)).keys()
-        return found
+        return {pid for pid in found if tables.row(pid) is not None}
 
     def _judged(
         self,
@@ -287,7 +289,8 @@ class AllocationTables(MemoryProviderRecords):
     def _count(self, claim: Claim, sign: int) -> None:
         for pid, amounts in claim.allocations.items():
             row = self._tables.row(pid)
-            assert row is not None
+            if row is None:
+                continue  # gone, by hand
             used = Counter(row.used)
             for name, amount in amounts.items():
                 used[name] += sign * amount
