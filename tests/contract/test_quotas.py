@@ -5,9 +5,12 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims import quota
+from gantt.core.claims.allocations import AllocationWish
 from gantt.core.claims.quota import Limit, Usage
+from gantt.core.messages.resource_classes import Inventory
 from tests.builders import a_draft, a_group, a_host, claimed, uuid_of
 from tests.conftest import READERS
+from tests.forms import move_all
 
 #: What is read has its twin in memory in SQLite.
 KINDS = READERS
@@ -124,3 +127,42 @@ def test_server_groups_are_counted_by_project(store):
     for project in ('red', 'red', 'blue', None):
         store.save_group(a_group(project_id=project))
     assert [store.count_groups(one) for one in ('red', 'blue', 'nobody')] == [2, 1, 0]
+
+
+# -- what writers of allocations made ------------------------------------------------------------
+def test_all_that_a_written_consumer_has_counts_and_nothing_of_it_is_in_flight(store):
+    """It has a claim on each host tree, none of which is a move, and none waits for a host."""
+    move_all(store)
+    store.declare_class('CUSTOM_LICENSE')
+    room = {'vcpu': 8, 'ram': 16_384, 'CUSTOM_LICENSE': 9}
+    hosts = [a_host(f'cmp-{n}').with_room(**room).on(store) for n in range(3)]
+    pool = store.create_provider('pool', inventories={'CUSTOM_LICENSE': Inventory(total=9)})
+    guest = uuid_of('guest')
+    shares = {host.row.uuid: {'VCPU': 2, 'CUSTOM_LICENSE': 1} for host in hosts}
+    shares[pool.uuid] = {'CUSTOM_LICENSE': 5}
+
+    def written(consumer, shares):
+        wish = AllocationWish(
+            consumer=consumer, allocations=shares, project_id='red', user_id='user'
+        )
+        store.write_allocations([wish])
+
+    written(guest, shares)
+    usage = Usage(live_claims=1, amounts={'VCPU': 6, 'CUSTOM_LICENSE': 8})
+    assert store.quota_usage(['red'], ALL)['red'] == usage
+    assert quota.usage_of(store.claims(project='red')) == usage
+    (shown,) = store.usages(10)
+    assert (shown.claims, shown.claims_in_flight, shown.consumers) == (3, 0, 1)
+    assert shown.amounts == usage.amounts
+    # Beside it a scheduler's claims of the same consumer, which move.
+    other = a_draft(project_id='red').taking(hosts[0], guest, vcpu=1, CUSTOM_LICENSE=1)
+    hosts[0].confirm(*claimed(store, other))
+    move = a_draft(project_id='red').taking(
+        hosts[1], guest, purpose='resize', vcpu=3, CUSTOM_LICENSE=1
+    )
+    claimed(store, move)
+    usage = Usage(claims_in_flight=1, live_claims=1, amounts={'VCPU': 9, 'CUSTOM_LICENSE': 9})
+    assert store.quota_usage(['red'], ALL)['red'] == usage
+    assert quota.usage_of(store.claims(project='red')) == usage
+    store.delete_allocations(guest)
+    assert store.quota_usage(['red'], ALL)['red'] == Usage()

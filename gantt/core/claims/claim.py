@@ -65,6 +65,8 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 HOST_MAY_END = (Lifecycle.HOST,)
 #: Lifecycles whose reserved claims the sweeper expires.
 EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
+#: Lifecycles whose reserved claims wait for nobody to confirm them.
+NOT_IN_FLIGHT = (Lifecycle.API,)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
 NOT_TO_CONFIRM = (Lifecycle.PLAN,)
 #: Ways of being reserved: the message of the host that confirmed ends these from then on.

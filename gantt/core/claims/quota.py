@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas: how much one project may have, and the rule that refuses what is more.
 
-A limit has a name: ``claims_in_flight`` (reserved, not confirmed yet), ``live_claims``
+A limit has a name: ``claims_in_flight`` (reserved, to be confirmed yet), ``live_claims``
 (consumers with a live claim), ``server_groups``, ``requests_per_minute``, or ``class:VCPU`` and
 so on for the amount of a resource class.  A limit of -1 is none.
 
 A consumer counts once, however many claims it has: one that is resized or migrated has two for
 a while, and of each class the larger amount counts.  So a move needs room in the quota only for
-what the consumer will have more than it has.
+what the consumer will have more than it has.  Claims that writers of allocations made are no moves:
+there is one for each host tree, and what all of them take is added up.
 
 The usage is read before a batch is committed and the rule is asked for every request of it.
 Nobody else is kept from committing meanwhile: the usage may pass a limit by what others had in
@@ -20,9 +21,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
 from gantt.core.messages import resource_classes
 from gantt.core.messages.base import NAME_MAX
+from gantt.core.messages.request import Lifecycle
 
 CLAIMS_IN_FLIGHT = 'claims_in_flight'
 LIVE_CLAIMS = 'live_claims'
@@ -93,7 +95,7 @@ class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar project_id: empty: of consumers whose project nobody has said
     :ivar claims: live ones, reserved or confirmed
-    :ivar claims_in_flight: the part of them that is reserved: no host has confirmed them yet
+    :ivar claims_in_flight: the part of them that is reserved, and that somebody is to confirm yet
     :ivar consumers: that have live claims
     :ivar amounts: resource class -> amount, in the unit of the class; no class of which it is 0
     """
@@ -256,18 +258,26 @@ def usage_of(claims: Iterable[Claim]) -> Usage:
     total: Counter[str] = Counter()
     for amounts in of_consumers.values():
         total.update(amounts)
-    in_flight = sum(claim.state is State.RESERVED for claim in live)
+    in_flight = sum(
+        claim.state is State.RESERVED and claim.lifecycle not in NOT_IN_FLIGHT for claim in live
+    )
     return Usage(claims_in_flight=in_flight, live_claims=len(of_consumers), amounts=dict(total))
 
 
 def _of_consumers(claims: Iterable[Claim]) -> dict[str, dict[str, int]]:
-    """Consumer -> class -> the largest amount that one of its claims takes."""
-    found: dict[str, dict[str, int]] = {}
+    """Consumer -> class -> what counts of it: the largest of its claims, and all written ones."""
+    written: dict[str, Counter[str]] = {}
+    largest: dict[str, Counter[str]] = {}
     for claim in claims:
-        mine = found.setdefault(claim.consumer, {})
-        for name, amount in amounts_of(claim).items():
-            mine[name] = max(mine.get(name, 0), amount)
-    return found
+        amounts = amounts_of(claim)
+        if claim.lifecycle is Lifecycle.API:
+            written.setdefault(claim.consumer, Counter()).update(amounts)
+        else:
+            largest[claim.consumer] = largest.get(claim.consumer, Counter()) | Counter(amounts)
+    return {
+        consumer: dict(written.get(consumer, Counter()) + largest.get(consumer, Counter()))
+        for consumer in written.keys() | largest.keys()
+    }
 
 
 def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess | None:

@@ -2,6 +2,7 @@
 """Quotas of projects: their limits, and what each project has of all live claims."""
 
 import functools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -9,8 +10,9 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims import quota
-from gantt.core.claims.claim import State
+from gantt.core.claims.claim import NOT_IN_FLIGHT, State
 from gantt.core.claims.quota import Limit, ProjectUsage, Usage
+from gantt.core.messages.request import Lifecycle
 from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
@@ -30,6 +32,25 @@ CHANGE = _q.update().where(*_one).values(hard_limit=sa.bindparam('hard_limit'))
 REMOVE = _q.delete().where(*_one)
 
 _classes = list(CORE_CLASS_COLUMNS.values())
+IN_FLIGHT = sa.case(
+    (
+        sa.and_(
+            _c.c.state == State.RESERVED.value,
+            _c.c.lifecycle.not_in([one.value for one in NOT_IN_FLIGHT]),
+        ),
+        1,
+    ),
+    else_=0,
+).label('in_flight')
+_IS_WRITTEN = sa.case((_c.c.lifecycle == Lifecycle.API.value, 1), else_=0).label('is_written')
+
+
+def _of_consumer(claims: Any, name: str) -> Any:
+    """The most that one of its claims takes, and what the written ones take together."""
+    amount, is_written = claims.c[name], claims.c.is_written == 1
+    largest = sa.func.max(sa.case((is_written, 0), else_=amount))
+    written = sa.func.sum(sa.case((is_written, amount), else_=0))
+    return (sa.func.coalesce(largest, 0) + sa.func.coalesce(written, 0)).label(name)
 
 
 class Queries:
@@ -37,36 +58,31 @@ class Queries:
 
     def __init__(self, kind: str) -> None:
         found, live = claim_form.of_projects(kind), [claim_form.is_live]
-        claims = found.claims(_c.c.consumer, _c.c.state, where=live).subquery('claims_of')
-        shares = found.shares(_c.c.consumer, _c.c.id, where=live).subquery('shares_of')
-        #: Of each consumer: of each class the most that one of its claims takes.
+        claims = found.claims(_c.c.consumer, IN_FLIGHT, where=live).subquery('claims_of')
+        shares = found.shares(_c.c.consumer, _c.c.id, _IS_WRITTEN, where=live).subquery('shares_of')
+        claim = shares.c.project_id, shares.c.consumer, shares.c.id, shares.c.is_written
         by_claim = (
-            sa.select(
-                *(shares.c.project_id, shares.c.consumer, shares.c.id),
-                *[sa.func.sum(shares.c[c]).label(c) for c in _classes],
-            )
-            .group_by(shares.c.project_id, shares.c.consumer, shares.c.id)
+            sa.select(*claim, *[sa.func.sum(shares.c[c]).label(c) for c in _classes])
+            .group_by(*claim)
             .subquery('by_claim')
         )
         by_consumer = (
-            sa.select(
-                by_claim.c.project_id, *[sa.func.max(by_claim.c[c]).label(c) for c in _classes]
-            )
+            sa.select(by_claim.c.project_id, *[_of_consumer(by_claim, c) for c in _classes])
             .group_by(by_claim.c.project_id, by_claim.c.consumer)
             .subquery('by_consumer')
         )
         self.amounts = sa.select(
             by_consumer.c.project_id, *[sa.func.sum(by_consumer.c[c]).label(c) for c in _classes]
         ).group_by(by_consumer.c.project_id)
-        reserved = sa.case((claims.c.state == State.RESERVED.value, 1), else_=0)
         self.counts = sa.select(
             claims.c.project_id,
             sa.func.count(sa.distinct(claims.c.consumer)).label('consumers'),
-            sa.func.sum(reserved).label('reserved'),
+            sa.func.sum(claims.c.in_flight).label('reserved'),
         ).group_by(claims.c.project_id)
         #: Classes without a column of their own.
         self.others = sa.select(
-            shares.c.project_id, shares.c.consumer, shares.c.id, shares.c.other
+            *(shares.c.project_id, shares.c.consumer, shares.c.id, shares.c.is_written),
+            shares.c.other,
         ).where(shares.c.other.is_not(None))
 
 
@@ -77,7 +93,7 @@ def _queries(kind: str) -> Queries:
 
 def _held(kind: str, project: str | None) -> Any:
     """What live claims take, a row for each claim and provider; of one project, or of all."""
-    columns = _c.c.id, _c.c.consumer, _c.c.state
+    columns = _c.c.id, _c.c.consumer, IN_FLIGHT
     if project:
         found = claim_form.of_projects(kind)
         return found.shares(*columns, where=[claim_form.is_live]).params(
@@ -168,7 +184,7 @@ class SqlQuotas(HostTables):
     ) -> list[ProjectUsage]:
         held = _held(tx.kind, None if project is None else storable(project)).subquery('held')
         named = sa.func.coalesce(held.c.project_id, '')
-        reserved = sa.case((held.c.state == State.RESERVED.value, held.c.id))
+        reserved = sa.case((held.c.in_flight == 1, held.c.id))
         statement = (
             sa.select(
                 named.label('project'),
@@ -216,23 +232,23 @@ def _others(
     tx: session.Tx, projects: list[str], classes: Collection[str]
 ) -> dict[str, dict[str, int]]:
     """Amounts of classes without a column: project -> class -> amount."""
-    of_claim: dict[tuple[str, str, str], dict[str, int]] = {}
+    of_claim: dict[tuple[str, str, str, int], Counter[str]] = {}
     for row in tx.all(_queries(tx.kind).others, **claim_form.bound(projects)):
-        mine = of_claim.setdefault((row.project_id, row.consumer, row.id), {})
+        mine = of_claim.setdefault(tuple(row[:4]), Counter())
         for name, amount in rows.decode_amounts(row.other).items():
             if name in classes:
-                mine[name] = mine.get(name, 0) + amount
-    of_consumer: dict[tuple[str, str], dict[str, int]] = {}
-    for (project, consumer, _), taken in of_claim.items():
-        most = of_consumer.setdefault((project, consumer), {})
-        for name, amount in taken.items():
-            most[name] = max(most.get(name, 0), amount)
-    found: dict[str, dict[str, int]] = {}
-    for (project, _), most in of_consumer.items():
-        total = found.setdefault(project, {})
-        for name, amount in most.items():
-            total[name] = total.get(name, 0) + amount
-    return found
+                mine[name] += amount
+    largest: dict[tuple[str, str], Counter[str]] = {}
+    found: dict[str, Counter[str]] = {}
+    for (project, consumer, _, is_written), taken in of_claim.items():
+        total = found.setdefault(project, Counter())
+        if is_written:
+            total.update(taken)
+        else:
+            most = largest.setdefault((project, consumer), Counter())
+            total.update(taken - most)
+            largest[project, consumer] = most | taken
+    return {project: dict(total) for project, total in found.items()}
 
 
 def _sums(found: Iterable[Any]) -> dict[str, dict[str, int]]:
