@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement's interface: who asks, which version, which error first; and what hosts say."""
 
+import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from tests.http.identity import Keystone
 from tests.world import sqlite_store
 
 ADMIN = {'X-Auth-Token': 'admin', 'Accept': 'application/json'}
+SERVICE = {**ADMIN, 'X-Auth-Token': 'nova', 'X-Roles': 'admin, service'}
 POOL, OTHER = uuid_of('pool'), uuid_of('other')
 
 
@@ -244,11 +246,16 @@ def test_pages_of_origins_that_are_named_may_ask() -> None:
         (b'{', {'Content-Type': 'application/json'}, 400, 'Malformed JSON'),
         (b'[' * 100_000, {'Content-Type': 'application/json'}, 400, 'Malformed JSON'),
         (b'\xff', {'Content-Type': 'application/json'}, 400, 'Malformed JSON'),
+        (b'{"a":' * 900 + b'1' + b'}' * 900, {'Content-Type': 'application/json'}, 400, 'JSON'),
+        (b'{"name": NaN}', {'Content-Type': 'application/json'}, 400, 'NaN is no number'),
+        (b'{"name": "\\uD800"}', {'Content-Type': 'application/json'}, 400, 'surrogates'),
+        (b'{"name": "\xed\xa0\x80"}', {'Content-Type': 'application/json'}, 400, 'Malformed JSON'),
         (b'[]', {'Content-Type': 'application/json'}, 400, 'JSON does not validate'),
         (b'{"name": 1}', {'Content-Type': 'application/json'}, 400, "1 is not of type 'string'"),
         (b'{"name": ""}', {'Content-Type': 'application/json'}, 400, 'name is required'),
         (b'{"name": "a\\u0000"}', {'Content-Type': 'application/json'}, 400, 'provider.name'),
         (b'{}', {'Content-Type': 'text/plain'}, 415, 'use application/json'),
+        (b'', {}, 415, 'The request media type None is not supported'),
         (b'{}', {'Content-Type': ''}, 400, 'content-type header required'),
         (b' ' * (1 << 20) + b'{}', {'Content-Type': 'application/json'}, 413, '1048576 bytes'),
     ],
@@ -261,6 +268,16 @@ def test_bodies_that_are_refused(
     )
     assert answer.status_code == status, answer.text
     assert told in error_of(answer)['detail']
+
+
+def test_a_name_that_another_has_is_refused_as_placement_says_it(served: Served) -> None:
+    served.make()
+    served.make(OTHER, 'other')
+    made = served.ask('POST', '/resource_providers', {'name': 'pool'})
+    renamed = served.ask('PUT', f'/resource_providers/{OTHER}', {'name': 'pool'})
+    for answer, what in ((made, 'name: pool'), (renamed, 'pool')):
+        told = f'Conflicting resource provider {what} already exists.'
+        assert (answer.status_code, told in error_of(answer)['detail']) == (409, True)
 
 
 @pytest.mark.parametrize(
@@ -306,16 +323,38 @@ def test_queries_that_are_refused(served: Served, query: str) -> None:
         ({'total': 4, 'size': 1}, 400),
         ({'total': True}, 400),
         ({'total': 4.5}, 400),
+        ({'total': 4, 'allocation_ratio': float('nan')}, 400),
+        ({'total': 4, 'allocation_ratio': float('-inf')}, 400),
+        ({'total': 4, 'allocation_ratio': '-1e400'}, 400),
         ({}, 400),
     ],
 )
 def test_numbers_of_an_inventory(served: Served, numbers: dict[str, Any], status: int) -> None:
     served.make()
-    body = {'resource_provider_generation': 0, 'inventories': {'VCPU': numbers}}
-    answer = served.ask('PUT', f'/resource_providers/{POOL}/inventories', body)
-    assert answer.status_code == status, answer.text
-    generation = served.ask('GET', f'/resource_providers/{POOL}').json()['generation']
-    assert generation == (1 if status == 200 else 0)
+    path, headers = f'/resource_providers/{POOL}', {'Content-Type': 'application/json'}
+
+    def generation() -> int:
+        found: int = served.ask('GET', path).json()['generation']
+        return found
+
+    # Nor are they looked at where the class has a name that none can have.
+    for name, expected in (('vcpu', 400), ('VCPU', status)):
+        of_it = {'resource_provider_generation': 0, 'inventories': {name: numbers}}
+        reshaped = {'inventories': {POOL: of_it}, 'allocations': {}}
+        for method, at, body in (
+            ('PUT', f'{path}/inventories', of_it),
+            ('POST', '/reshaper', reshaped),
+        ):
+            before = generation()
+            of_it['resource_provider_generation'] = before
+            text = json.dumps(body).replace('"-1e400"', '-1e400')
+            more = {versions.HEADER: 'placement 1.39', **SERVICE, **headers}
+            answer = served.client.request(method, at, content=text, headers=more)
+            assert answer.is_success == (expected == 200), answer.text
+            if expected == 400:
+                assert (answer.status_code, generation()) == (400, before)
+            else:
+                assert generation() > before
 
 
 def test_what_is_left_out_of_an_inventory_has_the_values_of_placement(served: Served) -> None:

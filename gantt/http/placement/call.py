@@ -5,7 +5,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 import falcon
@@ -145,12 +145,29 @@ def checked(body: bytes | str, schema: Mapping[str, Any]) -> Any:
     :raises PlacementError: it is not
     """
     try:
-        found = json.loads(body)
+        found = _read_json(body)
+        wrong = schemas.problem(found, schema)
     except (ValueError, RecursionError) as e:
         raise PlacementError(400, f'Malformed JSON: {e}') from None
-    if wrong := schemas.problem(found, schema):
+    if wrong:
         raise PlacementError(400, f'JSON does not validate: {wrong}')
     return found
+
+
+def _read_json(body: bytes | str) -> Any:
+    """JSON without what only looks like a number or a text: NaN, half of a character.
+
+    :raises ValueError: it is none
+    """
+    text = body.decode(json.detect_encoding(body)) if isinstance(body, bytes) else body
+    found = json.loads(text, parse_constant=_refuse_constant)
+    if '\\ud' in text.lower():
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f'{name} is no number')
 
 
 def newest(times: Iterable[float | None]) -> float | None:

@@ -150,7 +150,7 @@ def respond_with(req: falcon.Request, resp: falcon.Response, error: PlacementErr
 
     kind = webob.exc.status_map.get(error.status) or webob.exc.HTTPBadRequest
     made = kind(error.detail or None, json_formatter=in_json)
-    environ = dict(req.env)
+    environ = {'CONTENT_TYPE': 'None', **req.env}
     if environ.get('HTTP_ACCEPT', '') in ('', '*/*'):
         environ['HTTP_ACCEPT'] = falcon.MEDIA_JSON
     found = webob.Request(environ).get_response(made)

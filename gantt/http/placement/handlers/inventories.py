@@ -32,7 +32,11 @@ _NUMBERS: dict[str, Any] = {
     'min_unit': _amount(1),
     'max_unit': _amount(1),
     'step_size': _amount(1),
-    'allocation_ratio': {'type': 'number', 'maximum': schemas.FLOAT_MAX},
+    'allocation_ratio': {
+        'type': 'number',
+        'maximum': schemas.FLOAT_MAX,
+        'minimum': -schemas.FLOAT_MAX,
+    },
 }
 _ONE = schemas.exactly(['total', 'resource_provider_generation'], **_NUMBERS)
 _NEW = schemas.exactly(
@@ -40,12 +44,15 @@ _NEW = schemas.exactly(
     **_NUMBERS,
     resource_class={'type': 'string', 'pattern': schemas.CLASS_PATTERN},
 )
+_OF_A_CLASS = schemas.exactly(['total'], **_NUMBERS)
 ALL_OF_THEM = schemas.exactly(
     ['resource_provider_generation', 'inventories'],
     resource_provider_generation=schemas.GENERATION,
     inventories={
         'type': 'object',
-        'patternProperties': {schemas.CLASS_PATTERN: schemas.exactly(['total'], **_NUMBERS)},
+        'patternProperties': {schemas.CLASS_PATTERN: _OF_A_CLASS},
+        # What no class can be called is refused as an unknown one, if its numbers are in order.
+        'additionalProperties': _OF_A_CLASS,
     },
 )
 

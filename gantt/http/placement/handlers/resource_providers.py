@@ -152,6 +152,8 @@ def update_provider(call: Call) -> Answer:
                 f'Object action update failed because: {what} a provider is not currently allowed.'
             )
             raise PlacementError(400, problem) from e
+        if e.kwargs.get('why') == rules.NAME_TAKEN:
+            raise _taken(body['name']) from e
         raise _refusal(e, problem, body['name'], uuid) from e
     return Answer(body=_shown(call, found), modified=found.changed_at)
 
@@ -164,12 +166,13 @@ def _refusal(
         return PlacementError(400, problem + _WHY[str(why)])
     taken = {rules.NAME_TAKEN: f'name: {name}', rules.UUID_TAKEN: f'uuid: {uuid}'}
     if why in taken:
-        return PlacementError(
-            409,
-            f'Conflicting resource provider {taken[str(why)]} already exists.',
-            errors.DUPLICATE_NAME,
-        )
+        return _taken(taken[str(why)])
     return PlacementError(400, problem + error.message)
+
+
+def _taken(what: str) -> PlacementError:
+    detail = f'Conflicting resource provider {what} already exists.'
+    return PlacementError(409, detail, errors.DUPLICATE_NAME)
 
 
 def delete_provider(call: Call) -> Answer:
