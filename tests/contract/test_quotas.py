@@ -140,14 +140,7 @@ def test_all_that_a_written_consumer_has_counts_and_nothing_of_it_is_in_flight(s
     guest = uuid_of('guest')
     shares = {host.row.uuid: {'VCPU': 2, 'CUSTOM_LICENSE': 1} for host in hosts}
     shares[pool.uuid] = {'CUSTOM_LICENSE': 5}
-
-    def written(consumer, shares):
-        wish = AllocationWish(
-            consumer=consumer, allocations=shares, project_id='red', user_id='user'
-        )
-        store.write_allocations([wish])
-
-    written(guest, shares)
+    store.write_allocations([_wish(guest, shares)])
     usage = Usage(live_claims=1, amounts={'VCPU': 6, 'CUSTOM_LICENSE': 8})
     assert store.quota_usage(['red'], ALL)['red'] == usage
     assert quota.usage_of(store.claims(project='red')) == usage
@@ -166,3 +159,43 @@ def test_all_that_a_written_consumer_has_counts_and_nothing_of_it_is_in_flight(s
     assert quota.usage_of(store.claims(project='red')) == usage
     store.delete_allocations(guest)
     assert store.quota_usage(['red'], ALL)['red'] == Usage()
+
+
+@pytest.mark.parametrize('by_scheduler', [True, False])
+def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_scheduler):
+    """As Nova moves a server: its source goes to the migration, then the destination is claimed."""
+    move_all(store)
+    store.declare_class('CUSTOM_LICENSE')
+    room = {'vcpu': 8, 'ram': 16_384, 'CUSTOM_LICENSE': 9}
+    here, there = (a_host(f'cmp-{n}').with_room(**room).on(store) for n in range(2))
+    guest, migration = uuid_of('guest'), uuid_of('migration')
+    amounts = {'VCPU': 2, 'CUSTOM_LICENSE': 1}
+    if by_scheduler:
+        first = a_draft(project_id='red').taking(here, guest, vcpu=2, CUSTOM_LICENSE=1)
+        here.confirm(*claimed(store, first))
+    else:
+        store.write_allocations([_wish(guest, {here.row.uuid: amounts})])
+    store.write_allocations([_wish(guest, {}), _wish(migration, {here.row.uuid: amounts})])
+    usage = Usage(live_claims=1, amounts=amounts)
+    assert store.quota_usage(['red'], ALL)['red'] == usage
+    # What the destination is asked for beyond it is what the server will have more.
+    more = quota.demand(
+        {'VCPU': 3, 'CUSTOM_LICENSE': 1}, [guest], store.live_claims_of([guest, uuid_of('other')])
+    )
+    assert (more.live_claims, more.amounts) == (0, {'VCPU': 1, 'CUSTOM_LICENSE': 0})
+    if by_scheduler:
+        target = a_draft(project_id='red').taking(
+            there, guest, purpose='resize', vcpu=3, CUSTOM_LICENSE=1
+        )
+        there.confirm(*claimed(store, target))
+    else:
+        store.write_allocations([_wish(guest, {there.row.uuid: {**amounts, 'VCPU': 3}})])
+    usage = Usage(live_claims=1, amounts={'VCPU': 3, 'CUSTOM_LICENSE': 1})
+    assert store.quota_usage(['red'], ALL)['red'] == usage
+    assert quota.usage_of(store.claims(project='red')) == usage
+    store.delete_allocations(migration)
+    assert store.quota_usage(['red'], ALL)['red'] == usage
+
+
+def _wish(consumer, shares):
+    return AllocationWish(consumer=consumer, allocations=shares, project_id='red', user_id='user')

@@ -8,7 +8,9 @@ so on for the amount of a resource class.  A limit of -1 is none.
 A consumer counts once, however many claims it has: one that is resized or migrated has two for
 a while, and of each class the larger amount counts.  So a move needs room in the quota only for
 what the consumer will have more than it has.  Claims that writers of allocations made are no moves:
-there is one for each host tree, and what all of them take is added up.
+there is one for each host tree, and what all of them take is added up.  What was handed over to
+another consumer, as Nova does with the source of a move, stays its guest's: of both the larger
+amount counts.
 
 The usage is read before a batch is committed and the rule is asked for every request of it.
 Nobody else is kept from committing meanwhile: the usage may pass a limit by what others had in
@@ -17,11 +19,12 @@ flight, which is one batch of every other scheduler.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
+from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State, guest_of
 from gantt.core.messages import resource_classes
 from gantt.core.messages.base import NAME_MAX
 from gantt.core.messages.request import Lifecycle
@@ -105,6 +108,19 @@ class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
     claims_in_flight: int = 0
     consumers: int = 0
     amounts: dict[str, int] = {}
+
+
+class TakenByClaim(NamedTuple):
+    """What one claim takes, of all its providers together.
+
+    :ivar guest: whom it was made for
+    :ivar is_written: a writer of allocations has made it
+    """
+
+    guest: str
+    consumer: str
+    is_written: bool
+    amounts: Mapping[str, int]
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -229,15 +245,15 @@ def demand(
 
     :param resources_of_one: class -> amount of one consumer
     :param consumers: those without a claim of this request yet
-    :param held: live claims of these consumers
+    :param held: live claims of these consumers, whoever has them by now
     """
-    has = _of_consumers(held)
+    has = _of_guests(held)
     count = new = 0
     amounts: dict[str, int] = {}
     for consumer in consumers:
         count += 1
         new += consumer not in has
-        before = has.get(consumer, {})
+        before = has.get(consumer, Counter())
         for name, amount in resources_of_one.items():
             amounts[name] = amounts.get(name, 0) + max(0, amount - before.get(name, 0))
     return Usage(claims_in_flight=count, live_claims=new, amounts=amounts)
@@ -254,30 +270,43 @@ def amounts_of(claim: Claim) -> dict[str, int]:
 def usage_of(claims: Iterable[Claim]) -> Usage:
     """What the live claims of one project come to: the rule that every store counts by."""
     live = [claim for claim in claims if claim.is_live]
-    of_consumers = _of_consumers(live)
+    of_guests = _of_guests(live)
     total: Counter[str] = Counter()
-    for amounts in of_consumers.values():
+    for amounts in of_guests.values():
         total.update(amounts)
     in_flight = sum(
         claim.state is State.RESERVED and claim.lifecycle not in NOT_IN_FLIGHT for claim in live
     )
-    return Usage(claims_in_flight=in_flight, live_claims=len(of_consumers), amounts=dict(total))
+    return Usage(claims_in_flight=in_flight, live_claims=len(of_guests), amounts=dict(total))
 
 
-def _of_consumers(claims: Iterable[Claim]) -> dict[str, dict[str, int]]:
-    """Consumer -> class -> what counts of it: the largest of its claims, and all written ones."""
-    written: dict[str, Counter[str]] = {}
-    largest: dict[str, Counter[str]] = {}
-    for claim in claims:
-        amounts = amounts_of(claim)
-        if claim.lifecycle is Lifecycle.API:
-            written.setdefault(claim.consumer, Counter()).update(amounts)
+def _of_guests(claims: Iterable[Claim]) -> dict[str, Counter[str]]:
+    return counted(
+        TakenByClaim(
+            guest_of(claim), claim.consumer, claim.lifecycle is Lifecycle.API, amounts_of(claim)
+        )
+        for claim in claims
+    )
+
+
+def counted(claims: Iterable[TakenByClaim]) -> dict[str, Counter[str]]:
+    """Guest -> class -> what counts of it: the most that one of its consumers has.
+
+    :param claims: of one project
+    """
+    written: dict[tuple[str, str], Counter[str]] = {}
+    largest: dict[tuple[str, str], Counter[str]] = {}
+    for guest, consumer, is_written, amounts in claims:
+        whose = guest, consumer
+        if is_written:
+            written[whose] = written.get(whose, Counter()) + Counter(amounts)
         else:
-            largest[claim.consumer] = largest.get(claim.consumer, Counter()) | Counter(amounts)
-    return {
-        consumer: dict(written.get(consumer, Counter()) + largest.get(consumer, Counter()))
-        for consumer in written.keys() | largest.keys()
-    }
+            largest[whose] = largest.get(whose, Counter()) | Counter(amounts)
+    found: dict[str, Counter[str]] = {}
+    for whose in written.keys() | largest.keys():
+        has = written.get(whose, Counter()) + largest.get(whose, Counter())
+        found[whose[0]] = found.get(whose[0], Counter()) | has
+    return found
 
 
 def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess | None:

@@ -3,7 +3,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.claim import NOT_IN_FLIGHT, State
-from gantt.core.claims.quota import Limit, ProjectUsage, Usage
+from gantt.core.claims.quota import Limit, ProjectUsage, TakenByClaim, Usage
 from gantt.core.messages.request import Lifecycle
 from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
@@ -42,6 +42,7 @@ IN_FLIGHT = sa.case(
     ),
     else_=0,
 ).label('in_flight')
+_GUEST = claim_form.GUEST.label('guest')
 _IS_WRITTEN = sa.case((_c.c.lifecycle == Lifecycle.API.value, 1), else_=0).label('is_written')
 
 
@@ -50,7 +51,7 @@ def _of_consumer(claims: Any, name: str) -> Any:
     amount, is_written = claims.c[name], claims.c.is_written == 1
     largest = sa.func.max(sa.case((is_written, 0), else_=amount))
     written = sa.func.sum(sa.case((is_written, amount), else_=0))
-    return (sa.func.coalesce(largest, 0) + sa.func.coalesce(written, 0)).label(name)
+    return sa.func.coalesce(largest, 0) + sa.func.coalesce(written, 0)
 
 
 class Queries:
@@ -58,32 +59,35 @@ class Queries:
 
     def __init__(self, kind: str) -> None:
         found, live = claim_form.of_projects(kind), [claim_form.is_live]
-        claims = found.claims(_c.c.consumer, IN_FLIGHT, where=live).subquery('claims_of')
-        shares = found.shares(_c.c.consumer, _c.c.id, _IS_WRITTEN, where=live).subquery('shares_of')
-        claim = shares.c.project_id, shares.c.consumer, shares.c.id, shares.c.is_written
-        by_claim = (
-            sa.select(*claim, *[sa.func.sum(shares.c[c]).label(c) for c in _classes])
-            .group_by(*claim)
-            .subquery('by_claim')
+        claims = found.claims(_GUEST, IN_FLIGHT, where=live).subquery('claims_of')
+        shares = found.shares(_GUEST, _c.c.consumer, _c.c.id, _IS_WRITTEN, where=live)
+        shares = shares.subquery('shares_of')
+        whose = 'project_id', 'guest', 'consumer'
+        by_claim = _grouped(
+            shares, (*whose, 'id', 'is_written'), [sa.func.sum(shares.c[c]) for c in _classes]
         )
-        by_consumer = (
-            sa.select(by_claim.c.project_id, *[_of_consumer(by_claim, c) for c in _classes])
-            .group_by(by_claim.c.project_id, by_claim.c.consumer)
-            .subquery('by_consumer')
-        )
+        by_consumer = _grouped(by_claim, whose, [_of_consumer(by_claim, c) for c in _classes])
+        largest = [sa.func.max(by_consumer.c[c]) for c in _classes]
+        by_guest = _grouped(by_consumer, whose[:2], largest)
         self.amounts = sa.select(
-            by_consumer.c.project_id, *[sa.func.sum(by_consumer.c[c]).label(c) for c in _classes]
-        ).group_by(by_consumer.c.project_id)
+            by_guest.c.project_id, *[sa.func.sum(by_guest.c[c]).label(c) for c in _classes]
+        ).group_by(by_guest.c.project_id)
         self.counts = sa.select(
             claims.c.project_id,
-            sa.func.count(sa.distinct(claims.c.consumer)).label('consumers'),
+            sa.func.count(sa.distinct(claims.c.guest)).label('guests'),
             sa.func.sum(claims.c.in_flight).label('reserved'),
         ).group_by(claims.c.project_id)
         #: Classes without a column of their own.
         self.others = sa.select(
-            *(shares.c.project_id, shares.c.consumer, shares.c.id, shares.c.is_written),
-            shares.c.other,
+            *(shares.c[name] for name in (*whose, 'id', 'is_written', 'other'))
         ).where(shares.c.other.is_not(None))
+
+
+def _grouped(rows: Any, names: Sequence[str], amounts: Sequence[Any]) -> Any:
+    """Amounts by class of what has the same in these columns."""
+    columns = [rows.c[name] for name in names]
+    labelled = (amount.label(c) for amount, c in zip(amounts, _classes, strict=True))
+    return sa.select(*columns, *labelled).group_by(*columns).subquery(f'by_{names[-1]}')
 
 
 @functools.cache
@@ -172,7 +176,7 @@ class SqlQuotas(HostTables):
         return {
             project: Usage(
                 claims_in_flight=int(counts[key].reserved) if key in counts else 0,
-                live_claims=int(counts[key].consumers) if key in counts else 0,
+                live_claims=int(counts[key].guests) if key in counts else 0,
                 amounts=_without_zeros(amounts.get(key, {})),
             )
             for project, key in stored.items()
@@ -232,23 +236,20 @@ def _others(
     tx: session.Tx, projects: list[str], classes: Collection[str]
 ) -> dict[str, dict[str, int]]:
     """Amounts of classes without a column: project -> class -> amount."""
-    of_claim: dict[tuple[str, str, str, int], Counter[str]] = {}
-    for row in tx.all(_queries(tx.kind).others, **claim_form.bound(projects)):
-        mine = of_claim.setdefault(tuple(row[:4]), Counter())
-        for name, amount in rows.decode_amounts(row.other).items():
+    of_claim: dict[str, dict[tuple[str, str, str, int], Counter[str]]] = {}
+    for project, *claim, text in tx.all(_queries(tx.kind).others, **claim_form.bound(projects)):
+        mine = of_claim.setdefault(project, {}).setdefault(tuple(claim), Counter())
+        for name, amount in rows.decode_amounts(text).items():
             if name in classes:
                 mine[name] += amount
-    largest: dict[tuple[str, str], Counter[str]] = {}
-    found: dict[str, Counter[str]] = {}
-    for (project, consumer, _, is_written), taken in of_claim.items():
-        total = found.setdefault(project, Counter())
-        if is_written:
-            total.update(taken)
-        else:
-            most = largest.setdefault((project, consumer), Counter())
-            total.update(taken - most)
-            largest[project, consumer] = most | taken
-    return {project: dict(total) for project, total in found.items()}
+    found = {}
+    for project, claims in of_claim.items():
+        of_guests = quota.counted(
+            TakenByClaim(guest, consumer, bool(is_written), taken)
+            for (guest, consumer, _, is_written), taken in claims.items()
+        )
+        found[project] = dict(sum(of_guests.values(), Counter()))
+    return found
 
 
 def _sums(found: Iterable[Any]) -> dict[str, dict[str, int]]:
