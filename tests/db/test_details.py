@@ -250,6 +250,39 @@ def test_requests_do_not_speak_for_a_host_beside_the_release_before(store):
     assert store.set_inventories_by(host.name, None).row.inventories_by is None
 
 
+# -- who knows nothing of hosts writes what they have ---------------------------------------
+AGGREGATE_CHANGES = {
+    'joins': lambda store, hosts: store.save_aggregate('new', {}, [one.name for one in hosts]),
+    'leaves': lambda store, hosts: store.save_aggregate('rack', {}, []),
+    'other uuid': lambda store, hosts: store.save_aggregate('rack', {}, None, uuid_of('other')),
+    'both': lambda store, hosts: store.save_aggregate(
+        'rack', {}, [hosts[1].name], uuid_of('other')
+    ),
+    'removed': lambda store, hosts: store.remove_aggregate('rack'),
+    'renamed': lambda store, hosts: store.rename_host(hosts[0].name, 'rack1-07'),
+}
+
+
+@pytest.mark.parametrize('change', AGGREGATE_CHANGES)
+def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store, change):
+    hosts = [a_host('cmp-1').on(store), a_host('cmp-2').on(store)]
+    store.save_aggregate('rack', {}, [hosts[0].name])
+    start = store.load_everything()
+    known = {one.provider_id: one.row.version for one in start.hosts}
+    before = {one.provider_id: one.row for one in start.hosts}
+    AGGREGATE_CHANGES[change](open_store(like=store), hosts)
+    found = {one.provider_id: one.row for one in store.poll(start.position, known).hosts}
+    has = store.reads.read(lambda tx: details.read(tx, list(before)))
+    rows = before | found
+    assert {pid: row.aggregates for pid, row in rows.items()} == {
+        pid: of.aggregates for pid, of in has.items()
+    }
+    assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in found)
+    for host in hosts:
+        assert details.mark_of(record_of(store, host).facts) == has[host.id].digest
+    assert store.audit() == CLEAN
+
+
 # -- rows that are not as the mark says ----------------------------------------------------
 def test_rows_are_believed_where_a_mark_is_of_others(store, open_store):
     host = a_host().having(traits=TRAITS).on(store)

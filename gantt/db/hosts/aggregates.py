@@ -80,16 +80,14 @@ def save(
         tx.run(_d.delete().where(_d.c.aggregate_id == row.id, _d.c.key == key))
         if value is not None:
             tx.run(_d.insert().values(aggregate_id=row.id, key=key, value=value))
-    affected: set[str] = set()
-    if members is not None:
-        before = {found.host for found in tx.all(HOSTS_OF, id=row.id)}
-        affected = before ^ set(members)
-        _write_members(tx, row.id, before, set(members))
-    if uuid is not None and uuid != row.uuid:
-        affected |= {found.host for found in tx.all(HOSTS_OF, id=row.id)}
+    before = {found.host for found in tx.all(HOSTS_OF, id=row.id)}
+    now = before if members is None else set(members)
+    has_new_uuid = uuid is not None and uuid != row.uuid
+    locked = _lock(hosts, before | now if has_new_uuid else before ^ now)
+    _write_members(tx, row.id, before, now)
     tx.many(CHANGED, [{'b_id': row.id, 'uuid': uuid or row.uuid}])
     providers.announce(tx, 'aggregate', [row.id])
-    refresh(hosts, affected)
+    _follow(hosts, locked)
     return next(one for one in load(tx) if one.id == row.id)
 
 
@@ -117,22 +115,27 @@ def remove(hosts: HostRecords, name: str) -> None:
     row = tx.first(LOCK, name=name)
     if row is None:
         raise exceptions.NotFound(kind='aggregate', name=name)
-    members = {found.host for found in tx.all(HOSTS_OF, id=row.id)}
+    locked = _lock(hosts, {found.host for found in tx.all(HOSTS_OF, id=row.id)})
     for table in (_d, _m):
         tx.run(table.delete().where(table.c.aggregate_id == row.id))
     tx.run(_a.delete().where(_a.c.id == row.id))
     providers.announce(tx, 'aggregate', [row.id])
-    refresh(hosts, members)
+    _follow(hosts, locked)
 
 
-def refresh(hosts: HostRecords, names: Iterable[str]) -> None:
+def _lock(hosts: HostRecords, names: Iterable[str]) -> providers.LockedProviders:
+    """Lock hosts whose aggregates are about to change; those that are not known are left out.
+
+    It comes before the rows are written: a process that knows nothing of a host yet reads what it
+    has from them, and what is there already would pass for what its record says.
+    """
+    known = providers.ids_by_name(hosts.tx, names)
+    return providers.lock(hosts.tx, hosts.memory, known.values())
+
+
+def _follow(hosts: HostRecords, locked: providers.LockedProviders) -> None:
     """Bring what is known of these hosts in line with the members."""
     tx = hosts.tx
-    wanted = sorted(set(names))
-    if not wanted:
-        return
-    known = providers.ids_by_name(tx, wanted)
-    locked = providers.lock(tx, hosts.memory, known.values())
     of = details.aggregates_of(tx, locked.templates)
     touched = []
     for pid, template in sorted(locked.templates.items()):
