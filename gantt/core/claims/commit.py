@@ -110,7 +110,7 @@ class ClaimColumns(Sequence[ClaimDraft]):
         self.add_like(claim.id, claim.member, claim.consumer, claim.provider_id, claim.host)
 
     def add_like(self, id: str, member: int, consumer: str, provider: int, host: str) -> None:
-        """Add one of the last kind, with the same amounts of its own host."""
+        """Add one of the last kind: the same amounts of its own host, and of the same others."""
         self.kind.append(len(self.kinds) - 1)
         self.ids.append(id)
         self.members.append(member)
@@ -123,10 +123,10 @@ class ClaimColumns(Sequence[ClaimDraft]):
         """The providers that claims take from: of those at these places, or of all."""
         places = range(len(self.ids)) if at is None else at
         touched = set(map(self.providers.__getitem__, places))
-        wide = {k for k, draft in enumerate(self.kinds) if len(draft.claim.allocations) > 1}
-        for i in places if wide else ():
-            if self.kind[i] in wide:
-                touched |= self[i].claim.allocations.keys()
+        others = {k: of for k, draft in enumerate(self.kinds) if (of := _beside(draft.claim))}
+        if others:
+            for kind in set(map(self.kind.__getitem__, places)):
+                touched |= others.get(kind, _NOTHING).keys()
         return touched
 
     # -- as a sequence ---------------------------------------------------------------
@@ -181,9 +181,19 @@ class ClaimColumns(Sequence[ClaimDraft]):
             consumer=consumer,
             provider_id=provider,
             host=host,
-            allocations={provider: claim.allocations[claim.provider_id]},
+            allocations={provider: claim.allocations[claim.provider_id], **_beside(claim)},
         )
         return msgspec.structs.replace(first, claim=like)
+
+
+_NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
+
+
+def _beside(claim: Claim) -> Mapping[int, Mapping[str, int]]:
+    """What a claim takes of providers other than its host."""
+    if len(claim.allocations) == 1:
+        return _NOTHING
+    return {pid: of for pid, of in claim.allocations.items() if pid != claim.provider_id}
 
 
 class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):

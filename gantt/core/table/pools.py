@@ -174,10 +174,11 @@ class SharedPools:
         """
         back = self._coming_back
         fitting = [p for p in self.serving(host, name) if self.times(p, name, amount)]
+        if len(fitting) < 2:
+            return fitting[0] if fitting else None
         return min(
             fitting,
             key=lambda pool: (name not in back.get(pool, ()), self.free(pool, name), pool),
-            default=None,
         )
 
     def served(self, count: int, name: str, amount: int) -> BoolArray | None:

@@ -279,6 +279,18 @@ class CommitBatch:
             pid for draft in named for claim in draft.claims for pid in claim.claim.allocations
         } | {pid for claim in self._leaving() for pid in claim.allocations}
 
+    def beside_hosts(self) -> set[int]:
+        """Of the providers to lock those that claims take from beside the one that they are on."""
+        named = (entry.draft for entry in self.entries if not entry.is_locked)
+        return {
+            pid
+            for draft in named
+            for made in draft.claims
+            if len(made.claim.allocations) > 1
+            for pid in made.claim.allocations
+            if pid != made.claim.provider_id
+        }
+
     def _leaving(self) -> Iterable[Claim]:
         yield from (claim for claim, _ in self.released)
         yield from (claim for rivals in self.rivals.values() for claim in rivals)

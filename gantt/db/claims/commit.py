@@ -223,7 +223,8 @@ class Ledger:
             theirs = [claim_form.of_guests(movers), claim_form.is_live]
             commit_batch.inherit(load_claims(tx, where=theirs))
         laid_on, served = commit_batch.read_under_lock()
-        serves = pools.serving(tx, locked, served) if served else {}
+        shares = pools.shared_in(tx, {pool for pool, _ in served})
+        serves = pools.serving(tx, locked, served, shares) if served else {}
         commit_batch.finish(locked, layouts_on(tx, laid_on), serves)
         self._write_usage(tx, commit_batch, locked)
         commit_batch.step(locked, tx.stamp)
@@ -312,10 +313,7 @@ class Ledger:
 
     def use_others(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Usage of the classes that are not hot."""
-        others = [
-            {'b_provider': pid, 'b_class': name, 'add': amount}
-            for (pid, name), amount in sorted(commit_batch.other_amounts.items())
-        ]
+        others = other_values(commit_batch)
         if others and tx.many(USE_OTHER, others) != len(others):
             raise Again('a provider was written meanwhile')
 
@@ -353,6 +351,14 @@ class Ledger:
         corrected = commit_batch.corrected_requests()
         if corrected and tx.many(CORRECT, corrected) != len(corrected):
             raise Again('a request row was written meanwhile')
+
+
+def other_values(commit_batch: CommitBatch) -> list[dict[str, Any]]:
+    """Bound values of ``USE_OTHER``, in the order of its locks."""
+    return [
+        {'b_provider': pid, 'b_class': name, 'add': amount}
+        for (pid, name), amount in sorted(commit_batch.other_amounts.items())
+    ]
 
 
 def use(tx: session.Tx, used: Sequence[dict[str, Any]]) -> int:

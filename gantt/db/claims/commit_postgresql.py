@@ -5,14 +5,14 @@ psycopg is used directly, in pipeline mode and with arrays, so that a batch of
 any size is one prepared statement for each step:
 
 1. BEGIN, insert the request rows, lock the rows that are continued, the groups, the
-   consumers and the providers, in that order and by one statement each;
-2. write usage, claims, allocations, decisions and feed in one statement, and
-   COMMIT.
+   consumers and the providers, in that order and by one statement each; behind these locks
+   read what is said of pools that claims take from;
+2. write usage, claims, allocations, decisions and feed in one statement, and COMMIT.
+   Usage of classes that are not hot has a statement of its own before it.
 
 Batches that nothing is in the way of take one, see ``one_trip``.  What is rare
-(take-overs, claims that give way, groups to bump, classes that are not hot, rows to
-correct) goes through the portable statements.  The contract suite holds these paths to
-the same outcomes.
+(take-overs, claims that give way, groups to bump, rows to correct) goes through the
+portable statements.  The contract suite holds these paths to the same outcomes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +25,9 @@ from psycopg.rows import namedtuple_row
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitPath, CommitResult, CommitStatus, RequestDraft
 from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostKind
+from gantt.core.resources.shared_pool import SHARES
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import groups
 from gantt.db.claims.batch import CommitBatch, makers_of, one_of_each_group
@@ -32,11 +35,13 @@ from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
 from gantt.db.hosts import pools, providers, rows
+from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools
 from gantt.db.records import decisions
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 NOW = session.CLOCK['postgresql']
+_inventory = [f'i.{name}' for name in Inventory.__struct_fields__]
 _core_class_columns = list(CORE_CLASS_COLUMNS.values())
 
 
@@ -72,6 +77,23 @@ PROVIDERS = sql(f"""
     SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%s::bigint[])
      ORDER BY id FOR NO KEY UPDATE
 """)  # noqa: S608
+#: Behind the locks, of providers that claims take from beside their hosts: a row for each
+#: inventory, or one without any.  What is used without an inventory has a row of nothing.
+POOLS = sql(f"""
+    SELECT p.id, p.own_name, c.name, i.cap, i.used, i.foreign_use, {', '.join(_inventory)}
+      FROM providers p
+      LEFT JOIN inventories i ON i.provider_id = p.id
+      LEFT JOIN resource_classes c ON c.id = i.class_id
+     WHERE p.id = ANY(%s::bigint[]) AND p.kind <> '{HostKind.HOST.value}'
+     ORDER BY p.id, c.name
+""")  # noqa: S608 - names only
+#: And the aggregates that they share in.
+SHARED_IN = sql(f"""
+    SELECT a.provider_id, a.uuid FROM provider_aggregates a
+     WHERE a.provider_id = ANY(%s::bigint[]) AND EXISTS (
+           SELECT 1 FROM provider_traits h JOIN traits t ON t.id = h.trait_id
+            WHERE h.provider_id = a.provider_id AND t.name = '{SHARES}')
+""")  # noqa: S608
 
 #: What a new claim has of its own; the rest is the same for all of a batch, or a default.
 _REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at')
@@ -84,6 +106,7 @@ _ALLOCATION = columns_of(models.allocations)
 _GROUP = columns_of(models.group_rules, 'name', 'members')
 _CONSUMER = columns_of(models.consumers, 'id', 'generation')
 DECISION = columns_of(models.decisions, 'number')
+_USED_OTHER = (('b_provider', 'bigint'), ('b_class', 'text'), ('add', 'bigint'))
 
 
 GROUPS_UNSEEN = sql(f"""
@@ -161,6 +184,19 @@ WRITE = {
     for narrow, columns in _CLAIM.items()
 }
 
+
+#: Usage of classes that are not hot; the division fails as in ``WRITE``.
+USE_OTHERS = sql("""
+    WITH u AS (
+        UPDATE inventories i SET used = i.used + d.add
+          FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS d (provider_id, name, add)
+          JOIN resource_classes c ON c.name = d.name
+         WHERE i.provider_id = d.provider_id AND i.class_id = c.id
+           AND (d.add <= 0 OR i.used + i.foreign_use + d.add <= i.cap)
+        RETURNING 1
+    )
+    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b THEN 1 ELSE 0 END)
+""")
 
 #: Planning a batch anew each time takes longer than running it, and its statements
 #: are alike for all values.  A plan made while a table was small must not read all of
@@ -251,9 +287,9 @@ class CarefulLedger(ledger.Ledger):
         if commit_batch.movers():
             raise _Rare  # what their consumers have is read under the locks
         raw = driver_of(tx)
-        locked = self._lock(tx, raw, commit_batch)
+        locked, shares = self._lock(tx, raw, commit_batch)
         laid_on, served = commit_batch.read_under_lock()
-        serves = pools.serving(tx, locked, served) if served else {}
+        serves = pools.serving(tx, locked, served, shares) if served else {}
         commit_batch.finish(locked, rows.layouts_on(tx, laid_on), serves)
         self._write_rare(tx, commit_batch)
         commit_batch.step(locked, tx.stamp)
@@ -265,11 +301,13 @@ class CarefulLedger(ledger.Ledger):
     # -- the first round trip -----------------------------------------------------------
     def _lock(
         self, tx: session.Tx, raw: Any, commit_batch: CommitBatch
-    ) -> providers.LockedProviders:
+    ) -> tuple[providers.LockedProviders, list[tuple[int, str]]]:
+        """The providers, and of those that share what they have the aggregates."""
         fresh = commit_batch.insertable()
         drafts = [entry.draft for entry in commit_batch.going()]
         continued = [draft.id for draft in drafts if draft.continues]
         grouped = one_of_each_group(drafts)
+        beside = [numbers(sorted(of))] if (of := commit_batch.beside_hosts()) else None
         with raw.pipeline():
             inserted = (
                 self.execute(raw, REQUESTS, request_arrays(commit_batch.token, fresh))
@@ -280,6 +318,8 @@ class CarefulLedger(ledger.Ledger):
             made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
             live = self._lock_consumers(raw, commit_batch)
             counters = self.execute(raw, PROVIDERS, [numbers(sorted(commit_batch.wanted()))])
+            has = self.execute(raw, POOLS, beside) if beside else None
+            shared = self.execute(raw, SHARED_IN, beside) if beside else None
         known: dict[str, Any] = {}
         new = set() if inserted is None else {row[0] for row in inserted.fetchall()}
         if found is not None:
@@ -306,7 +346,12 @@ class CarefulLedger(ledger.Ledger):
                 tx.run(DELETE_GROUPS, ids=idle)
         self._judge_consumers(commit_batch, live.fetchall(), self.owners(tx, commit_batch))
         found_rows = (rows.counters(row) for row in hosts)
-        return providers.complete(tx, self.memory, {row.id: row for row in found_rows})
+        found_pools = _pools(has.fetchall()) if has else NONE_READ
+        locked = {row.id: row for row in found_rows}
+        return (
+            providers.complete(tx, self.memory, locked, read_pools=found_pools),
+            shared.fetchall() if shared else [],
+        )
 
     @staticmethod
     def _check_makers(grouped: Sequence[RequestDraft], commit_batch: CommitBatch) -> None:
@@ -378,7 +423,6 @@ class CarefulLedger(ledger.Ledger):
         """What most batches do not need, by the portable statements."""
         self.forget_idle(tx, commit_batch)
         self.swap_groups(tx, commit_batch)
-        self.use_others(tx, commit_batch)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
         records = list(commit_batch.decisions())
@@ -393,7 +437,10 @@ class CarefulLedger(ledger.Ledger):
         if not commit_batch.touched:
             return
         try:
+            others = ledger.other_values(commit_batch)
             with raw.pipeline():
+                if others:
+                    self.execute(raw, USE_OTHERS, [*arrays(others, _USED_OTHER), len(others)])
                 write = WRITE[commit_batch.narrow]
                 self.execute(raw, write, _write_arrays(commit_batch, tx.stamp))
                 if commit_batch.narrow and commit_batch.claims:
@@ -412,6 +459,21 @@ class CarefulLedger(ledger.Ledger):
     def execute(self, raw: Any, statement: Any, parameters: Sequence[Any]) -> Any:
         """One prepared statement; its own method so that a test can fail it."""
         return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
+
+
+def _pools(found: Sequence[tuple[Any, ...]]) -> ReadPools:
+    """From the rows of ``POOLS``."""
+    read = ReadPools({}, {})
+    for pid, own_name, name, cap, used, foreign, *numbers_of in found:
+        facts = read.facts.setdefault(pid, PoolFacts(own_name, {}))
+        if name is None:
+            continue
+        inventory = Inventory(*numbers_of)
+        if inventory.total > 0:
+            facts.inventories[name] = inventory
+        if name not in CORE_CLASS_COLUMNS:
+            read.others.setdefault(pid, {})[name] = [cap, used, foreign]
+    return read
 
 
 def request_arrays(token: str, fresh: Sequence[RequestDraft]) -> list[Any]:

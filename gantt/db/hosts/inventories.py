@@ -43,6 +43,20 @@ class PoolFacts(NamedTuple):
     inventories: dict[str, Inventory]
 
 
+class ReadPools(NamedTuple):
+    """Providers that are no hosts, as they were read behind the lock of their rows.
+
+    :ivar facts: by id
+    :ivar others: id -> class -> [cap, used, foreign], of the classes that are not hot
+    """
+
+    facts: dict[int, PoolFacts]
+    others: dict[int, dict[str, list[int]]]
+
+
+NONE_READ = ReadPools({}, {})
+
+
 def pools_of(tx: session.Tx, ids: Sequence[int]) -> dict[int, PoolFacts]:
     """What there is to know of those that are no hosts."""
     pools: dict[int, PoolFacts] = {}

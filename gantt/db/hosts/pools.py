@@ -81,17 +81,26 @@ def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[SharedPool]
     return [pool for found in in_parts(tx, POOLS_OF, ids) for pool in _pools(tx, found)]
 
 
+def shared_in(tx: session.Tx, ids: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """(pool, uuid) of the aggregates that these share in."""
+    for found in in_parts(tx, SHARED_IN, ids):
+        yield from ((pid, uuid) for pid, uuid in found)
+
+
 def serving(
-    tx: session.Tx, locked: providers.LockedProviders, pairs: Collection[tuple[int, int]]
+    tx: session.Tx,
+    locked: providers.LockedProviders,
+    pairs: Collection[tuple[int, int]],
+    shares: Iterable[tuple[int, str]],
 ) -> dict[int, frozenset[int]]:
     """Pool -> those of its hosts that it serves, all of them under lock.
 
     :param pairs: (pool, host), of those that are asked for
+    :param shares: of these pools, read behind the locks, see :func:`shared_in`
     """
     shared: dict[int, set[str]] = {}
-    for found in in_parts(tx, SHARED_IN, {pool for pool, _ in pairs}):
-        for pid, uuid in found:
-            shared.setdefault(pid, set()).add(uuid)
+    for pid, uuid in shares:
+        shared.setdefault(pid, set()).add(uuid)
     of_host = {
         host: _aggregates_of(tx, locked.templates[host])
         for host in {host for _, host in pairs}

@@ -9,7 +9,7 @@ is read and locked here: what they are is the business of ``db.hosts.trees``.
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -23,7 +23,7 @@ from gantt.db.engine import arrays, engine, retry, session
 from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import details, guests, rows
-from gantt.db.hosts.inventories import PoolFacts, pools_of
+from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools, pools_of
 from gantt.db.schema import claim_form, models
 
 _p = models.providers
@@ -311,15 +311,19 @@ def complete(
     memory: rows.Memory,
     counters: dict[int, rows.Counters],
     counters_only: bool = False,
+    read_pools: ReadPools = NONE_READ,
 ) -> LockedProviders:
     """Add what is not in the counters: facts that are not known yet, other classes.
 
     :param counters_only: of those that are known to be no hosts
+    :param read_pools: those that were read already
     """
     templates: dict[int, HostRow] = {}
-    pools: dict[int, PoolFacts] = {}
+    pools = {pid: of for pid, of in read_pools.facts.items() if pid in counters}
     no_hosts, unknown = set(), []
     for row in counters.values():
+        if row.id in pools:
+            continue
         template = memory.template(row.id, row.facts_stamp)
         if template is not None:
             templates[row.id] = template
@@ -332,17 +336,29 @@ def complete(
         unknown = [pid for pid in unknown if pid not in templates]
     wanted = [*unknown, *(() if counters_only else no_hosts)]
     if wanted:
-        pools = pools_of(tx, wanted)
+        pools |= pools_of(tx, wanted)
         for pid in pools.keys() & set(unknown):
             memory.keep_no_host(pid, counters[pid].facts_stamp)
-    cold = [row.id for row in counters.values() if row.cold]
-    if cold:
-        for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
-            counters[pid].others[name] = [cap, used, foreign]
+    _add_others(tx, counters, read_pools)
     # A host that is just being removed may be gone from one of the two tables.
     there = templates.keys() | pools.keys() | (no_hosts if counters_only else set())
     known = {pid: row for pid, row in counters.items() if pid in there}
     return LockedProviders(known, templates, pools)
+
+
+def _add_others(
+    tx: session.Tx, counters: Mapping[int, rows.Counters], read_pools: ReadPools
+) -> None:
+    """Add the classes that are not hot, of those that have any."""
+    cold = []
+    for row in counters.values():
+        if row.cold and row.id in read_pools.facts:
+            row.others.update(read_pools.others.get(row.id, {}))
+        elif row.cold:
+            cold.append(row.id)
+    if cold:
+        for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
+            counters[pid].others[name] = [cap, used, foreign]
 
 
 def learn(tx: session.Tx, memory: rows.Memory, found: Iterable[Any]) -> dict[int, HostRow]:

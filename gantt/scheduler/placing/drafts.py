@@ -39,23 +39,26 @@ def claims_of(
     members, drafts = decision.members, ClaimColumns()
     table = table.of_kind(request.spec.kind)
     assert isinstance(members, MemberColumns), 'it was just decided'
-    has_like = False  # whether the last kind has nothing of its host alone
+    like: dict[str, int] | None = None  # what the last kind takes of its host; None: no more of it
+    beside: dict[int, dict[str, int]] = {}  # and of others
     for one in members.placed():
-        is_plain = one.layout is None and not one.allocations
-        if is_plain and one.claim_id and has_like:
+        place = one.host
+        # As it was picked: by now the table has the picks on it.
+        amounts = one.amounts(request.spec.resources)
+        others = dict(amounts)
+        own = others.pop(place.provider_id)
+        if own == like and others == beside and one.layout is None and one.claim_id:
             # As the first one's, but for whose and where it is.
-            place = one.host
             drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
             continue
         host = table.host_state(one.row)
-        # As it was picked: by now the table has the picks on it.
-        amounts = one.amounts(request.spec.resources)
         claim, generation = host.claim(request, one.member, attempt, amounts), None
         claim = inheritance.reduced(claim, decision.held.get(one.consumer, {}))
+        like = None if one.layout is not None or request.spec.purpose.is_move else own
+        beside = others
         if one.layout is not None:
             claim = msgspec.structs.replace(claim, layout=one.layout)
             generation = host.generation
-        has_like = is_plain and not request.spec.purpose.is_move
         shared: tuple[int, ...] = ()
         if inheritance.of_pools(claim):
             of_id, host_id = table.pools.of_id, claim.provider_id
