@@ -55,7 +55,7 @@ class Changes:
         self.grown: set[int] = set()
         self._writes: list[dict[str, Any]] = []
         self._layouts: list[dict[str, Any]] = []
-        self._inheritances = Inheritances(tx)
+        self.inheritances = Inheritances(tx)
 
     def lock(self, provider_ids: Iterable[int]) -> None:
         """Lock the providers; before any claim is read that is to be changed."""
@@ -76,7 +76,7 @@ class Changes:
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
             self.count(before, -1)
-            self._inheritances.end(self.locked, before)
+            self.inheritances.end(self.locked, before)
 
     def count(self, claim: Claim, sign: int) -> None:
         """Add or take off what a claim uses, on every provider that it is on."""
@@ -140,7 +140,7 @@ class Inheritances:
         self._ended.add(ended.id)
         if not inheritance.of_pools(ended):
             return
-        others = self._of(guest_of(ended))
+        others = self._of(ended)
         alive = [one for one in others.values() if one.id not in self._ended]
         for before, now in inheritance.heirs(ended, alive):
             others[now.id] = now
@@ -150,14 +150,20 @@ class Inheritances:
                     rows.add(row, amounts, 1)
                     write_inherited(self._tx, now, pid)
 
-    def _of(self, guest: str) -> dict[str, Claim]:
-        found = self._others.get(guest)
-        if found is None:
-            theirs = [claim_form.of_guests([guest]), claim_form.is_live]
-            read = rows.load_claims(self._tx, where=theirs)
-            found = {one.id: one for one in read if guest_of(one) == guest}
-            self._others[guest] = found
-        return found
+    def read(self, ending: Iterable[Claim]) -> None:
+        """Read what may inherit of claims that end, of all their guests at once."""
+        guests = {guest_of(claim) for claim in ending if inheritance.of_pools(claim)}
+        wanted = sorted(guests - self._others.keys())
+        if wanted:
+            self._others |= {guest: {} for guest in wanted}
+            theirs = [claim_form.of_guests(wanted), claim_form.is_live]
+            for one in rows.load_claims(self._tx, where=theirs):
+                if guest_of(one) in wanted:
+                    self._others[guest_of(one)][one.id] = one
+
+    def _of(self, ended: Claim) -> dict[str, Claim]:
+        self.read([ended])
+        return self._others[guest_of(ended)]
 
 
 def write_inherited(tx: session.Tx, claim: Claim, provider_id: int) -> None:
@@ -185,6 +191,18 @@ def providers_of(claims: Iterable[Claim]) -> set[int]:
     return found
 
 
+def lock_claims(changes: Changes, ids: Sequence[str], on: set[int]) -> list[Claim]:
+    """Claims of any host, under the locks of all that they are on.
+
+    :param on: the providers that they were on before anything was locked
+    """
+    changes.lock(on)
+    claims = rows.load_claims(changes.tx, ids=ids) if ids else []
+    if providers_of(claims) - on:
+        raise Again('a claim went to another provider meanwhile')
+    return claims
+
+
 def end_claims(
     changes: Changes, ids: Sequence[str], on: set[int], event: Event, reason: str
 ) -> ClaimResult:
@@ -193,10 +211,6 @@ def end_claims(
     :param ids: of the claims
     :param on: the providers that they were on before anything was locked
     """
-    changes.lock(on)
-    claims = rows.load_claims(changes.tx, ids=ids) if ids else []
-    if providers_of(claims) - on:
-        raise Again('a claim went to another provider meanwhile')
-    outcomes = changes.end(claims, event, reason)
+    outcomes = changes.end(lock_claims(changes, ids, on), event, reason)
     changes.write()
     return changes.result(outcomes)

@@ -4,6 +4,7 @@
 Outside the group commit the request's row is locked before the providers of its claims.
 """
 
+import functools
 import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import Claim, Event, State, longest, of_caller
+from gantt import exceptions
+from gantt.core.claims.claim import Claim, Event, State, guest_of, longest, of_caller
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql, one_trip
-from gantt.db.claims.claims import Changes, end_claims, providers_of
+from gantt.db.claims.claims import Changes, end_claims, lock_claims, providers_of
 from gantt.db.claims.locks import Locking
 from gantt.db.engine import retry, session
+from gantt.db.engine.arrays import by_key
+from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.engine.waiting import Meanwhile
@@ -34,9 +38,13 @@ LOCK = READ.with_for_update()
 DELETE = _r.delete().where(_r.c.id == sa.bindparam('b_id'))
 _way = models.consumers_on_their_way
 NOT_ON_THEIR_WAY = _way.delete().where(_way.c.request_id == sa.bindparam('b_id'))
+_ids: Any = sa.bindparam('ids', expanding=True)
+LOCK_ALL = by_key(
+    sa.select(_r.c.id).where(_r.c.id.in_(_ids)).order_by(_r.c.id).with_for_update(), _r
+)
 CANCEL = (
     _r.update()
-    .where(_r.c.id == sa.bindparam('b_id'))
+    .where(_r.c.id.in_(_ids))
     .values(state='cancelled', token=sa.bindparam('token'), updated_at=sa.bindparam('updated_at'))
 )
 _c, _a = models.claims, models.allocations
@@ -44,8 +52,24 @@ _c, _a = models.claims, models.allocations
 LIVE_ON = (
     sa.select(_c.c.id, _c.c.provider_id, _a.c.provider_id)
     .select_from(_c.outerjoin(_a, _a.c.claim_id == _c.c.id))
-    .where(_c.c.request_id == sa.bindparam('id'), _c.c.live == 1)
+    .where(_c.c.request_id.in_(_ids), _c.c.live == 1)
 )
+
+
+class Cancellation:
+    """A request that is to be taken back.
+
+    :ivar result: what became of its claims, once it is done
+    """
+
+    def __init__(self, request_id: str, reason: str) -> None:
+        self.request_id = request_id
+        self.reason = reason
+        self.result = ClaimResult(outcomes=[])
+
+
+class _OneGuest(Exception):
+    """Claims of one guest are in two of the requests: what ends may be inherited by the other."""
 
 
 class SqlRequests(Locking):
@@ -70,6 +94,7 @@ class SqlRequests(Locking):
             kind = one_trip.OneTripLedger
             self.commits = session.Database(engine, policy, 2, commit_postgresql.SESSION_SETTINGS)
         self.ledger = kind(self.memory)
+        self._cancels = Combined(lambda one: self._cancel([one]), self._cancel_together)
         #: See the port: known with the first commit.
         self.may_refer = False
 
@@ -115,18 +140,61 @@ class SqlRequests(Locking):
         ours = _lock(tx, request_id).token == token
         return None if ours else _load(tx, request_id)
 
-    @writing
-    def cancel_request(self, tx: session.Tx, request_id: str, reason: str) -> ClaimResult:
-        token = _insert_cancelled(tx, request_id)
-        _lock(tx, request_id)
-        tx.run(CANCEL, b_id=request_id, token=token, updated_at=tx.now)
-        return self._cancel_claims(tx, request_id, reason or 'cancelled')
+    def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
+        wanted = Cancellation(request_id, reason or 'cancelled')
+        self._cancels.do(wanted, frozenset([request_id]))
+        return wanted.result
+
+    def _cancel_together(self, requests: Sequence[Cancellation]) -> bool:
+        """Whether all of them were done; else nothing was, and each is done alone."""
+        try:
+            self._cancel(requests)
+        except exceptions.DatabaseUnavailable:
+            raise  # perhaps it was done
+        except (exceptions.GanttError, retry.RowsLocked, _OneGuest):
+            return False
+        return True
+
+    def _cancel(self, requests: Sequence[Cancellation]) -> None:
+        """Some requests in one transaction: what their claims share is locked once for all."""
+        work = functools.partial(self._cancel_in, requests=requests)
+        results = self.database.write(work, once_locked=len(requests) > 1)
+        for one, result in zip(requests, results, strict=True):
+            one.result = result
+
+    def _cancel_in(self, tx: session.Tx, requests: Sequence[Cancellation]) -> list[ClaimResult]:
+        ids = sorted(one.request_id for one in requests)
+        token = uuid.uuid4().hex
+        tx.insert_new(_r, [_cancelled(tx, one, token) for one in ids], 'id')
+        if len(tx.all(LOCK_ALL, ids=ids)) != len(ids):
+            raise Again('a request was purged meanwhile')
+        tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
+        changes = Changes(tx, self.memory)
+        claims = _live_under_lock(changes, ids)
+        of_request: dict[str | None, list[Claim]] = {one: [] for one in ids}
+        for claim in claims:
+            of_request[claim.request_id].append(claim)
+        guests = [{guest_of(claim) for claim in mine} for mine in of_request.values()]
+        if sum(map(len, guests)) > len(set().union(*guests)):
+            raise _OneGuest
+        changes.inheritances.read(claims)
+        outcomes = [
+            changes.end(of_request[one.request_id], Event.CANCEL, one.reason) for one in requests
+        ]
+        changes.write()
+        hosts = changes.result([]).hosts
+        on = [providers_of(of_request[one.request_id]) for one in requests]
+        return [
+            ClaimResult(outcomes=of, hosts=[host for host in hosts if host.provider_id in theirs])
+            for of, theirs in zip(outcomes, on, strict=True)
+        ]
 
     def _cancel_claims(self, tx: session.Tx, request_id: str, reason: str) -> ClaimResult:
-        found = tx.all(LIVE_ON, id=request_id)
-        ids = list(dict.fromkeys(row.id for row in found))
-        on = {pid for _, *on in found for pid in on if pid is not None}
-        return end_claims(Changes(tx, self.memory), ids, on, Event.CANCEL, reason)
+        changes = Changes(tx, self.memory)
+        claims = _live_under_lock(changes, [request_id])
+        outcomes = changes.end(claims, Event.CANCEL, reason)
+        changes.write()
+        return changes.result(outcomes)
 
     @writing
     def extend_request(
@@ -232,23 +300,34 @@ def _lock(tx: session.Tx, request_id: str) -> Any:
     return found
 
 
-def _insert_cancelled(
-    tx: session.Tx, request_id: str, fingerprint: str = '', answer: bytes | None = None
-) -> str:
+def _insert_cancelled(tx: session.Tx, request_id: str, fingerprint: str, answer: bytes) -> str:
     """Insert it as cancelled where it is not there; the token of the row if it is inserted."""
     token = uuid.uuid4().hex
-    row = {
+    row = _cancelled(tx, request_id, token) | {'fingerprint': fingerprint, 'answer': answer}
+    tx.insert_new(_r, [row], 'id')
+    return token
+
+
+def _cancelled(tx: session.Tx, request_id: str, token: str) -> dict[str, Any]:
+    """The row of a request that is taken back before it came."""
+    return {
         'id': request_id,
-        'fingerprint': fingerprint,
+        'fingerprint': '',
         'state': 'cancelled',
         'owner': '',
         'attempt': 0,
         'deadline': 0.0,
         'token': token,
-        'answer': answer,
+        'answer': None,
         'created_at': tx.now,
         'updated_at': tx.now,
         'claims': 0,
     }
-    tx.insert_new(_r, [row], 'id')
-    return token
+
+
+def _live_under_lock(changes: Changes, request_ids: Sequence[str]) -> list[Claim]:
+    """The live claims of requests, all that they are on locked."""
+    found = changes.tx.all(LIVE_ON, ids=list(request_ids))
+    ids = list(dict.fromkeys(row.id for row in found))
+    on = {pid for _, *on in found for pid in on if pid is not None}
+    return lock_claims(changes, ids, on)

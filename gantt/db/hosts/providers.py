@@ -134,8 +134,8 @@ WRITE_OTHER = (
 )
 CHANGE = models.changes.insert()
 CHANGES = sa.text(
-    'INSERT INTO changes (kind, ref) '
-    'SELECT :kind, r.ref FROM unnest(CAST(:refs AS text[])) AS r (ref)'
+    'INSERT INTO changes (kind, ref) SELECT * '
+    'FROM unnest(CAST(:kinds AS text[]), CAST(:refs AS text[])) AS r (kind, ref)'
 )
 
 
@@ -446,19 +446,21 @@ def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
 
 def announce_written(tx: session.Tx, locked: LockedProviders, ids: Sequence[int]) -> None:
     """Entries of the feed for providers, by what they are."""
-    hosts = [pid for pid in ids if locked.is_host(pid)]
-    announce(tx, 'host', hosts)
-    if len(hosts) < len(ids):
-        announce(tx, 'provider', [pid for pid in ids if not locked.is_host(pid)])
+    _announce(tx, [('host' if locked.is_host(pid) else 'provider', pid) for pid in ids])
 
 
 def announce(tx: session.Tx, kind: str, refs: Iterable[object]) -> None:
     """Entries of the feed."""
-    named = [str(ref) for ref in refs]
-    if tx.kind == 'postgresql' and named:
-        tx.run(CHANGES, kind=kind, refs=named)
+    _announce(tx, [(kind, ref) for ref in refs])
+
+
+def _announce(tx: session.Tx, entries: Sequence[tuple[str, object]]) -> None:
+    values = [{'kind': kind, 'ref': str(ref)} for kind, ref in entries]
+    if tx.kind == 'postgresql' and values:
+        kinds, refs = zip(*((one['kind'], one['ref']) for one in values), strict=True)
+        tx.run(CHANGES, kinds=list(kinds), refs=list(refs))
     else:
-        tx.many(CHANGE, [{'kind': kind, 'ref': ref} for ref in named])
+        tx.many(CHANGE, values)
 
 
 def changes_of(
