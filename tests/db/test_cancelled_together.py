@@ -74,7 +74,7 @@ def cancelled_behind_a_lock(store, pool, request_ids):
     return found
 
 
-def test_each_is_told_of_its_own(store, hosts, pool):
+def test_each_result_is_of_its_own_claims(store, hosts, pool):
     claims = placed(store, hosts, pool)
     unknown = new_uuid()
     found = cancelled_behind_a_lock(store, pool, [*(c.request_id for c in claims), unknown])

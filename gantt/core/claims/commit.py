@@ -123,7 +123,7 @@ class ClaimColumns(Sequence[ClaimDraft]):
         """The providers that claims take from: of those at these places, or of all."""
         places = range(len(self.ids)) if at is None else at
         touched = set(map(self.providers.__getitem__, places))
-        others = {k: of for k, draft in enumerate(self.kinds) if (of := _beside(draft.claim))}
+        others = {k: of for k, draft in enumerate(self.kinds) if (of := _of_others(draft.claim))}
         if others:
             for kind in set(map(self.kind.__getitem__, places)):
                 touched |= others.get(kind, _NOTHING).keys()
@@ -181,7 +181,7 @@ class ClaimColumns(Sequence[ClaimDraft]):
             consumer=consumer,
             provider_id=provider,
             host=host,
-            allocations={provider: claim.allocations[claim.provider_id], **_beside(claim)},
+            allocations={provider: claim.allocations[claim.provider_id], **_of_others(claim)},
         )
         return msgspec.structs.replace(first, claim=like)
 
@@ -189,7 +189,7 @@ class ClaimColumns(Sequence[ClaimDraft]):
 _NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
 
 
-def _beside(claim: Claim) -> Mapping[int, Mapping[str, int]]:
+def _of_others(claim: Claim) -> Mapping[int, Mapping[str, int]]:
     """What a claim takes of providers other than its host."""
     if len(claim.allocations) == 1:
         return _NOTHING

@@ -279,8 +279,8 @@ class CommitBatch:
             pid for draft in named for claim in draft.claims for pid in claim.claim.allocations
         } | {pid for claim in self._leaving() for pid in claim.allocations}
 
-    def beside_hosts(self) -> set[int]:
-        """Of the providers to lock those that claims take from beside the one that they are on."""
+    def other_providers(self) -> set[int]:
+        """Of the providers to lock those that claims take from that are not their host."""
         named = (entry.draft for entry in self.entries if not entry.is_locked)
         return {
             pid

@@ -77,7 +77,7 @@ PROVIDERS = sql(f"""
     SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%s::bigint[])
      ORDER BY id FOR NO KEY UPDATE
 """)  # noqa: S608
-#: Behind the locks, of providers that claims take from beside their hosts: a row for each
+#: Behind the locks, of providers that claims take from and are not on: a row for each
 #: inventory, or one without any.  What is used without an inventory has a row of nothing.
 POOLS = sql(f"""
     SELECT p.id, p.own_name, c.name, i.cap, i.used, i.foreign_use, {', '.join(_inventory)}
@@ -307,7 +307,7 @@ class CarefulLedger(ledger.Ledger):
         drafts = [entry.draft for entry in commit_batch.going()]
         continued = [draft.id for draft in drafts if draft.continues]
         grouped = one_of_each_group(drafts)
-        beside = [numbers(sorted(of))] if (of := commit_batch.beside_hosts()) else None
+        pool_ids = [numbers(sorted(of))] if (of := commit_batch.other_providers()) else None
         with raw.pipeline():
             inserted = (
                 self.execute(raw, REQUESTS, request_arrays(commit_batch.token, fresh))
@@ -318,8 +318,8 @@ class CarefulLedger(ledger.Ledger):
             made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
             live = self._lock_consumers(raw, commit_batch)
             counters = self.execute(raw, PROVIDERS, [numbers(sorted(commit_batch.wanted()))])
-            has = self.execute(raw, POOLS, beside) if beside else None
-            shared = self.execute(raw, SHARED_IN, beside) if beside else None
+            has = self.execute(raw, POOLS, pool_ids) if pool_ids else None
+            shared = self.execute(raw, SHARED_IN, pool_ids) if pool_ids else None
         known: dict[str, Any] = {}
         new = set() if inserted is None else {row[0] for row in inserted.fetchall()}
         if found is not None:

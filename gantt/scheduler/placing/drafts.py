@@ -40,14 +40,14 @@ def claims_of(
     table = table.of_kind(request.spec.kind)
     assert isinstance(members, MemberColumns), 'it was just decided'
     like: dict[str, int] | None = None  # what the last kind takes of its host; None: no more of it
-    beside: dict[int, dict[str, int]] = {}  # and of others
+    like_others: dict[int, dict[str, int]] = {}  # and of others
     for one in members.placed():
         place = one.host
         # As it was picked: by now the table has the picks on it.
         amounts = one.amounts(request.spec.resources)
         others = dict(amounts)
         own = others.pop(place.provider_id)
-        if own == like and others == beside and one.layout is None and one.claim_id:
+        if own == like and others == like_others and one.layout is None and one.claim_id:
             # As the first one's, but for whose and where it is.
             drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
             continue
@@ -55,7 +55,7 @@ def claims_of(
         claim, generation = host.claim(request, one.member, attempt, amounts), None
         claim = inheritance.reduced(claim, decision.held.get(one.consumer, {}))
         like = None if one.layout is not None or request.spec.purpose.is_move else own
-        beside = others
+        like_others = others
         if one.layout is not None:
             claim = msgspec.structs.replace(claim, layout=one.layout)
             generation = host.generation
