@@ -31,6 +31,7 @@ COMMANDS = {
     'gantt-scheduler': 'gantt.cmd.scheduler',
     'gantt-compute': 'gantt.cmd.compute',
     'gantt-api': 'gantt.cmd.api',
+    'gantt-standalone': 'gantt.cmd.standalone',
     'gantt-manage': 'gantt.cmd.manage',
     'gantt-shadow': 'gantt.cmd.shadow',
     'counted-scheduler': 'bench.counted_scheduler',

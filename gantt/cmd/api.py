@@ -20,6 +20,7 @@ from gantt.conf import clear_text
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.base import derived_id
 from gantt.db.stores import store
+from gantt.db.stores.store import SqlStore
 from gantt.http import auth, policy, settings
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
@@ -65,18 +66,22 @@ class ApiParts(NamedTuple):
     events: EventLog
 
 
-def parts(conf: Any) -> ApiParts:
+def parts(
+    conf: Any, connected: SqlStore | None = None, metrics: MetricRegistry | None = None
+) -> ApiParts:
     """The parts of this process, the host table read.
 
+    :param connected: the store of a process that has one; ``metrics``: likewise
     :raises GanttError: the database is away or not synced, a plugin does not
         load, an option is wrong
     """
     strategy = auth.strategy(conf.api.auth_strategy, conf)
     rules = policy.PolicyEnforcer(conf)
     pipeline = pipeline_from_conf(conf)
-    connected = store.connect(conf)
-    connected.check_rights()
-    metrics = MetricRegistry()
+    if connected is None:
+        connected = store.connect(conf)
+        connected.check_rights()
+    metrics = metrics or MetricRegistry()
     insights = Insights(
         connected,
         pipeline,
@@ -114,6 +119,44 @@ def parts(conf: Any) -> ApiParts:
         conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )
     return ApiParts(made, presence, insights.events)
+
+
+class HttpInterface:
+    """The HTTP interface in this process, from its socket to its end.
+
+    :param connected: the store of a process that has one; ``metrics``: likewise
+    :raises GanttError: see ``parts``; the address cannot be bound
+    """
+
+    def __init__(
+        self, conf: Any, connected: SqlStore | None = None, metrics: MetricRegistry | None = None
+    ) -> None:
+        clear_text.guard(conf, clear_text.of_api(conf))
+        self._seconds = conf.api.drain_seconds
+        self._parts = parts(conf, connected, metrics)
+        self._server = HttpServer(
+            self._parts.app,
+            conf.api.host,
+            conf.api.port,
+            conf.api.threads,
+            connections_max=conf.api.connections_max,
+            idle_seconds=conf.api.idle_seconds,
+        )
+
+    def start(self) -> None:
+        """Serve."""
+        server = self._server
+        server.start()
+        self._parts.presence.start()
+        LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
+
+    def stop(self) -> bool:
+        """Refuse new connections, finish what was begun; whether that was done in time."""
+        LOG.info('Stopping: finishing what was begun, for %d s at most', self._seconds)
+        self._parts.events.stop()
+        done = self._server.stop(self._seconds)
+        self._parts.presence.stop()
+        return done
 
 
 def _warm(insights: Insights) -> None:
@@ -214,26 +257,11 @@ def _serve(conf: Any) -> int:
     signals = ProcessSignals().by_signals()
     sys.setswitchinterval(SWITCH_SECONDS)
     guru.listen(conf, 'gantt-api')
-    clear_text.guard(conf, clear_text.of_api(conf))
-    app, presence, events = parts(conf)
-    server = HttpServer(
-        app,
-        conf.api.host,
-        conf.api.port,
-        conf.api.threads,
-        connections_max=conf.api.connections_max,
-        idle_seconds=conf.api.idle_seconds,
-    )
-    server.start()
-    presence.start()
-    LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
+    interface = HttpInterface(conf)
+    interface.start()
     for _ in signals.until_stop():
         LOG.info('gantt-api reads its options at start only; start it again to change them')
-    LOG.info('Stopping: finishing what was begun, for %d s at most', conf.api.drain_seconds)
-    events.stop()
-    done = server.stop(conf.api.drain_seconds)
-    presence.stop()
-    return 0 if done else 1
+    return 0 if interface.stop() else 1
 
 
 if __name__ == '__main__':

@@ -10,7 +10,8 @@ supervisor with so many of these processes.
 
 import logging
 import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from gantt.cmd import wiring, workers
 from gantt.cmd.health import Health
@@ -19,6 +20,7 @@ from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.db.stores import store
 from gantt.rpc.service import RpcService
+from gantt.scheduler.service import Scheduler
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -28,6 +30,25 @@ LOG = logging.getLogger('gantt.cmd.scheduler')
 
 #: What a process that ends by itself may take beyond its own bound for finishing.
 GRACE_SECONDS = 15
+
+
+class Companion(Protocol):
+    """What else works in the process of a scheduler."""
+
+    def start(self) -> None:
+        """Begin: the scheduler listens."""
+
+    def stop(self) -> bool:
+        """Finish what was begun, the scheduler still there; whether that was in time."""
+
+
+#: ``make(store, scheduler, metrics)``: the companions of a scheduler that is not started yet.
+Companions = Callable[[Any, Scheduler, MetricRegistry], Sequence[Companion]]
+
+
+def _alone(store: Any, scheduler: Scheduler, metrics: MetricRegistry) -> Sequence[Companion]:
+    """A scheduler has its process for itself."""
+    return ()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,10 +66,13 @@ def _serve(conf: Any) -> int:
     return workers.supervise(conf, work)
 
 
-def work(conf: Any, signals: ProcessSignals, number: int = 0) -> int:
+def work(
+    conf: Any, signals: ProcessSignals, number: int = 0, companions: Companions = _alone
+) -> int:
     """One scheduler, until it is told to stop; exit code.
 
     :param number: of the worker, from 0; the same after it was started again
+    :param companions: what else works in this process
     """
     wiring.keep_memory_small()
     metrics = MetricRegistry()
@@ -71,6 +95,7 @@ def work(conf: Any, signals: ProcessSignals, number: int = 0) -> int:
     metrics.watch('gantt_configuration_refused', lambda: float(bool(health.refused)))
     # Before any call is taken: who cannot listen ends, and would take calls away at each start.
     listener = listen(metrics, conf, 'DEFAULT', number, health)
+    also = companions(connected, scheduler, metrics)
     presence = Presence(
         conf,
         connected,
@@ -80,9 +105,14 @@ def work(conf: Any, signals: ProcessSignals, number: int = 0) -> int:
         alarm=scheduler.signatures.alarm.sentence,
     )
     scheduler.start()
+    in_time = True
     if rpc.start(signals.is_stopping):
         presence.start()
+        for one in also:
+            one.start()
         _until_stop(conf, signals, scheduler, rpc, health, presence)
+        for one in reversed(also):
+            in_time = one.stop() and in_time
         presence.stop()
     health.stopping()
     LOG.info('Stopping: %s', scheduler.health())
@@ -90,7 +120,7 @@ def work(conf: Any, signals: ProcessSignals, number: int = 0) -> int:
     finished = scheduler.stop(conf.rpc.drain_seconds)
     if listener is not None:
         listener.stop()
-    return 0 if answered and finished and not signals.problem else 1
+    return 0 if in_time and answered and finished and not signals.problem else 1
 
 
 def _until_stop(

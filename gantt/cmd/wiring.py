@@ -71,13 +71,16 @@ def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
     return conf
 
 
-def run(argv: list[str], program: str, serve: Callable[[Any], int]) -> int:
+def run(
+    argv: list[str], program: str, serve: Callable[[Any], int], extra: list[Any] | None = None
+) -> int:
     """Parse, serve, and turn what was foreseen into one line and an exit code.
 
+    :param extra: options of the command line
     :returns: what ``serve`` returns; 1 trouble, 64 wrong usage
     """
     try:
-        conf = parse(argv, program)
+        conf = parse(argv, program, extra)
     except SystemExit as e:
         return USAGE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:

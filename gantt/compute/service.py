@@ -113,14 +113,19 @@ class HostService(ComputeService):
 class FarmService(ComputeService):
     """A farm of fake hosts, with one topic for all of them.
 
+    :param name: of the topic
     :param reserved: what it builds although nobody tells it to; None: nothing
     """
 
     def __init__(
-        self, conf: Any, carrier: Any, port: SchedulerPort, reserved: Reserved | None = None
+        self,
+        conf: Any,
+        carrier: Any,
+        port: SchedulerPort,
+        name: str,
+        reserved: Reserved | None = None,
     ) -> None:
         c = conf.compute
-        name = conf.name or 'farm'
         plan = FarmPlan(
             count=conf.fake,
             seed=conf.seed,
@@ -261,7 +266,7 @@ def from_conf(conf: Any, reserved: Reserved | None = None) -> ComputeService:
     carrier = client.get_transport(conf)
     port = OverRpc(carrier, conf.compute.call_seconds, _signer(conf))
     if conf.fake:
-        service: ComputeService = FarmService(conf, carrier, port, reserved)
+        service: ComputeService = FarmService(conf, carrier, port, conf.name or 'farm', reserved)
     elif conf.report_only:
         service = ReportOnlyService(conf, port)
     elif conf.facts_only:

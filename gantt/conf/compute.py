@@ -12,19 +12,14 @@ GROUP = cfg.OptGroup(
     'memory, GiB of disk.',
 )
 
-#: Command line of gantt-compute.
-CLI_OPTS = [
-    cfg.StrOpt(
-        'name',
-        help='Name of the service host, or of the farm with --fake. Default: '
-        '[compute] name, else [DEFAULT] host; "farm" with --fake.',
-    ),
+#: Of a farm of fake hosts, on any command line that may play one.
+FARM_OPTS = [
     cfg.IntOpt(
         'fake',
         min=1,
         max=1_000_000,
         metavar='N',
-        help='Play N hosts in this process instead of reporting this machine.',
+        help='Play N hosts in this process. gantt-compute reports them instead of this machine.',
     ),
     cfg.IntOpt(
         'seed',
@@ -38,6 +33,21 @@ CLI_OPTS = [
         help='With --fake: YAML file of host shapes with weights, zones, aggregates, '
         'traits and NUMA cells.',
     ),
+    cfg.StrOpt(
+        'events',
+        metavar='FILE',
+        help='With --fake: YAML file of what is to happen to which hosts, and when.',
+    ),
+]
+
+#: Command line of gantt-compute.
+CLI_OPTS = [
+    cfg.StrOpt(
+        'name',
+        help='Name of the service host, or of the farm with --fake. Default: '
+        '[compute] name, else [DEFAULT] host; "farm" with --fake.',
+    ),
+    *FARM_OPTS,
     cfg.BoolOpt(
         'build-claims',
         dest='build_claims',
@@ -46,11 +56,6 @@ CLI_OPTS = [
         'told to by a conductor, for trying out. The claims are read from the API '
         'that the environment names as for the command gantt: GANTT_ENDPOINT, '
         'OS_CLOUD or OS_AUTH_URL and its kin.',
-    ),
-    cfg.StrOpt(
-        'events',
-        metavar='FILE',
-        help='With --fake: YAML file of what is to happen to which hosts, and when.',
     ),
     cfg.StrOpt(
         'report-only',

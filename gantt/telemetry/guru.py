@@ -10,7 +10,7 @@ stopped by it, and no server is asked.
 import os
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from oslo_reports import guru_meditation_report, opts
 from oslo_reports.models import with_default_views
@@ -34,7 +34,7 @@ VERSION = types.SimpleNamespace(
 class Report(guru_meditation_report.TextGuruMeditation):
     """The report in text, with what looks like a secret masked wherever it stands."""
 
-    persistent_sections = []
+    persistent_sections: ClassVar[list[tuple[str, Callable[[], Any]]]] = []
 
     def run(self) -> str:
         """The whole text."""
@@ -64,8 +64,10 @@ def listen(conf: Any, program: str) -> None:
 
 def print_report(sections: Sections) -> None:
     """Say this as well from now on."""
+    others = [one for one in Report.persistent_sections if one[0] not in sections]
     Report.persistent_sections = [
-        (title, _section(section_of)) for title, section_of in sections.items()
+        *others,
+        *((title, _section(section_of)) for title, section_of in sections.items()),
     ]
 
 

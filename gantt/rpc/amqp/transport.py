@@ -75,6 +75,12 @@ def nova_transport(
     return _transport(conf, nova_url(conf, url), '[rpc] nova_transport_url', guarded)
 
 
+def stay_in_process(conf: Any) -> None:
+    """Let messages stay in this process where the configuration names no broker."""
+    driver.transport_url(conf)  # registers the option
+    conf.set_default('transport_url', IN_PROCESS_URL)
+
+
 def nova_url(conf: Any, url: str | None = None) -> str:
     """Nova's broker with Nova's queue settings.
 

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-standalone``: scheduler and HTTP interface in one process, which needs no broker.
+
+For a zone without hosts of its own, and for a small site.  Without ``transport_url`` messages
+stay in the process: it is reached over HTTP alone.  With one it listens on that broker as any
+gantt-scheduler does, for hosts and conductors.  ``--fake`` plays hosts in the process and builds
+what is claimed on them.
+
+Signals are those of gantt-scheduler.
+"""
+
+import functools
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gantt import client, exceptions
+from gantt.cmd import api, scheduler, wiring
+from gantt.cmd.process_signals import ProcessSignals
+from gantt.compute.over_rpc import OverRpc
+from gantt.compute.service import FarmService
+from gantt.conf import compute
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.messages.build import Build
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.db.stores.store import SqlStore
+from gantt.insights import views
+from gantt.rpc.amqp import driver, transport
+from gantt.scheduler.service import Scheduler
+from gantt.telemetry import guru
+from gantt.telemetry.metrics import MetricRegistry
+
+LOG = logging.getLogger('gantt.cmd.standalone')
+
+#: Of one look at what is claimed: claims at most, and those that are read at once.
+CLAIMS_MAX, PAGE = 10_000, 1000
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to stop; exit code."""
+    given = sys.argv[1:] if argv is None else argv
+    return wiring.run(given, 'gantt-standalone', _serve, compute.FARM_OPTS)
+
+
+def _serve(conf: Any) -> int:
+    if conf.scheduler.workers != 1:
+        raise exceptions.Misconfigured(
+            option='[scheduler] workers',
+            problem=f'{conf.scheduler.workers}: gantt-standalone is one process',
+            fix='Set 1, or run gantt-scheduler and gantt-api with a broker',
+        )
+    transport.stay_in_process(conf)
+    pipeline_from_conf(conf)
+    wiring.say_unread(conf)
+    guru.listen(conf, 'gantt-standalone')
+    sys.setswitchinterval(api.SWITCH_SECONDS)
+    return scheduler.work(conf, ProcessSignals().by_signals(), companions=_companions(conf))
+
+
+def _companions(conf: Any) -> scheduler.Companions:
+    def make(
+        store: SqlStore, placing: Scheduler, metrics: MetricRegistry
+    ) -> Sequence[scheduler.Companion]:
+        carrier = client.get_transport(conf)
+        if driver.is_in_process(carrier):
+            LOG.info('No transport_url is set: hosts and conductors outside reach nobody here')
+        played = [PlayedHosts(conf, carrier, store, placing)] if conf.fake else []
+        return [api.HttpInterface(conf, store, metrics), *played]
+
+    return make
+
+
+class PlayedHosts:
+    """Fake hosts in the process of their scheduler; no conductor has to send their builds.
+
+    :raises InvalidMessage: the file of shapes or of events is wrong
+    """
+
+    def __init__(self, conf: Any, carrier: Any, store: SqlStore, placing: Scheduler) -> None:
+        self._seconds = conf.rpc.drain_seconds
+        reserved = functools.partial(reserved_claims, store, placing)
+        port = OverRpc(carrier, conf.compute.call_seconds)
+        self._farm = FarmService(conf, carrier, port, 'farm', reserved)
+
+    def start(self) -> None:
+        """Let the hosts come to life."""
+        self._farm.start()
+
+    def stop(self) -> bool:
+        """Finish what was begun; whether that was in time."""
+        return self._farm.stop(self._seconds)
+
+
+def reserved_claims(store: SqlStore, placing: Scheduler) -> Iterator[Build]:
+    """What is claimed for new guests and not confirmed yet, as a conductor would have it built.
+
+    :raises Unavailable: the database does not answer
+    """
+    marker = None
+    for _ in range(CLAIMS_MAX // PAGE):
+        page = store.claims(state='reserved', limit=PAGE, marker=marker)
+        for claim in page:
+            if (claim.lifecycle, claim.purpose) == (Lifecycle.HOST, Purpose.CREATE):
+                view = views.claim_view(claim, placing.database_now())
+                yield Build(
+                    claim_id=claim.id,
+                    consumer=claim.consumer,
+                    host=claim.host,
+                    resources=view.resources,
+                    lease_seconds=max(0.0, view.lease_seconds or 0.0),
+                    request_id=claim.request_id,
+                    group=claim.group,
+                )
+        if len(page) < PAGE:
+            return
+        marker = page[-1].id
+
+
+if __name__ == '__main__':
+    sys.exit(main())
