@@ -30,7 +30,7 @@ ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
 export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo test quick devstack-test openstack-test placement-test client-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
+.PHONY: help demo demo-zones test quick devstack-test openstack-test placement-test client-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -118,6 +118,9 @@ try-nova:
 
 demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
 	@$(BIN)/gantt-demo $(ARGS)
+
+demo-zones: $(VENV)/installed ## see four zones at work, a process each: under a minute, and it ends by itself
+	@$(BIN)/gantt-demo-zones $(ARGS)
 
 # Tests wait more than they work: three at a time keep two cores busy.
 test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly

@@ -20,6 +20,7 @@ NEXT = (
     'make demo ARGS=--serve       the same, and it stays up: dashboard and commands to try',
     'doc/source/install/          a service on RabbitMQ and PostgreSQL or MariaDB',
     'doc/source/contributor/write-a-filter.rst    a rule of your own, in minutes',
+    'make demo-zones              four zones below one another, and one of them is killed',
 )
 
 

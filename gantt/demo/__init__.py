@@ -3,5 +3,6 @@
 
 ``stage`` puts the real parts together (SQLite, the in-process broker, the real
 RPC, a farm of fake hosts, the agent of this machine); ``scenario`` is what is
-played on it, one function each; ``say`` prints.
+played on it, one function each; ``say`` prints.  Several zones are processes of
+their own: ``zone_processes`` runs them, ``zone_scenario`` is what is played.
 """

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make demo-zones``: it plays to its end, and leaves nothing behind however it ends."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+AUDIT = 'over-commit 0, lost 0, leaked 0, doubled 0, providers 0'
+#: What is printed when all four processes run.
+RUNNING = 'four processes'
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """It, running; its folder is made in that of the test."""
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'gantt.cmd.demo_zones'],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, 'TMPDIR': str(tmp_path)},
+    )
+    yield process
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def zones(folder):
+    """Process ids of the zones whose files are below a folder, by name."""
+    found = {}
+    for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
+        try:
+            words = path.read_bytes().split(b'\0')
+        except OSError:
+            continue  # it has ended
+        for word in words:
+            text = word.decode(errors='replace')
+            if text.startswith(str(folder)) and text.endswith('/gantt.conf'):
+                found[pathlib.Path(text).parent.name] = int(path.parent.name)
+    return found
+
+
+def until_running(demo):
+    lines = iter(demo.stdout.readline, '')
+    assert any(RUNNING in line for line in lines)
+
+
+@pytest.mark.timeout(240)
+def test_it_plays_to_its_end(demo, tmp_path):
+    text, _ = demo.communicate(timeout=200)
+    assert demo.returncode == 0, text
+    assert AUDIT in text.splitlines(), text
+    for said in (
+        'zone east-gpu is added',
+        'host east-gpu-000',
+        'in zone cloud',
+        'gantt.hosts_unknown',
+        'the first request, repeated: the same answer',
+    ):
+        assert said in text, said
+    assert 'ANOTHER ANSWER' not in text
+    assert max(map(len, text.splitlines())) < 110
+    assert list(tmp_path.iterdir()) == []
+    assert zones(tmp_path) == {}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize('how', ['Ctrl-C', 'a zone fails'])
+def test_nothing_is_left_when_it_ends_early(demo, tmp_path, how):
+    until_running(demo)
+    running = zones(tmp_path)
+    assert set(running) == {'top', 'east', 'east-gpu', 'cloud'}
+    if how == 'Ctrl-C':
+        demo.send_signal(signal.SIGINT)
+    else:
+        os.kill(running['cloud'], signal.SIGKILL)
+    text, _ = demo.communicate(timeout=90)
+    assert demo.returncode == (130 if how == 'Ctrl-C' else 1), text
+    assert 'Traceback' not in text
+    assert list(tmp_path.iterdir()) == []
+    assert zones(tmp_path) == {}
