@@ -20,7 +20,7 @@ SECONDS = {
     'core': 45,
     'db': 270,
     'faults': 720,
-    'functional': 100,
+    'functional': 120,
     'hostile': 280,
     'house': 135,
     'http': 100,
@@ -36,10 +36,10 @@ SECONDS = {
     'sim': 65,
     'telemetry': 45,
     'transfer': 75,
-    'zones': 75,
+    'zones': 115,
 }
 #: What the next features may add to a run, in seconds of the clock.
-REST = 600
+REST = 585
 #: Processes that run tests, as JOBS of the Makefile says.
 JOBS = 3
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -63,6 +64,8 @@ def test_it_places_without_a_broker_and_goes_on_with_its_database(site):
         until(lambda: api.get(f'/v1/claims/{claim}').json()['state'] == 'confirmed')
         listed = api.get('/v1/services').json()['services']
         assert {one['kind'] for one in listed} == {'scheduler', 'api'}
+        site.processes['first'].send_signal(signal.SIGUSR2)
+        until(lambda: 'Gantt API' in (log := site.log('first')) and 'Gantt scheduler' in log)
         metrics = api.get('/metrics').text
         assert 'gantt_claims_made_total 1' in metrics, 'those of scheduler and API together'
     assert site.stop('first') == 0
@@ -78,9 +81,11 @@ def test_what_is_wrong_with_it_is_said_and_ends_it(site, tmp_path):
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         taken.listen()
+        nobody = 'transport_url = rabbit://gantt:secret@127.0.0.1:1/'
         cases = {
             'workers': ('[scheduler]\nworkers = 2', [], 'one process'),
             'port': (f'[api]\nport = {taken.getsockname()[1]}', [], 'Choose a free port'),
+            'broker': (f'[DEFAULT]\n{nobody}\n[rpc]\nstart_wait_seconds = 0', [], 'transport_url'),
             'shapes': ('', ['--fake', '2', '--shapes', '/no/such/file'], '/no/such/file'),
         }
         started = {}

@@ -26,6 +26,8 @@ BROKER_FILES = {
     'gantt-shadow': 'shadow',
     'gantt-compute': 'compute/%H',
 }
+#: Needs none; with one it has the user of the scheduler.
+WITHOUT_BROKER = 'gantt-standalone'
 
 
 @pytest.fixture
@@ -128,25 +130,23 @@ def test_a_unit_starts_a_command_that_there_is(unit):
     program, *options = shlex.split(read['Service']['ExecStart'])
     name = program.removeprefix('/opt/gantt/bin/')
     assert (BIN / name).exists()
-    user = BROKER_FILES[name]
-    # Its own last: the transport_url that all share names no user.
-    assert options == [
-        '--config-file',
-        '/etc/gantt/gantt.conf',
-        '--config-file',
-        f'/etc/gantt/broker/{user}.conf',
-    ]
-    assert user in permissions.ROLES or user == 'compute/%H'
+    files = ['--config-file', '/etc/gantt/gantt.conf']
+    if name != WITHOUT_BROKER:
+        user = BROKER_FILES[name]
+        # Its own last: the transport_url that all share names no user.
+        files += ['--config-file', f'/etc/gantt/broker/{user}.conf']
+        assert user in permissions.ROLES or user == 'compute/%H'
+    assert options == files
     # A template has a name for each port.
     assert unit in (f'{name}.service', f'{name}@.service')
     assert read['Service']['Restart'] == 'on-failure'
     assert read['Service']['RestartSec'] == '2'
     assert read['Unit']['StartLimitIntervalSec'] == '0'
-    reloads = name in ('gantt-scheduler', 'gantt-compute', 'gantt-nova-source')
+    reloads = name in ('gantt-scheduler', 'gantt-compute', 'gantt-nova-source', WITHOUT_BROKER)
     assert read.has_option('Service', 'ExecReload') == reloads
 
 
 def test_every_service_has_a_unit():
     have = {path.stem for path in PAGES.glob('*.service')}
     services = {'scheduler', 'api', 'compute', 'nova-source', 'shadow'}
-    assert have == {*(f'gantt-{name}' for name in services), 'gantt-scheduler@'}
+    assert have == {*(f'gantt-{name}' for name in services), 'gantt-scheduler@', WITHOUT_BROKER}

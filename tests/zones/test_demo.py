@@ -6,12 +6,12 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 AUDIT = 'over-commit 0, lost 0, leaked 0, doubled 0, providers 0'
-#: What is printed when all four processes run.
-RUNNING = 'four processes'
+NAMES = {'top', 'east', 'east-gpu', 'cloud'}
 
 
 @pytest.fixture
@@ -45,9 +45,14 @@ def zones(folder):
     return found
 
 
-def until_running(demo):
-    lines = iter(demo.stdout.readline, '')
-    assert any(RUNNING in line for line in lines)
+def until_begun(demo, folder):
+    """The four processes, which are not ready yet."""
+    end = time.monotonic() + 60
+    while set(found := zones(folder)) != NAMES:
+        assert demo.poll() is None and time.monotonic() < end, found
+        time.sleep(0.1)
+    time.sleep(0.5)  # who has just been started is in its hands by then
+    return found
 
 
 @pytest.mark.timeout(240)
@@ -72,9 +77,7 @@ def test_it_plays_to_its_end(demo, tmp_path):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize('how', ['Ctrl-C', 'a zone fails'])
 def test_nothing_is_left_when_it_ends_early(demo, tmp_path, how):
-    until_running(demo)
-    running = zones(tmp_path)
-    assert set(running) == {'top', 'east', 'east-gpu', 'cloud'}
+    running = until_begun(demo, tmp_path)
     if how == 'Ctrl-C':
         demo.send_signal(signal.SIGINT)
     else:
