@@ -87,7 +87,7 @@ def placed_two_levels_down(tree: ZoneTree) -> DeepRequest:
     request = DeepRequest()
     tree.top.must(*request.words)
     say.line()
-    tree.top.must('explain', request.id)
+    _explain(tree.top, request.id)
     say.line()
     say.paragraph('The place is sealed. The conductor of each zone redeems it for what is there:')
     place = request.chosen(tree.top)['place']
@@ -102,8 +102,21 @@ def placed_two_levels_down(tree: ZoneTree) -> DeepRequest:
     say.line()
     say.line('Why that host, the zone that has it explains:')
     own = tree.east_gpu.api.get(f'/v1/claims/{found["claim_id"]}')['request_id']
-    tree.east_gpu.must('explain', own)
+    _explain(tree.east_gpu, own)
     return request
+
+
+def _explain(zone: ZoneProcess, request_id: str) -> None:
+    """Show why it came out as it did; a decision is stored soon after its answer."""
+
+    def is_stored() -> bool:
+        try:
+            return bool(zone.api.get(f'/v1/decisions/{request_id}'))
+        except Failure:
+            return False
+
+    wait_until(is_stored, WAIT_SECONDS)
+    zone.must('explain', request_id)
 
 
 # -- 3 -------------------------------------------------------------------------------
@@ -117,8 +130,8 @@ def east_is_filled(tree: ZoneTree) -> bool:
         requests += 1
         say.progress(f'{went.total()} guests of 60 GiB placed, room for {sum(left)} in east')
     say.progress_done()
-    say.line(
-        f'{requests} requests for {went.total()} guests of 60 GiB, asked at the top: '
+    say.paragraph(
+        f'{requests} requests for {went.total()} guests of 60 GiB, sent to the top: '
         f'{went[tree.east.name]} went to east and below, {went[tree.cloud.name]} to cloud'
     )
     say.line(f'room for more of them in east and east-gpu: {sum(_left(tree))}; the next one:')
@@ -168,11 +181,12 @@ def a_zone_is_killed(tree: ZoneTree, earlier: DeepRequest) -> bool:
     say.line(f'kill -9 {tree.east_gpu.kill()}, which was {tree.east_gpu.name}, amid requests')
     caller.join(WAIT_SECONDS)
     by_zone = ', '.join(f'{name} {n}' for name, n in sorted(went.items()))
-    say.line(f'{went.total()} small requests at the top, before and after it: {by_zone}')
+    say.paragraph(f'{went.total()} small requests at the top, before and after it: {by_zone}')
     going_on = set(went) <= {tree.east.name, tree.cloud.name}
     say.line('What only that zone could place is not known, which is not "no valid host":')
     waiting = DeepRequest()
     not_known = tree.top.command(*waiting.words) == Exit.TROUBLE
+    _explain(tree.top, waiting.id)
     before = earlier.chosen(tree.top)
     is_same = _repeated(tree, earlier, before)
     say.line(f'the first request, repeated while it is away: {_same(is_same, before)}')
@@ -223,7 +237,7 @@ def audit(tree: ZoneTree) -> bool:
     say.block(shown)
     guests = {zone.name: len(_own(zone)) for zone in tree.zones if zone.hosts}
     by_zone = ', '.join(f'{n} in {name}' for name, n in guests.items())
-    say.line(f'{sum(guests.values())} guests run, each under its confirmed claim: {by_zone}')
+    say.paragraph(f'{sum(guests.values())} guests run, each under its confirmed claim: {by_zone}')
     return not total.total()
 
 

@@ -55,9 +55,9 @@ def until_begun(demo, folder):
     return found
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_it_plays_to_its_end(demo, tmp_path):
-    text, _ = demo.communicate(timeout=200)
+    text, _ = demo.communicate(timeout=400)
     assert demo.returncode == 0, text
     assert AUDIT in text.splitlines(), text
     for said in (
@@ -69,7 +69,8 @@ def test_it_plays_to_its_end(demo, tmp_path):
     ):
         assert said in text, said
     assert 'ANOTHER ANSWER' not in text
-    assert max(map(len, text.splitlines())) < 110
+    # What it says by itself; commands print what they print.
+    assert max(len(line) for line in text.splitlines() if not line.startswith('  ')) <= 80
     assert list(tmp_path.iterdir()) == []
     assert zones(tmp_path) == {}
 
@@ -81,7 +82,7 @@ def test_nothing_is_left_when_it_ends_early(demo, tmp_path, how):
     if how == 'Ctrl-C':
         demo.send_signal(signal.SIGINT)
     else:
-        os.kill(running['cloud'], signal.SIGKILL)
+        os.kill(running['top'], signal.SIGKILL)
     text, _ = demo.communicate(timeout=90)
     assert demo.returncode == (130 if how == 'Ctrl-C' else 1), text
     assert 'Traceback' not in text
