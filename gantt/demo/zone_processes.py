@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -201,7 +201,7 @@ class ZoneProcess:
 class ZoneTree:
     """The four zones; all their processes end with it."""
 
-    def __init__(self, folder: pathlib.Path, shapes: dict[str, Sequence[Shape]]) -> None:
+    def __init__(self, folder: pathlib.Path, shapes: Mapping[str, Sequence[Shape]]) -> None:
         self.top = ZoneProcess(folder, 'top')
         self.east = ZoneProcess(folder, 'east', 60, shapes['east'])
         self.east_gpu = ZoneProcess(folder, 'east-gpu', 20, shapes['east-gpu'])
