@@ -74,12 +74,13 @@ class HostCache:
         log: table_log.TableLog | None = None,
         default_zone: str = 'nova',
         count: Callable[..., None] | None = None,
+        working: HostTable | None = None,
     ) -> None:
         self.store = store
         self._count = count or (lambda name, value=1: None)
         self.log = log
         self.clock: Clock = clock or SystemClock()
-        self.working = HostTable(default_zone=default_zone)
+        self.working = HostTable(default_zone=default_zone) if working is None else working
         #: Provider id -> version that the host will be known whole at when all news is folded:
         #: up to there the feed need not bring it.
         self._known: dict[int, int] = {}

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration, connections, and what is told where something is wrong."""
 
+import contextlib
 import multiprocessing
 import threading
+import uuid
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import database as options
 from gantt.db.engine import engine, retry, session
-from gantt.db.schema import migration
+from gantt.db.schema import migration, models
 from gantt.db.stores import store as store_module
 from tests.builders import a_draft, a_host, commit
 
@@ -194,3 +197,27 @@ def test_of_many_connections_that_broke_together_one_try_is_lost(tmp_path):
     assert database.write(lambda tx: tx.kind) == 'sqlite'
     assert all(one.ended for one in cut)
     database.close()
+
+
+def requests_there(tx):
+    return tx.first(sa.select(sa.func.count()).select_from(models.requests))[0]
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_after_a_snapshot_every_statement_sees_one_moment_and_the_next_work_the_present(
+    store, fails
+):
+    seen = []
+
+    def look(tx):
+        tx.snapshot()
+        seen.append(requests_there(tx))
+        store.cancel_request(str(uuid.uuid4()), '')
+        seen.append(requests_there(tx))
+        if fails:
+            raise exceptions.NotFound(kind='request', name='any')
+
+    with contextlib.suppress(exceptions.NotFound):
+        store.reads.read(look)
+    assert seen == [0, 0]
+    assert store.reads.read(requests_there) == 1

@@ -45,6 +45,7 @@ __all__ = [
     'reading_long',
     'unhurried',
     'unwaiting',
+    'write_once',
     'writing',
     'writing_once',
 ]
@@ -74,9 +75,10 @@ def _now(element: Now, compiler: Any, **options: Any) -> str:
 class Tx:
     """A transaction under way."""
 
-    def __init__(self, connection: sa.Connection, kind: str) -> None:
+    def __init__(self, connection: sa.Connection, kind: str, at_once: bool = False) -> None:
         self.connection = connection
         self.kind = kind
+        self._at_once = at_once
         #: For the stamps that this transaction writes: drawn, not counted, so that what
         #: a process remembers of a transaction that failed is never taken for another's.
         self.stamp = random.getrandbits(62)
@@ -100,7 +102,9 @@ class Tx:
 
     def snapshot(self) -> None:
         """Let every statement see the same moment; the first word of a transaction."""
-        if self.kind != 'sqlite':  # there it is always so
+        if self._at_once:
+            self.connection.exec_driver_sql('BEGIN ISOLATION LEVEL REPEATABLE READ')
+        elif self.kind != 'sqlite':  # there it is always so
             self.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
 
     def all(self, statement: Any, **parameters: Any) -> Sequence[Any]:
@@ -198,6 +202,8 @@ class Database:
 
     :param keep: how many connections are kept while nobody uses them
     :param session_settings: statements that its connections are told beside the usual ones
+    :param at_once: each statement is a transaction of its own, without BEGIN and COMMIT around
+        it, unless the work begins with ``Tx.snapshot``: PostgreSQL only
     """
 
     def __init__(
@@ -206,12 +212,15 @@ class Database:
         policy: retry.RetryPolicy | None = None,
         keep: int = 8,
         session_settings: Sequence[str] = (),
+        *,
+        at_once: bool = False,
     ) -> None:
         self.engine = engine
         self.kind = family(engine)
         self.policy = policy or retry.RetryPolicy()
         self._keep = keep
         self._session_settings = session_settings
+        self._at_once = at_once
         #: How many connections broke: who answers since may be another server.
         self.lost = 0
         self._idle: list[sa.Connection] = []
@@ -295,7 +304,7 @@ class Database:
             else:
                 watch.set_patient(connection, patient)
             transaction = connection.begin()
-            tx = Tx(connection, self.kind)
+            tx = Tx(connection, self.kind, self._at_once)
             try:
                 result = work(tx)
             except BaseException:
@@ -366,6 +375,8 @@ class Database:
     def _open(self, session_settings: Sequence[str]) -> sa.Connection:
         connection = self.engine.connect()
         try:
+            if self._at_once:
+                connection = connection.execution_options(isolation_level='AUTOCOMMIT')
             if self.kind != 'sqlite':
                 watch.set_patient(connection, False)
             if session_settings:
@@ -418,7 +429,11 @@ class Transactions:
 
     def __init__(self, engine: sa.Engine, policy: retry.RetryPolicy | None) -> None:
         self.database = Database(engine, policy)
-        self.reads = Database(engine, policy, READERS_MOST, unhurried(family(engine)))
+        kind = family(engine)
+        # Statements of one transaction see a moment each anyhow, but for those after snapshot().
+        self.reads = Database(
+            engine, policy, READERS_MOST, unhurried(kind), at_once=kind == 'postgresql'
+        )
 
 
 def _in_transaction(
@@ -437,9 +452,10 @@ def _in_transaction(
     return decorate
 
 
-def _write_once(store: Transactions, work: Callable[[Tx], Any]) -> Any:
+def write_once(database: Database, work: Callable[[Tx], T]) -> T:
+    """Write for who cannot wait for long.  :raises Busy: rows stay locked"""
     try:
-        return store.database.write(work, once_locked=True)
+        return database.write(work, once_locked=True)
     except retry.RowsLocked as e:
         raise retry.busy() from e
 
@@ -449,4 +465,4 @@ reading = _in_transaction(lambda store, work: store.reads.read(work))
 reading_long = _in_transaction(lambda store, work: store.reads.read(work, patient=True))
 writing = _in_transaction(lambda store, work: store.database.write(work))
 #: For who cannot wait for long: rows that stay locked are waited for once.
-writing_once = _in_transaction(_write_once)
+writing_once = _in_transaction(lambda store, work: write_once(store.database, work))

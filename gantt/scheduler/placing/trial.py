@@ -54,8 +54,8 @@ class _Aside(HostCache):
     """A cache's stand-in for one dry run: a table of its own, its age as it is."""
 
     def __init__(self, of: HostCache, table: HostTable) -> None:
-        super().__init__(of.store, of.clock)
-        self.working, self.rules = table, dict(of.rules)
+        super().__init__(of.store, of.clock, working=table)
+        self.rules = dict(of.rules)
         self._age = of.age_seconds
 
     @property
