@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading filters and weighers by name from the entry points, with helpful errors.
+"""Loading filters, weighers and strategies by name from the entry points, with helpful errors.
 
-A plugin is a class in group ``gantt.filters`` or ``gantt.weighers``.  It is
-checked before the service starts: that it loads, is of the right kind, reads
-columns that exist, and that its options are sane.
+A plugin is a class in group ``gantt.filters``, ``gantt.weighers`` or
+``gantt.zone_strategies``.  It is checked before the service starts: that it loads, is of the
+right kind, reads columns that exist, and that its options are sane.
 """
 
 import functools
@@ -19,10 +19,12 @@ from gantt.core.messages.near import near
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Plugin
 from gantt.core.weighers.base import Weigher
+from gantt.core.zones.strategy import ZoneStrategy
 
 FILTERS = 'gantt.filters'
 WEIGHERS = 'gantt.weighers'
-KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher}
+STRATEGIES = 'gantt.zone_strategies'
+KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher, STRATEGIES: ZoneStrategy}
 
 #: The filters in force unless configured otherwise, cheap and selective first.
 DEFAULT_FILTERS = (

@@ -24,7 +24,7 @@ SECONDS = {
     'hostile': 280,
     'house': 135,
     'http': 100,
-    'model': 120,
+    'model': 140,
     'nova_source': 75,
     'oracle': 100,
     'placement': 30,
@@ -33,10 +33,10 @@ SECONDS = {
     'rpc': 45,
     'scheduler': 140,
     'shadow': 45,
-    'sim': 65,
+    'sim': 75,
     'telemetry': 45,
     'transfer': 75,
-    'zones': 115,
+    'zones': 240,
 }
 #: What the next features may add to a run, in seconds of the clock.
 REST = 585

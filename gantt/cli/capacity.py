@@ -19,7 +19,8 @@ class Capacity(base.Base):
         body = {'spec': spec.body(parsed_args)['spec']}
         found = self.endpoint.post('/v1/capacity', body)
         kind = body['spec'].get('kind') or 'host'
-        return self.show(parsed_args.form, found, _lines(found, self.width, kind))
+        lines = _lines(found, self.width, kind) + _below(found.get('below') or [], self.width)
+        return self.show(parsed_args.form, found, lines)
 
 
 def _lines(found: dict[str, Any], width: int, kind: str) -> list[str]:
@@ -52,6 +53,21 @@ def _lines(found: dict[str, Any], width: int, kind: str) -> list[str]:
     return lines
 
 
+def _below(rooms: list[dict[str, Any]], width: int) -> list[str]:
+    """What fits in zones below."""
+    if not rooms:
+        return []
+    known = [room for room in rooms if room['count'] is not None]
+    lines = ['', f'in zones below, {sum(room["count"] for room in known)} more']
+    lines += _rooms([{'name': room['zone'], 'count': room['count']} for room in known] or [])
+    for room in rooms:
+        if room['count'] is None:
+            lines += text.wrap(f'not known: zone {room["zone"]}: {room["problem"]}', width)
+        elif not room['complete']:
+            lines.append(f'zone {room["zone"]}: not all zones below it have answered')
+    return lines
+
+
 def _rooms(rooms: list[dict[str, Any]]) -> list[str]:
-    size = min(48, max(len(room['name']) for room in rooms))
+    size = min(48, max((len(room['name']) for room in rooms), default=0))
     return [f'  {text.cut(room["name"], size):<{size}}  {room["count"]}' for room in rooms]

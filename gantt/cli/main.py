@@ -71,6 +71,7 @@ COMMANDS = {
     'quota unset': 'quotas:QuotaUnset',
     'zone list': 'zones:ZoneList',
     'zone show': 'zones:ZoneShow',
+    'zone tree': 'zone_tree:ZoneTreeShow',
     'zone add': 'zones:ZoneAdd',
     'zone set': 'zones:ZoneSet',
     'zone enable': 'zones:ZoneEnable',

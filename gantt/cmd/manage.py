@@ -30,6 +30,7 @@ from gantt.cmd import (
     manage_placement,
     manage_shadow,
     wiring,
+    zone_audit,
 )
 from gantt.cmd.arguments import whole
 from gantt.conf import files
@@ -99,9 +100,12 @@ def db_restored(conf: Any) -> int:
 
 
 def audit(conf: Any) -> int:
-    """Ask the database whether the promises hold; 1 where one does not."""
+    """Ask the database, and the zones below, whether the promises hold; 1 where one does not."""
     connected = store.connect(conf)
     found = connected.audit()
+    over = zone_audit.over_zones(conf, connected)
+    for kind, of_zones in over.lines.items():
+        found[kind] = [*found.get(kind, []), *of_zones]
     rows = (change.row for change in connected.load_everything().hosts)
     flagged = [row for row in rows if row is not None and row.over_committed]
     lines = {key: found.get(key, []) for key in [*WORDS, *(k for k in found if k not in WORDS)]}
@@ -112,6 +116,7 @@ def audit(conf: Any) -> int:
         'violations': lines,
         'remedies': [{'kind': r.kind, 'about': r.about, 'remedy': r.what} for r in to_do],
         'flagged': [row.name for row in flagged],
+        'zones': over.zones,
     }
     console.show(
         conf,
@@ -124,9 +129,10 @@ def audit(conf: Any) -> int:
                 f'flagged, no violation: {_over_full(row)}; nothing new lands there'
                 for row in flagged
             ),
+            *map(zone_audit.line_of, over.zones),
         ],
     )
-    return 1 if any(lines.values()) else 0
+    return 1 if any(lines.values()) or any(one.problem for one in over.zones) else 0
 
 
 def _over_full(row: HostRow) -> str:
@@ -263,6 +269,11 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
         '--by',
         choices=tuple(manage_hosts.INVENTORIES_BY),
         help='who says from now on what it has (without: who does is shown)',
+    )
+    by_digest = add(hosts, 'named', zone_audit.named, json_too=True)
+    by_digest.add_argument('salt', metavar='SALT', help='that the audit has shown')
+    by_digest.add_argument(
+        'digests', metavar='DIGEST', nargs='+', help='of a host, as it has shown'
     )
     keys_text = 'The keys that the messages of hosts are signed with.'
     keys = hosts.add_parser('key', help=keys_text, description=keys_text).add_subparsers(

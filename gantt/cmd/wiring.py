@@ -23,12 +23,14 @@ from gantt import exceptions, plugin_loader
 from gantt.cmd import USAGE
 from gantt.conf import files, finite, quotas, security, unknown
 from gantt.conf.pipeline import pipeline_from_conf
+from gantt.conf.zones import strategies_from_conf
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answered
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.measured import MeasuredZones
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry import answer_log, guru, log
 from gantt.telemetry.metrics import MetricRegistry
@@ -234,6 +236,14 @@ def database_shown(conf: Any) -> str:
     return make_url(conf.database.connection).render_as_string(hide_password=True)
 
 
+def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
+    """Calls to the zones directly below.
+
+    :param own_uuid: of this zone
+    """
+    return HttpZones(ZoneCredentials(conf.zones.credentials_file, own_uuid))
+
+
 def zones_around(
     conf: Any, store: Any, cache: HostCache, pipeline: Callable[[], Pipeline], metrics: Any
 ) -> ZoneParts:
@@ -247,9 +257,10 @@ def zones_around(
         assert parts is not None, 'it is made by then'
         return parts.directory.own_uuid()
 
-    calls = HttpZones(ZoneCredentials(conf.zones.credentials_file, own_uuid))
+    calls = MeasuredZones(zone_calls(conf, own_uuid), metrics.observe)
     found = settings(conf, pipeline())
-    parts = ZoneParts(store, calls, cache, pipeline, found, cache.clock, metrics.count)
+    strategies = strategies_from_conf(conf)
+    parts = ZoneParts(store, calls, cache, pipeline, found, cache.clock, metrics.count, strategies)
     return parts
 
 

@@ -144,15 +144,16 @@ _KINDS = {
 }
 
 
-def opts_of(plugin: type[Plugin]) -> list[Any]:
+def opts_of(plugin: type[Plugin], is_mutable: bool = True) -> list[Any]:
     """The options that a plugin declares, for oslo.config.
 
+    :param is_mutable: a running process takes another value
     :raises PluginError: an option has a type that no configuration file has
     """
-    return [_opt(plugin, option) for option in plugin.options]
+    return [_opt(plugin, option, is_mutable) for option in plugin.options]
 
 
-def _opt(plugin: type[Plugin], option: Option) -> Any:
+def _opt(plugin: type[Plugin], option: Option, is_mutable: bool) -> Any:
     make = _KINDS.get(option.type)
     if make is None:
         raise exceptions.PluginError(
@@ -167,7 +168,8 @@ def _opt(plugin: type[Plugin], option: Option) -> Any:
         bounds = {'min': option.min, 'max': option.max}
     if option.choices:
         bounds = {'choices': list(option.choices)}
-    return make(option.name, mutable=True, default=option.default, help=option.help, **bounds)
+    common = {'default': option.default, 'help': option.help}
+    return make(option.name, mutable=is_mutable, **common, **bounds)
 
 
 def chosen(conf: Any) -> dict[str, list[str]]:

@@ -1,7 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[zones]: the zones below and above this one."""
+"""[zones]: the zones below and above this one, and how those below are queried.
+
+A strategy declares its options on its class, as filters do; here they become options of
+``[zones]``.
+"""
+
+from collections.abc import Iterable
+from typing import Any
 
 from oslo_config import cfg
+
+from gantt import exceptions, plugin_loader
+from gantt.conf import filters, groups
+from gantt.core.plugin import Plugin
+from gantt.core.zones.strategies import DEFAULT
+from gantt.core.zones.strategy import ZoneStrategy
 
 GROUP = cfg.OptGroup(
     'zones',
@@ -18,4 +31,47 @@ OPTS = [
         'service of that zone. Readable by these processes alone. Empty: zones on this machine '
         'only.',
     ),
+    cfg.ListOpt(
+        'strategies',
+        default=list(DEFAULT),
+        help='Strategies by which zones below are queried, by the names of their entry points in '
+        'gantt.zone_strategies; any subset works. None: all zones are queried at once.',
+    ),
 ]
+
+
+def register_opts(conf: Any) -> None:
+    """Register [zones], with the options of the strategies that are installed."""
+    groups.register(conf, GROUP, _opts())
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """For oslo.config's generator."""
+    return [(GROUP.name, _opts())]
+
+
+def strategies_from_conf(conf: Any) -> list[ZoneStrategy]:
+    """The strategies that a configuration asks for.
+
+    :raises PluginError: one does not load, or an option has a value that it refuses
+    """
+    section, names = conf[GROUP.name], conf[GROUP.name].strategies
+    values: dict[str, Any] = {}
+    for name in names:
+        plugin = plugin_loader.find(plugin_loader.STRATEGIES, name)
+        groups.register(conf, GROUP, filters.opts_of(plugin, is_mutable=False))
+        values.update({option.name: section[option.name] for option in plugin.options})
+    return plugin_loader.load(names, values, plugin_loader.STRATEGIES)
+
+
+def _opts() -> list[Any]:
+    found = [opt for plugin in _installed() for opt in filters.opts_of(plugin, is_mutable=False)]
+    return [*OPTS, *found]
+
+
+def _installed() -> Iterable[type[Plugin]]:
+    for name in plugin_loader.installed(plugin_loader.STRATEGIES):
+        try:
+            yield plugin_loader.find(plugin_loader.STRATEGIES, name)
+        except exceptions.PluginError:
+            continue  # who enables it hears why

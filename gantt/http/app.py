@@ -24,13 +24,16 @@ from gantt.http.handlers import (
     quotas,
     requests,
     root,
+    zone_audit,
     zone_records,
+    zone_tree,
     zones,
 )
 from gantt.http.log_context import LogContext
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
+from gantt.scheduler.zones.conditions import summed_up
 from gantt.scheduler.zones.parts import NoCalls, ZoneParts
 
 
@@ -140,12 +143,27 @@ ROUTES = (
     _route('GET /v1/zones/{name}', zone_records.show_zone, 'zones:list', minor=7),
     _route('PUT /v1/zones/{name}', zone_records.set_zone, 'zones:set', minor=7),
     _route('DELETE /v1/zones/{name}', zone_records.remove_zone, 'zones:remove', minor=7),
+    _route('GET /v1/zone-tree', zone_tree.show_zone_tree, 'zones:list', minor=8),
     _route('GET /v1/parents', zone_records.list_parents, 'parents:list', minor=7),
     _route('PUT /v1/parents/{name}', zone_records.set_parent, 'parents:set', minor=7),
     _route('DELETE /v1/parents/{name}', zone_records.remove_parent, 'parents:remove', minor=7),
     _route('POST /v1/places', zones.redeem_place, 'places:redeem', minor=7, on_trail=False),
     _route('GET /zone/v1', zones.discover_zone, 'zone:ask', minor=7),
-    _route('GET /zone/v1/changes', zones.show_zone_changes, 'zone:ask', minor=7),
+    _route('GET /zone/v1/summary', zones.summarize_zone, 'zone:ask', minor=8, is_conditional=True),
+    _route(
+        'GET /zone/v1/changes',
+        zones.show_zone_changes,
+        'zone:ask',
+        minor=7,
+        is_conditional=True,
+    ),
+    _route(
+        'POST /zone/v1/host-marks',
+        zone_audit.show_host_marks,
+        'zone:compare',
+        minor=8,
+        on_trail=False,
+    ),
     _route('POST /zone/v1/evaluations', zones.evaluate_zone, 'zone:ask', minor=7, on_trail=False),
     _route(
         'PUT /zone/v1/allocations/{key}',
@@ -155,7 +173,22 @@ ROUTES = (
         bytes_max=None,
         on_trail=False,
     ),
+    _route(
+        'POST /zone/v1/capacity',
+        zones.count_capacity_of_zone,
+        'zone:ask',
+        minor=8,
+        on_trail=False,
+    ),
     _route('GET /zone/v1/allocations/{key}', zones.show_zone_allocation, 'zone:ask', minor=7),
+    _route(
+        'PUT /zone/v1/allocations/{key}/lease',
+        zones.extend_zone_lease,
+        'zone:ask',
+        minor=8,
+        on_trail=False,
+    ),
+    _route('GET /zone/v1/explanations/{key}', zones.explain_zone_allocation, 'zone:ask', minor=8),
     _route('DELETE /zone/v1/allocations/{key}', zones.give_back_to_zone, 'zone:ask', minor=7),
 )
 
@@ -197,16 +230,21 @@ def make_app(
             '[api] auth_strategy = noauth asks nobody for a token',
             fix='Name the origins, or use auth_strategy = keystone',
         )
+    around = zones_around or without_zones(insights, store, metrics)
     world = HandlerContext(
         insights=insights,
         store=store,
         client=requests_client,
         metrics=metrics,
         settings=settings,
-        checks={**_own_checks(insights, store, settings), **(checks or {})},
+        checks={
+            **_own_checks(insights, store, settings),
+            **(checks or {}),
+            'zones': lambda: zones_below(around),
+        },
         policy=rules or policy.defaults(),
         gates=gates.gates(settings),
-        zones=zones_around or without_zones(insights, store, metrics),
+        zones=around,
     )
     layers: list[Any] = [
         Observer(world),
@@ -241,6 +279,24 @@ def without_zones(insights: Insights, store: Store, metrics: MetricsSource) -> Z
         insights.cache.clock,
         metrics.count,
     )
+
+
+def zones_below(around: ZoneParts) -> str:
+    """How the zones below were some seconds ago: no other zone is waited for.
+
+    :raises Unavailable: one of them is not well
+    """
+    around.directory.freshen()
+    known = around.directory.children()
+    if not known:
+        return 'there are no zones below'
+    found = around.conditions.remembered()
+    if found is None:
+        return 'the zones below are being called'
+    problem = summed_up(found)
+    if problem:
+        raise exceptions.Unavailable(problem)
+    return f'{len(found)} zones below answer'
 
 
 def _own_checks(insights: Insights, store: Store, settings: HttpSettings) -> Checks:

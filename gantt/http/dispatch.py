@@ -7,6 +7,7 @@ annotations are read once, when the application is made.
 
 import functools
 import gzip
+import hashlib
 import inspect
 import operator
 import re
@@ -59,6 +60,7 @@ class Route(msgspec.Struct, frozen=True):
     rated: bool = False
     details: str = ''
     on_trail: bool = True
+    is_conditional: bool = False
     bytes_max: int | None = base.REQUEST_BYTES_MAX
 
 
@@ -220,6 +222,8 @@ def _respond(
         resp.content_type = falcon.MEDIA_JSON
         answer = since.shown(links.linked(answer, req), version.minor)
         resp.data = msgspec.json.encode(answer)
+        if route.is_conditional:
+            resp.set_header('ETag', f'"{hashlib.blake2b(resp.data, digest_size=16).hexdigest()}"')
     _shorten(req, resp)
 
 

@@ -79,11 +79,13 @@ class QuotaGates(msgspec.Struct, frozen=True):
 
     :ivar placements: wait for the schedulers
     :ivar trials: are placed here: dry runs, what-if, capacity, replays
+    :ivar evaluations: of zones above: placed here, and perhaps waiting for zones below
     :ivar waits: wait until something happens
     """
 
     placements: QuotaGate
     trials: QuotaGate
+    evaluations: QuotaGate
     waits: QuotaGate
 
 
@@ -92,5 +94,6 @@ def gates(settings: HttpSettings) -> QuotaGates:
     return QuotaGates(
         QuotaGate('requests', settings.placements_max, settings.placements_of_one_max),
         QuotaGate('trials', settings.trials_max, settings.trials_max),
+        QuotaGate('evaluations', settings.evaluations_max, settings.evaluations_max),
         QuotaGate('waits for events', settings.waits_max, settings.waits_max),
     )

@@ -79,6 +79,13 @@ HISTORY = (
         '(child, place). Zones below and above are registered, places redeemed. Before it a '
         'request stays on the hosts of this zone.',
     ),
+    Microversion(
+        1,
+        8,
+        'What zones say of themselves in advance (facts, summary). Which zones a request over '
+        'zones was placed through, and why not through others (zones of a decision). The zones '
+        'around one as a tree, and what an audit over zones compares.',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

@@ -277,8 +277,8 @@ def _successes(
     answer = forms[0] if len(forms) == 1 else {'anyOf': forms}
     kinds = _CONTENT.get(route.path, ('application/json',))
     content = {kind: {'schema': answer if kind == 'application/json' else _TEXT} for kind in kinds}
-    is_file = route.path.startswith('/dashboard')
-    headers = _headers(_REQUEST_ID, microversion.HEADER, *(['ETag'] if is_file else []))
+    has_etag = route.path.startswith('/dashboard') or route.is_conditional
+    headers = _headers(_REQUEST_ID, microversion.HEADER, *(['ETag'] if has_etag else []))
     found = {
         str(route.status): {
             'description': signature.summary,
@@ -292,7 +292,7 @@ def _successes(
             'headers': headers | _headers('Location'),
             'content': content,
         }
-    if is_file:
+    if has_etag:
         found['304'] = {'description': 'As it was, see If-None-Match.', 'headers': headers}
     return found
 

@@ -13,6 +13,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         these are left for everything else
     :ivar placements_of_one_max: of them, of one project
     :ivar trials_max: dry runs, what-ifs, capacities and replays at once
+    :ivar evaluations_max: requests of zones above that are evaluated at once
     :ivar waits_max: callers that may wait for events at once, each with a thread
     :ivar table_age_seconds: how old the host table may be that a read is answered from
     :ivar table_age_unhealthy_seconds: from this age on the health check says no
@@ -28,6 +29,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     placements_max: int = 12
     placements_of_one_max: int = 8
     trials_max: int = 2
+    evaluations_max: int = 8
     waits_max: int = 4
     table_age_seconds: float = 1.0
     table_age_unhealthy_seconds: float = 60.0

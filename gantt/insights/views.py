@@ -16,7 +16,8 @@ import msgspec
 from gantt.core.claims.claim import Claim
 from gantt.core.messages.since import since
 from gantt.core.placement.host_trace import HostStep
-from gantt.core.records.decision import Contradiction
+from gantt.core.records.decision import Contradiction, ZoneStep
+from gantt.core.zones.messages import ZoneExplanation
 
 T = TypeVar('T')
 V = TypeVar('V', bound=msgspec.Struct)
@@ -423,6 +424,8 @@ class Explanation(View, frozen=True, kw_only=True):
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
     :ivar added: what pre-filters added to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
+    :ivar zones: of a request over zones: what each of them was queried for, and has answered
+    :ivar zones_explained: what those that have members of it say of it, by name
     :ivar host_verdicts: of the host that was asked for, a sentence per member
     :ivar host_filters: of that host, what every filter says of it on its own
     :ivar host_filters_when: then | now: whether it is said of the host as it was decided
@@ -461,6 +464,8 @@ class Explanation(View, frozen=True, kw_only=True):
     host_scores: Annotated[list[HostScore], since(6)] = []
     lines: list[str]
     origin: str | None = None
+    zones: Annotated[list[ZoneStep], since(8)] = []
+    zones_explained: Annotated[dict[str, ZoneExplanation], since(8)] = {}
 
 
 class RoomView(View, frozen=True, kw_only=True):
@@ -470,9 +475,24 @@ class RoomView(View, frozen=True, kw_only=True):
     count: int
 
 
+class RoomBelow(View, frozen=True, kw_only=True):
+    """How many more of a shape fit in a zone directly below.
+
+    :ivar count: null: it has not answered, as ``problem`` says
+    :ivar complete: everybody below it has answered
+    """
+
+    zone: str
+    count: int | None
+    hosts: int
+    complete: bool
+    problem: str
+
+
 class Capacity(View, frozen=True, kw_only=True):
     """How many more of a shape fit, where, and what runs out first.
 
+    :ivar count: on hosts of this zone; those of zones below are in ``below``
     :ivar eligible: hosts that pass every filter now
     :ivar runs_out: resource class -> hosts that it is the first to run out on
     :ivar uncounted: hosts with so many cells, cores or devices that it was not worked out how
@@ -496,6 +516,7 @@ class Capacity(View, frozen=True, kw_only=True):
     verdict: str
     nearest: list[str]
     table_age_seconds: float
+    below: Annotated[list[RoomBelow], since(8)] = []
 
 
 class Change(View, Generic[T], frozen=True, kw_only=True):

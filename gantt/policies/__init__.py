@@ -375,9 +375,10 @@ RULES = [
     rule(
         'gantt:zones:list',
         OPERATORS,
-        'List and show the zones directly below, and whether they answer.',
+        'List and show the zones directly below and above, and whether they answer.',
         'GET /v1/zones',
         'GET /v1/zones/{name}',
+        'GET /v1/zone-tree',
     ),
     rule(
         'gantt:zones:set',
@@ -426,6 +427,13 @@ RULES = [
         'PUT /zone/v1/allocations/{key}',
         'GET /zone/v1/allocations/{key}',
         'DELETE /zone/v1/allocations/{key}',
+    ),
+    rule(
+        'gantt:zone:compare',
+        ANY_READERS,
+        'Have as a zone above, for its audit, by what hosts are known here and below, as digests '
+        'under a salt. Whoever guesses the name of a host can try it by them; "!" keeps them here.',
+        'POST /zone/v1/host-marks',
     ),
 ]
 

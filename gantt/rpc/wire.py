@@ -23,6 +23,7 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.13 select_destinations: spec.tree
     1.14 select_destinations: parent, places, hops, via, spec.destination.hosts; an answer may
          name a place in a zone below (child, place): callers of older versions get none
+    1.15 select_destinations: steps of places: how a place came to be offered
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -45,7 +46,7 @@ from gantt.core.records.members import by_hosts, plain
 from gantt.rpc import answers
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 14
+MAJOR, MINOR = 1, 15
 #: The minor version of a caller that knows of places in other zones.
 ZONES_MINOR = 14
 VERSION = f'{MAJOR}.{MINOR}'

@@ -4,9 +4,12 @@
 No logic here.  RPC, the in-process demo and the tests all talk to this class.
 """
 
+import contextlib
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
+
+import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import request as requests
@@ -138,23 +141,20 @@ class Scheduler:
     def speak_with(self, zones: ZoneParts) -> None:
         """Let requests go down to the zones below; before it is started."""
         give_backs = GiveBacks(self.recorder)
-        children, own_uuid = zones.directory.children, zones.directory.own_uuid
         self._zones = zones
+        self._follower = ZoneFollower(
+            self.store, zones.calls, zones.directory, give_backs, self.recorder, self.clock
+        )
         self.over_zones = PlaceOverZones(
             self.store,
-            zones.calls,
-            zones.evaluator,
+            zones,
             self.placing.admission,
             self.stored_answers,
             self.recorder,
             self.clock,
             self.settings,
-            children,
-            own_uuid,
             give_backs,
-        )
-        self._follower = ZoneFollower(
-            self.store, zones.calls, zones.directory, give_backs, self.recorder
+            self._follower.follow,
         )
 
     # -- life ------------------------------------------------------------------
@@ -226,9 +226,13 @@ class Scheduler:
         """
         over_zones = self.over_zones
         goes_down = over_zones is not None and not stays and over_zones.takes(request)
-        fingerprint = ''
+        fingerprint, zones = '', []
         if request.places and not goes_down:
             fingerprint = request.fingerprint
+            zones = [
+                msgspec.structs.replace(step, taken=0 if step.zone else len(request.consumers))
+                for step in request.places[0].steps
+            ]
             request = among(request, [name for one in request.places for name in one.hosts])
         declared = self.cache.declared_classes(request.spec.resources)
         # What is not known here may be known below.
@@ -241,7 +245,7 @@ class Scheduler:
             return
         admission = self.placing.admission
         refused = (
-            admission.submit(request, handle, replies, spent_ms, fingerprint)
+            admission.submit(request, handle, replies, spent_ms, fingerprint, zones)
             if too_often is None
             else [AtOnce(replies, handle, too_often)]
         )
@@ -294,7 +298,15 @@ class Scheduler:
         return done
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
-        """Lengthen the leases of a request."""
+        """Lengthen the leases of a request, here and in zones below.
+
+        :raises NotFound: nothing of it is reserved
+        :raises Unavailable: a zone below has not answered; some leases may be longer
+        """
+        if self.over_zones is not None and self.over_zones.extend(message):
+            with contextlib.suppress(exceptions.NotFound):
+                return self.claims.extend(message)
+            return {'request_id': message.request_id, 'claims': []}
         return self.claims.extend(message)
 
     def confirm_request(self, message: ConfirmRequest) -> dict[str, object]:

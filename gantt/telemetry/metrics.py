@@ -89,8 +89,16 @@ counter gantt_turned_away_total outcome
   Requests answered at the door without being queued.
 counter gantt_zone_requests_total outcome
   Requests that could go down to other zones, answered, wherever they were placed.
-counter gantt_zone_calls_failed_total call
-  Calls to zones below that were not answered: evaluate, allocate, or changes.
+counter gantt_zone_calls_saved_total strategy
+  Zones below that a request did not have to query, by the strategy that left them out.
+histogram gantt_zone_call_seconds zone call outcome
+  Time of calls to zones directly below, by the zone, the call (discover, summary, evaluate,
+  capacity, allocate, allocation, extend, give_back, changes, explain, marks) and its outcome:
+  answered, refused, or silent.
+gauge gantt_zones state
+  Zones directly below, as a scheduler follows them: answering, silent, disabled.
+gauge gantt_zone_give_backs_waiting
+  Allocations in zones below that those were not told to end yet: room that is held there.
 counter gantt_zone_give_backs_dropped_total
   Allocations in zones below that those were not told to end, too many waiting: their leases do.
 counter gantt_quota_refusals_total limit

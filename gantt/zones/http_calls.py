@@ -1,28 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Zones port over HTTP: one bounded call each, and nothing believed that comes back.
 
-Redirects are never followed.  An answer has a bound in bytes and in time; one that cannot be read
-is as good as none.  Who answers has to be the zone that is registered: its uuid is in each answer's
-head.
+Redirects are never followed, and nothing is decompressed.  A call has a bound in time, head and
+body together, and its answer one in bytes; one that cannot be read is as good as none.  Who answers
+has to be the zone that is registered: its uuid is in each answer's head.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import httpx
+import httpcore
 import msgspec
 
 from gantt import exceptions
 from gantt.core.zones.messages import (
+    HostMarksPage,
+    HostMarksQuery,
     ZoneAllocated,
     ZoneAllocation,
+    ZoneCapacity,
+    ZoneCapacityOf,
     ZoneChanges,
     ZoneEvaluated,
     ZoneEvaluation,
+    ZoneExplanation,
     ZoneInfo,
+    ZoneLease,
     ZoneRecord,
+    ZoneSummary,
 )
+from gantt.zones.bounded_network import BoundedNetwork
 
 T = TypeVar('T')
 
@@ -30,9 +38,12 @@ T = TypeVar('T')
 ANSWER_BYTES_MAX, CONNECT_SECONDS = 4 << 20, 2.0
 #: Connections to all zones together, and those that are held open.
 CONNECTIONS_MAX, HELD_MAX = 128, 64
-VERSION = {'OpenStack-API-Version': 'scheduler 1.7'}
+NO_HEADERS: Mapping[str, str] = {}
+#: After so long a zone that was busy is asked again, in milliseconds; it need not say when.
+BUSY_MS = 50
+HEADERS = {'OpenStack-API-Version': 'scheduler 1.8', 'Accept-Encoding': 'identity'}
 #: In the head of each answer: who gives it.
-ZONE_HEADER = 'Gantt-Zone'
+ZONE_HEADER = b'gantt-zone'
 #: What a zone says no with -> what that is here.
 _REFUSALS: Mapping[str, type[exceptions.GanttError]] = {
     'gantt.offer_gone': exceptions.OfferGone,
@@ -40,6 +51,17 @@ _REFUSALS: Mapping[str, type[exceptions.GanttError]] = {
     'gantt.request_cancelled': exceptions.OfferGone,
     'gantt.zone_loop': exceptions.ZoneLoop,
 }
+
+#: What is as good as no answer.
+_NO_ANSWER = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    httpcore.ProxyError,
+    OSError,
+    ValueError,
+)
 
 #: Zone -> what is sent with a call so that it knows who asks.  May raise GanttError.
 Credentials = Callable[[ZoneRecord], Mapping[str, str]]
@@ -53,24 +75,30 @@ class HttpZones:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._client = httpx.Client(
-            follow_redirects=False,
-            limits=httpx.Limits(
-                max_connections=CONNECTIONS_MAX, max_keepalive_connections=HELD_MAX
-            ),
-            headers=VERSION,
-            trust_env=False,
+        #: Zone and call -> path, ETag and answer of the last one.
+        self._last: dict[tuple[str, str], tuple[str, str, Any]] = {}
+        self._network = BoundedNetwork()
+        self._pool = httpcore.ConnectionPool(
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=HELD_MAX,
+            network_backend=self._network,
         )
 
     def close(self) -> None:
         """Close its connections."""
-        self._client.close()
+        self._pool.close()
 
     def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:
         return self._call(zone, 'GET', '', None, ZoneInfo, seconds)
 
+    def summary(self, zone: ZoneRecord, seconds: float) -> ZoneSummary:
+        return self._changed(zone, '/summary', ZoneSummary, seconds)
+
     def evaluate(self, zone: ZoneRecord, body: ZoneEvaluation, seconds: float) -> ZoneEvaluated:
         return self._call(zone, 'POST', '/evaluations', body, ZoneEvaluated, seconds)
+
+    def capacity(self, zone: ZoneRecord, body: ZoneCapacityOf, seconds: float) -> ZoneCapacity:
+        return self._call(zone, 'POST', '/capacity', body, ZoneCapacity, seconds)
 
     def allocate(
         self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
@@ -86,54 +114,114 @@ class HttpZones:
     def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
         self._call(zone, 'DELETE', f'/allocations/{key}', None, ZoneAllocated, seconds)
 
-    def changes(self, zone: ZoneRecord, since: float, seconds: float) -> ZoneChanges:
-        return self._call(zone, 'GET', f'/changes?since={since!r}', None, ZoneChanges, seconds)
+    def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
+        body, path = ZoneLease(seconds=lease_seconds), f'/allocations/{key}/lease'
+        self._call(zone, 'PUT', path, body, ZoneAllocated, seconds)
+
+    def explain(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneExplanation:
+        return self._call(zone, 'GET', f'/explanations/{key}', None, ZoneExplanation, seconds)
+
+    def changes(
+        self, zone: ZoneRecord, since: float, seconds: float, after: str = ''
+    ) -> ZoneChanges:
+        path = f'/changes?since={since!r}' + (f'&behind={after}' if after else '')
+        return self._changed(zone, path, ZoneChanges, seconds)
+
+    def marks(self, zone: ZoneRecord, query: HostMarksQuery, seconds: float) -> HostMarksPage:
+        return self._call(zone, 'POST', '/host-marks', query, HostMarksPage, seconds)
 
     # -- inside ------------------------------------------------------------------------
     def _call(
         self, zone: ZoneRecord, method: str, path: str, body: Any, answer: type[T], seconds: float
     ) -> T:
-        headers = dict(self._credentials(zone))
+        status, data, _ = self._sent(zone, method, path, body, seconds)
+        return _decoded(zone, status, data, answer)
+
+    def _changed(self, zone: ZoneRecord, path: str, answer: type[T], seconds: float) -> T:
+        """By conditional GET: what has not changed is neither sent nor read again."""
+        at = zone.uuid, path.partition('?')[0]
+        last_path, etag, last = self._last.get(at, ('', '', None))
+        known = {'If-None-Match': etag} if etag and last_path == path else {}
+        status, data, etag = self._sent(zone, 'GET', path, None, seconds, known)
+        if status == 304 and known and isinstance(last, answer):
+            return last
+        found = _decoded(zone, status, data, answer)
+        self._last[at] = path, etag, found
+        return found
+
+    def _sent(
+        self,
+        zone: ZoneRecord,
+        method: str,
+        path: str,
+        body: Any,
+        seconds: float,
+        more: Mapping[str, str] = NO_HEADERS,
+    ) -> tuple[int, bytes, str]:
+        """Status, body and ETag of an answer that is no refusal.
+
+        :raises Unavailable: no answer, or not of this zone
+        :raises Refused, Conflict, NotFound: the zone says no
+        """
+        seconds = max(seconds, 0.001)
+        end = time.monotonic() + seconds
+        headers = {**HEADERS, **self._credentials(zone), **more}
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
             headers['Content-Type'] = 'application/json'
         url = f'{zone.url.rstrip("/")}/zone/v1{path}'
-        end = time.monotonic() + max(seconds, 0.001)
-        timeout = httpx.Timeout(max(seconds, 0.001), connect=min(CONNECT_SECONDS, seconds))
+        bounds = {'connect': min(CONNECT_SECONDS, seconds), 'pool': seconds}
         try:
-            with self._client.stream(
-                method, url, headers=headers, content=content, timeout=timeout
-            ) as response:
-                data = _read(response, end)
-                status, who = response.status_code, response.headers.get(ZONE_HEADER, '')
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
+            with (
+                self._network.until(end),
+                self._pool.stream(
+                    method,
+                    url,
+                    headers=list(headers.items()),
+                    content=content,
+                    extensions={'timeout': bounds},
+                ) as response,
+            ):
+                data = _read(response)
+                status, who = response.status, _header(response, ZONE_HEADER)
+                etag = _header(response, b'etag')
+        except _NO_ANSWER as e:
             problem = str(e) or type(e).__name__
             raise exceptions.Unavailable(f'{url}: no answer: {problem}') from None
         if zone.uuid and who != zone.uuid:
             raise exceptions.Unavailable(
                 f'{url}: it is not the zone {zone.uuid}: it is {who!r:.60}'
             )
-        if status // 100 == 2:
-            try:
-                return msgspec.json.decode(data, type=answer)
-            except msgspec.MsgspecError as e:
-                raise exceptions.Unavailable(f'{url}: an answer cannot be read: {e}') from None
+        if status // 100 == 2 or status == 304:
+            return status, data, etag
         refused = _refusal(url, status, data)
         refused.kwargs['zone'] = who
         raise refused
 
 
-def _read(response: httpx.Response, end: float) -> bytes:
+def _decoded(zone: ZoneRecord, status: int, data: bytes, answer: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=answer)
+    except msgspec.MsgspecError as e:
+        problem = f'zone {zone.name}: an answer ({status}) cannot be read: {e}'
+        raise exceptions.Unavailable(problem) from None
+
+
+def _read(response: httpcore.Response) -> bytes:
     """The body, within its bounds.  :raises ValueError:"""
     data = bytearray()
-    for part in response.iter_bytes():
+    for part in response.iter_stream():
         data += part
         if len(data) > ANSWER_BYTES_MAX:
             raise ValueError(f'the answer has more than {ANSWER_BYTES_MAX} bytes')
-        if time.monotonic() > end:
-            raise ValueError('the answer takes too long')
     return bytes(data)
+
+
+def _header(response: httpcore.Response, name: bytes) -> str:
+    """The first one of a name, in lower case; '': there is none."""
+    found = [value for known, value in response.headers if known.lower() == name]
+    return found[0].decode('ascii', 'replace') if found else ''
 
 
 def _refusal(url: str, status: int, data: bytes) -> exceptions.GanttError:
@@ -145,6 +233,8 @@ def _refusal(url: str, status: int, data: bytes) -> exceptions.GanttError:
     except (msgspec.MsgspecError, KeyError, IndexError, TypeError):
         pass
     text = f'{url}: {status} {code} {detail}'.rstrip()
+    if code == exceptions.Busy.code:
+        return exceptions.Busy(reason=text, retry_after_ms=BUSY_MS)
     known = _REFUSALS.get(code)
     if known is not None:
         return known(text)

@@ -88,6 +88,7 @@ MAY: dict[str, set[str]] = {
     'gantt:parents:remove': ADMINS,
     'gantt:places:redeem': {*OPERATORS, 'service'},
     'gantt:zone:ask': CLASS_READERS,
+    'gantt:zone:compare': CLASS_READERS,
 }
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zones of a test: made by name, started, and stopped in the end."""
 
+import concurrent.futures
+import shutil
+
 import pytest
 
 from gantt.db.stores.store import SqlStore
@@ -8,17 +11,19 @@ from tests.zones.tree import Zone
 
 
 @pytest.fixture
-def zone(tmp_path):
+def zone(tmp_path, sqlite_template):
     """``zone('east')``: a zone with a database of its own."""
     made: list[Zone] = []
 
     def make(name: str, **settings) -> Zone:
-        store = SqlStore.for_url(f'sqlite:///{tmp_path}/{name}.db')
-        found = Zone(name, store, **settings).start()
+        path = shutil.copy(sqlite_template, tmp_path / f'{name}.db')
+        found = Zone(name, SqlStore.for_url(f'sqlite:///{path}'), **settings).start()
         made.append(found)
         return found
 
     yield make
-    for one in reversed(made):
-        one.stop()
+    # Each waits for a moment for what is inside: all of them together.
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(made))) as threads:
+        list(threads.map(Zone.stop, made))
+    for one in made:
         one.store.close()

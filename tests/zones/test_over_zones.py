@@ -52,7 +52,7 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
     refused = 0
     for _ in range(40):
         wanted = a_request(vcpu=dice.choice([1, 2, 3, 6, 11, 20]), ram=1024)
-        theirs = flat.around.evaluate(wanted, 20, 10.0)
+        theirs = flat.around.evaluator.evaluate(wanted, 20, 10.0)
         ours = top.select(wanted)
         refused += ours.outcome is Outcome.NO_VALID_HOST
         assert ours.outcome is theirs.outcome, (ours.reason, theirs.reason)
@@ -328,20 +328,110 @@ def test_a_cancel_leaves_a_guest_that_runs_below(zone):
     wanted = a_request()
     chosen = top.select(wanted).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
-    until(lambda: [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed'])
     top.client.cancel_claims(wanted.request_id)
-    until(lambda: not top.scheduler.over_zones._give_backs.waiting())
     assert [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed']
     assert east.live() == 1
     again = top.select(a_request(consumers=wanted.consumers))
     assert again.outcome is Outcome.REFUSED
 
 
+def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_it(
+    zone, monkeypatch
+):
+    top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 8)
+    top.above(east)
+    wanted = a_request(vcpu=4)
+    assert children_of(top.select(wanted)) == ['east']
+    calls = top.scheduler._zones.calls
+    give_back = calls.give_back
+
+    def unheard(*args):
+        raise exceptions.Unavailable('the connection broke')
+
+    monkeypatch.setattr(calls, 'give_back', unheard)
+    top.client.cancel_claims(wanted.request_id)
+    # A conductor that has the place may still have a guest started there.
+    assert east.live() == 1
+    another = top.select(a_request(vcpu=1, consumers=wanted.consumers))
+    assert another.outcome is Outcome.REFUSED
+    monkeypatch.setattr(calls, 'give_back', give_back)
+    until(lambda: top.store.claims_below(wanted.request_id)[0].state == 'released')
+    answer = top.select(a_request(vcpu=1, consumers=wanted.consumers))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    # At once, where everybody answers.
+    top.client.cancel_claims(answer.request_id)
+    answer = top.select(a_request(vcpu=4, consumers=wanted.consumers))
+    assert children_of(answer) == ['east'], answer.reason
+    assert east.live() == 1
+
+
+def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
+    """Its end may arrive at any time, even after the answer."""
+    top, east = zone('top'), zone('east').hosts(3, 8)
+    top.above(east)
+    calls = top.scheduler._zones.calls
+    allocate, allocation, give_back = calls.allocate, calls.allocation, calls.give_back
+
+    def unheard(*args):
+        raise exceptions.Unavailable('the connection broke')
+
+    def unanswered(*args):
+        allocate(*args)
+        for name, call in (('allocate', allocate), ('allocation', allocation)):
+            monkeypatch.setattr(calls, name, call)
+        raise exceptions.Unavailable('the connection broke')
+
+    monkeypatch.setattr(calls, 'allocate', unanswered)
+    monkeypatch.setattr(calls, 'allocation', unheard)
+    monkeypatch.setattr(calls, 'give_back', unheard)
+    answer = top.select(a_request(budget_ms=6000))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    monkeypatch.setattr(calls, 'give_back', give_back)
+    until(lambda: not top.scheduler.over_zones._shares._give_backs.waiting())
+    assert east.live() == 1
+    assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
+
+
+def test_a_scheduler_that_wakes_up_too_late_finishes_nothing(zone, monkeypatch):
+    """Meanwhile the consumer was placed by another request: frozen, it had a claim below."""
+    top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 8)
+    top.above(east)
+    finish, frozen, wakes = top.store.finish_request, threading.Event(), threading.Event()
+
+    def late(*args):
+        frozen.set()
+        wakes.wait(20)
+        return finish(*args)
+
+    monkeypatch.setattr(top.store, 'finish_request', late)
+    wanted = a_request(vcpu=4, budget_ms=500)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        first = threads.submit(top.select, wanted)
+        assert frozen.wait(10)
+        assert east.live() == 1
+        another = a_request(vcpu=1, consumers=wanted.consumers)
+        until(lambda: top.select(another).outcome is Outcome.PLACED)
+        wakes.set()
+        assert first.result().outcome is not Outcome.PLACED
+    assert top.live() == 1
+    until(lambda: east.live() == 0)
+
+
+def test_a_consumer_with_a_claim_of_before_there_were_zones_is_not_placed_below(zone):
+    top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 8)
+    wanted = a_request(vcpu=1)
+    assert top.select(wanted).outcome is Outcome.PLACED
+    top.above(east)
+    another = top.select(a_request(vcpu=4, consumers=wanted.consumers))
+    assert another.outcome is Outcome.REFUSED, another.reason
+    assert (top.live(), east.live()) == (1, 0)
+
+
 def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeypatch):
     top, east = zone('top'), zone('east').hosts(1)
     top.above(east)
 
-    def refuses(*args):
+    def refuses(*args, **kwargs):
         raise exceptions.Refused('no')
 
     monkeypatch.setattr(top.scheduler.over_zones._evaluator, 'evaluate', refuses)
@@ -349,3 +439,24 @@ def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeyp
     assert top.select(wanted).outcome is Outcome.REFUSED
     assert top.store.load_request(wanted.request_id) is None
     assert not top.on_their_way()
+
+
+def test_members_are_split_over_all_that_a_zone_has_and_what_is_below_it(zone):
+    top, mid, leaf = zone('top'), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 4)
+    far = zone('far').hosts(1, 64)
+    mid.above(leaf)
+    top.above(mid).above(far, last_resort=True)
+    answer = top.select(a_request(8, ram=64))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert children_of(answer) == ['mid'] * 8
+    assert (mid.live(), leaf.live(), far.live()) == (4, 4, 0)
+
+
+def test_who_has_not_heard_from_all_zones_below_it_does_not_know(zone):
+    top, mid, leaf = zone('top'), zone('mid').hosts(1, 2), zone('leaf').hosts(1, 16)
+    mid.above(leaf)
+    top.above(mid)
+    leaf.cut()
+    answer = top.select(a_request(vcpu=8, budget_ms=5000))
+    assert answer.outcome is Outcome.UNKNOWN
+    assert 'not all zones below mid have answered' in answer.reason

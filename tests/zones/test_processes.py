@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two zones as an operator runs them: processes, brokers and databases of their own."""
 
+import concurrent.futures
 import re
+import signal
 import uuid
 
 import httpx
@@ -42,44 +44,111 @@ def request(request_id: str, vcpu: int = 1) -> dict[str, object]:
     return {'request_id': request_id, 'spec': spec, 'consumers': [str(uuid.uuid4())]}
 
 
-def test_a_request_goes_down_to_another_cloud_and_survives_its_schedulers(
-    rabbit_url, postgresql_url
-):
+@pytest.fixture(scope='module')
+def zones(rabbit_url, postgresql_url):
+    """A zone without hosts, and one with four that is not below it yet."""
     with rig({'api': {'port': 0}}) as above, rig({'api': {'port': 0}}) as below:
         top, east = Running(above), Running(below)
-        below.start('farm', 'gantt-compute', '--fake', '3', '--name', 'farm')
-        until(lambda: len(east.call('GET', '/v1/hosts').json()['hosts']) == 3, 60)
-        said = {'identity': top.uuid, 'project_id': 'of-top'}
-        assert east.call('PUT', '/v1/parents/top', said).status_code == 200
-        added = top.call('PUT', '/v1/zones/east', {'url': east.url})
-        assert added.status_code == 200, added.text
+        below.start('farm', 'gantt-compute', '--fake', '4', '--name', 'below')
+        until(lambda: len(east.call('GET', '/v1/hosts').json()['hosts']) == 4, 60)
+        yield top, east
 
-        def placed():
-            answer = top.call('POST', '/v1/requests', request(str(uuid.uuid4())))
-            return answer.status_code == 201 and answer.json()['answer']['selections'][0][0]
 
-        until(lambda: placed(), 30)  # the scheduler has heard of the new zone by then
-        chosen = placed()
-        assert (chosen['child'], chosen['host']) == ('east', '')
-        where = east.call('POST', '/v1/places', {'place': chosen['place']}).json()
-        assert where['claim_id'] == chosen['claim_id'] and where['host'].startswith('fake-')
+def test_a_request_goes_down_to_another_cloud_and_survives_its_schedulers(zones):
+    top, east = zones
+    above, below = top.rig, east.rig
+    said = {'identity': top.uuid, 'project_id': 'of-top'}
+    assert east.call('PUT', '/v1/parents/top', said).status_code == 200
+    added = top.call('PUT', '/v1/zones/east', {'url': east.url})
+    assert added.status_code == 200, added.text
 
-        # Whoever is killed: the same request comes to one claim.
-        wanted = request(str(uuid.uuid4()))
-        below.kill('scheduler')
-        below.start('scheduler', 'gantt-scheduler')
-        first = top.call('POST', '/v1/requests', wanted)
-        above.kill('scheduler')
-        above.start('scheduler', 'gantt-scheduler')
-        again = top.call('POST', '/v1/requests', wanted)
-        assert again.status_code in (200, 201), (first.text, again.text)
-        claim = again.json()['answer']['selections'][0][0]['claim_id']
-        print(east.call('GET', f'/v1/claims/{claim}').text)
-        print(above.log('scheduler')[-3000:], below.log('scheduler')[-3000:])
-        mine = [one for one in east.claims() if one['consumer'] == wanted['consumers'][0]]
-        assert len(mine) == 1
-        gone = top.call('DELETE', f'/v1/requests/{wanted["request_id"]}')
-        assert gone.status_code == 200
-        until(lambda: all(one['consumer'] != wanted['consumers'][0] for one in east.claims()), 30)
-        for made in (above, below):
-            made.run('gantt-manage', 'audit')
+    def placed():
+        answer = top.call('POST', '/v1/requests', request(str(uuid.uuid4())))
+        return answer.status_code == 201 and answer.json()['answer']['selections'][0][0]
+
+    until(lambda: placed(), 30)  # the scheduler has heard of the new zone by then
+    chosen = placed()
+    assert (chosen['child'], chosen['host']) == ('east', '')
+    where = east.call('POST', '/v1/places', {'place': chosen['place']}).json()
+    assert where['claim_id'] == chosen['claim_id'] and where['host'].startswith('fake-')
+
+    # Whoever is killed: the same request comes to one claim.
+    wanted = request(str(uuid.uuid4()))
+    below.kill('scheduler')
+    below.start('scheduler', 'gantt-scheduler')
+    first = top.call('POST', '/v1/requests', wanted)
+    above.kill('scheduler')
+    above.start('scheduler', 'gantt-scheduler')
+    again = top.call('POST', '/v1/requests', wanted)
+    assert again.status_code in (200, 201), (first.text, again.text)
+    mine = [one for one in east.claims() if one['consumer'] == wanted['consumers'][0]]
+    assert len(mine) == 1
+    gone = top.call('DELETE', f'/v1/requests/{wanted["request_id"]}')
+    assert gone.status_code == 200
+    until(lambda: all(one['consumer'] != wanted['consumers'][0] for one in east.claims()), 30)
+    for made in (above, below):
+        made.run('gantt-manage', 'audit')
+
+
+def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_twice(zones):
+    """Its scheduler and its API stand still while claims are made, and wake up when others are."""
+    top, east = zones
+    above, below = top.rig, east.rig
+    above.start('farm', 'gantt-compute', '--fake', '2', '--name', 'above')
+    until(lambda: len(top.call('GET', '/v1/hosts').json()['hosts']) == 2, 60)
+    said = {'identity': top.uuid, 'project_id': 'of-top', 'lease_seconds_max': 8}
+    assert east.call('PUT', '/v1/parents/top', said).status_code == 200
+    added = top.call('PUT', '/v1/zones/east', {'url': east.url})
+    assert added.status_code == 200, added.text
+    wanted = []
+
+    def ask(_):
+        body = {**request(str(uuid.uuid4())), 'budget_ms': 3000, 'lease_seconds': 60}
+        wanted.append(body)
+        return body, top.call('POST', '/v1/requests', body)
+
+    def live(zone):
+        return [one for one in zone.claims() if one['consumer'] in consumers]
+
+    def goes_down():
+        body, answer = ask(0)
+        wanted.remove(body)  # no part of the test
+        return answer.json()['answer']['selections'][0][0]['child'] == 'east'
+
+    until(goes_down, 30)
+    frozen = [below.processes[name] for name in ('scheduler', 'api')]
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(ask, n) for n in range(12)]
+        until(lambda: sum(one.done() for one in asked) > 2)
+        for process in frozen:
+            process.send_signal(signal.SIGSTOP)
+        answers = [one.result() for one in asked]
+        # Whoever was not placed asks again, for the same consumers under another id.
+        again = [
+            {**body, 'request_id': str(uuid.uuid4())}
+            for body, answer in answers
+            if answer.status_code != 201
+        ]
+        found = [top.call('POST', '/v1/requests', body) for body in again[:2]]
+    for process in frozen:
+        process.send_signal(signal.SIGCONT)
+    assert all(answer.status_code in (201, 503, 409) for _, answer in answers)
+    # Nothing but what was answered is left: given back by then, or ended with its lease.
+    consumers = {one for body in wanted for one in body['consumers']}
+    known = {
+        chosen['claim_id']
+        for answer in [*(one for _, one in answers), *found]
+        if answer.status_code == 201
+        for members in answer.json()['answer']['selections']
+        for chosen in members
+    }
+
+    def is_clean():
+        claims = [*live(top), *live(east)]
+        twice = len({one['consumer'] for one in claims}) < len(claims)
+        return not twice and {one['id'] for one in claims} <= known
+
+    until(is_clean, 60)
+    until(lambda: not live(east), 60)  # leases end there as well
+    for made in (above, below):
+        made.run('gantt-manage', 'audit')

@@ -161,6 +161,20 @@ def test_an_offer_that_others_have_taken_is_gone(east):
     assert (answer.status_code, code(answer)) == (409, 'gantt.offer_gone')
 
 
+def test_who_comes_later_is_placed_where_it_is_still_as_it_was_offered(east):
+    requests = [a_request(vcpu=2, ram=64) for _ in range(2)]
+    offered = [tokens_of(evaluate(east, one)) for one in requests]
+    assert [len(tokens) for tokens in offered] == [2, 2]
+    keys = []
+    for request, tokens in zip(requests, offered, strict=True):
+        key, answer = allocate(east, request, tokens)
+        assert answer.status_code == 200, answer.text
+        keys.append(key)
+        east.insights.table()  # as the next evaluation reads it
+    hosts = [claim.host for key in keys for claim in east.insights.request(key)[0].claims]
+    assert sorted(hosts) == ['east-1', 'east-2']
+
+
 @pytest.mark.parametrize(
     ('field', 'value'),
     [

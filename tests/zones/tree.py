@@ -6,16 +6,17 @@ Calls between zones are real HTTP; conductors and hosts call the scheduler of th
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
 
 from gantt import plugin_loader
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
-from gantt.core.messages.request import CancelClaims, SelectDestinations
+from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer, error_of
+from gantt.core.zones.strategies import DEFAULT
 from gantt.db.schema import models
 from gantt.http.app import make_app
 from gantt.http.server import HttpServer
@@ -24,12 +25,13 @@ from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.measured import MeasuredZones
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
 
-VERSION = {'OpenStack-API-Version': 'scheduler 1.7'}
+VERSION = {'OpenStack-API-Version': 'scheduler 1.8'}
 
 
 def until(check: Callable[[], Any], seconds: float = 20.0) -> None:
@@ -56,12 +58,23 @@ class ZoneClient:
     def cancel_claims(self, request_id: str, reason: str = '') -> object:
         return self._scheduler.cancel(CancelClaims(request_id=request_id, reason=reason))
 
+    def extend_claims(self, request_id: str, seconds: int) -> object:
+        return self._scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
+
 
 class Zone:
     """One zone.  Its scheduler and its API have a follower of the database each."""
 
-    def __init__(self, name: str, store: Any, **settings: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Any,
+        strategies: Sequence[str] = DEFAULT,
+        options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         self.name, self.store = name, store
+        self._strategies, self._options = strategies, options or {}
         self.metrics = MetricRegistry()
         pipeline = plugin_loader.load_pipeline()
         made = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
@@ -82,7 +95,8 @@ class Zone:
 
     def _parts(self, cache: HostCache, pipeline: Any, settings: SchedulerSettings) -> ZoneParts:
         parts: Any = None
-        calls = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
+        made = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
+        calls = MeasuredZones(made, self.metrics.observe)
         parts = ZoneParts(
             self.store,
             calls,
@@ -91,6 +105,7 @@ class Zone:
             settings,
             cache.clock,
             self.metrics.count,
+            plugin_loader.load(self._strategies, self._options, plugin_loader.STRATEGIES),
         )
         return parts
 
@@ -123,8 +138,14 @@ class Zone:
     def put(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
         return httpx.put(f'{self.url}{path}', json=body, headers=VERSION)
 
+    def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        return httpx.post(f'{self.url}{path}', json=body, headers=VERSION, timeout=20.0)
+
     def get(self, path: str, **headers: str) -> httpx.Response:
         return httpx.get(f'{self.url}{path}', headers={**VERSION, **headers})
+
+    def delete(self, path: str) -> httpx.Response:
+        return httpx.delete(f'{self.url}{path}', headers=VERSION)
 
     def above(self, *children: 'Zone', **said: Any) -> 'Zone':
         """Put this zone above others."""
@@ -175,7 +196,7 @@ class Zone:
         self.epochs[name], self.sequences[name] = registered.epoch, 0
         self.report(name, vcpu, **facts)
 
-    def report(self, name: str, vcpu: int = 8, **facts: Any) -> None:
+    def report(self, name: str, vcpu: int = 8, running: Any = None, **facts: Any) -> None:
         self.sequences[name] += 1
         self.scheduler.report(
             HostReport(
@@ -183,8 +204,8 @@ class Zone:
                 epoch=self.epochs[name],
                 sequence=self.sequences[name],
                 full=True,
-                running=None,
-                pending=None,
+                running=running,
+                pending=None if running is None else [],
                 inventories={
                     'VCPU': Inventory(total=vcpu),
                     'MEMORY_MB': Inventory(total=vcpu * 4096),

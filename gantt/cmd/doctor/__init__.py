@@ -18,7 +18,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cmd import console, wiring
-from gantt.cmd.doctor import broker, checks, live, table
+from gantt.cmd.doctor import broker, checks, live, table, zones
 from gantt.cmd.doctor.finding import Finding, Severity, findings, found
 from gantt.conf import clear_text
 from gantt.conf.pipeline import pipeline_from_conf
@@ -51,6 +51,7 @@ def diagnose(conf: Any, probe: bool | None = None) -> list[Finding]:
     all_of_them = [*_of_files(conf), *_of_brokers(conf, probe)]
     if probe is not False:
         all_of_them += _of_the_database(conf, probe)
+        all_of_them += zones.zones_say(conf)
     order = list(Severity)
     return sorted(dict.fromkeys(all_of_them), key=lambda f: order.index(f.severity))
 

@@ -169,6 +169,16 @@ def files(conf: Any) -> Iterator[Finding]:
                 'database' + (', and change them' if mode & stat.S_IWOTH else ''),
                 f'chown root:gantt {path}; chmod 0640 {path}',
             )
+    path = conf.zones.credentials_file
+    mode = os.stat(path).st_mode if path and os.path.exists(path) else 0
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        yield found(
+            WARNING,
+            '[zones] credentials_file',
+            path,
+            'every user of this machine may read the secrets that zones below are spoken to with',
+            f'chown root:gantt {path}; chmod 0640 {path}',
+        )
 
 
 def unread(conf: Any) -> Iterator[Finding]:

@@ -176,6 +176,10 @@ class NamedSets:
     def members(self, name: str) -> Iterable[int]:
         return self._of.get(name, ())
 
+    def names(self) -> set[str]:
+        """Of the sets that have a slot."""
+        return set(self._of)
+
     def add(self, name: str, slot: int) -> None:
         self._of.setdefault(name, set()).add(slot)
         self._masks.pop(name, None)

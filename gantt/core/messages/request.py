@@ -21,6 +21,7 @@ from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
 from gantt.core.messages.since import since
 from gantt.core.messages.topology_request import Affinity
 from gantt.core.messages.tree_request import EMPTY_LIST, TreeRequest
+from gantt.core.messages.zone_step import ZoneStep
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
 #: More than there are standard ones.
@@ -307,12 +308,16 @@ class OfferedPlace(Message, frozen=True, kw_only=True):
     :ivar child: uuid of a zone directly below
     :ivar token: what it offered, which that child alone can read
     :ivar evaluated: the id under which the child was asked
+    :ivar steps: how it came to be offered, for the decision about it
+    :ivar fits: so many members have a place there together; 0: all of them
     """
 
     hosts: Names = []
     child: Uuid | None = None
     token: Annotated[str, msgspec.Meta(max_length=65_536)] = ''
     evaluated: Uuid | None = None
+    steps: Annotated[list[ZoneStep], since(8)] = []
+    fits: Annotated[int, msgspec.Meta(ge=0), since(8)] = 0
 
 
 #: An id that somebody else has given, such as Nova's ``req-...``: printable ASCII.

@@ -98,6 +98,26 @@ REMEDIES = (
         'PROVIDER:CLASS=AMOUNT ...; of a claim that is not there nothing comes',
     ),
     _of(
+        'lost',
+        'a claim that a zone below does not know',
+        r': \w+ as it is known here, zone .* does not know it$',
+        'look whether the database of that zone was put back: what still runs there, its hosts '
+        'report and is adopted. gantt request cancel ID ends what is reserved of it here',
+    ),
+    _of(
+        'lost',
+        'a claim that has ended in a zone below',
+        r': \w+ as it is known here, \w+ in zone ',
+        'look whether a scheduler of this zone runs, which follows the zones below ("gantt service '
+        'list"), and whether they answer ("gantt zone tree")',
+    ),
+    _of(
+        'leaked',
+        'a claim that only a zone below knows',
+        r': \w+ in zone .*, and not known here$',
+        f'in that zone, where no guest runs: {_RELEASE}; a guest that runs goes on there',
+    ),
+    _of(
         'leaked',
         'a lease that ran out',
         r': reserved, \d+ s past its lease$',
@@ -121,6 +141,21 @@ REMEDIES = (
         'two live claims where one may be',
         r': \d+ (live claims for |open destinations of a move$)',
         f'gantt claim list --consumer UUID; where no guest runs: {_RELEASE}',
+    ),
+    _of(
+        'doubled',
+        'a consumer that lives in two zones',
+        r': has live claims for \w+ (here|in zone) ',
+        f'look where the guest runs; of the other claim, in its zone: {_RELEASE}',
+    ),
+    _of(
+        'doubled',
+        'a host that is registered in two zones',
+        r'^host .*: is registered (here and in zone|in zones) ',
+        'in the zone that it is to leave: gantt host disable NAME, and once nothing of its guests '
+        'is claimed there, gantt-manage host decommission NAME. Where only the name is the same '
+        'of two machines: gantt-manage host rename OLD NEW. A host of other zones is named there '
+        'by gantt-manage host named SALT DIGEST, with the text behind "under" and before it',
     ),
     _of(
         'providers',

@@ -16,6 +16,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.since import since
+from gantt.core.messages.zone_step import ZoneStep
 from gantt.core.records.rule_texts import plain_text
 
 PASSED = 254
@@ -151,6 +152,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar attempt: of the request's row: claim ids derive from it
     :ivar held: consumer -> provider id -> class -> amount, of pools, that members of a move had
     :ivar planned: members that were to be placed; the last of ``members`` may have failed
+    :ivar zones: of a request over zones: what each of them was queried for, and has answered
     """
 
     id: str
@@ -180,6 +182,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 1
     planned: int = 0
     held: Annotated[dict[str, dict[int, dict[str, int]]], since(4)] = {}
+    zones: Annotated[list[ZoneStep], since(8)] = []
 
     @property
     def is_placed(self) -> bool:

@@ -66,6 +66,10 @@ class NestedProviders:
         self._counted: dict[object, _PartCounts] = {}
         self._rows: tuple[object, IntArray, IntArray, IntArray] | None = None
 
+    def trait_names(self) -> set[str]:
+        """Traits that one of them has."""
+        return self._traits.names()
+
     def copy(self) -> 'NestedProviders':
         other = NestedProviders()
         if not self._slots:

@@ -20,7 +20,9 @@ class Choice(msgspec.Struct, frozen=True):
     :ivar child: uuid of the zone below; None: the own hosts
     :ivar score: as it is compared here
     :ivar fits: so many members have a place there together
+    :ivar together: as many have one over all offers of its zone, at least ``fits``
     :ivar last_resort: taken where no other has room
+    :ivar is_trusted: its zone honours what it offers; else taken after those of the others
     """
 
     child: str | None
@@ -28,18 +30,47 @@ class Choice(msgspec.Struct, frozen=True):
     score: ZoneScore
     fits: int
     last_resort: bool = False
+    is_trusted: bool = True
+    together: int = 0
+
+    @property
+    def room(self) -> int:
+        """Members that may go to its zone, over all that it offers."""
+        return max(self.fits, self.together)
 
     @property
     def order(self) -> tuple[object, ...]:
         """Ascending, best first; of equals the own hosts, which are a call less away."""
-        return self.last_resort, *self.score.order, self.child or '', self.place.token
+        first = self.last_resort, not self.is_trusted
+        return *first, *self.score.order, self.child or '', self.place.token
 
 
 class Share(msgspec.Struct, frozen=True):
-    """Members that go to one place, by their number in the request."""
+    """Members that go to one place, by their number in the request.
+
+    :ivar choice: the best offer of that place
+    :ivar spare: others of its offers that have room for these members
+    """
 
     choice: Choice
     members: list[int]
+    spare: tuple[Choice, ...] = ()
+
+    @property
+    def offers(self) -> list[Choice]:
+        """All that may be taken there: others may have come to the best one first."""
+        return [self.choice, *self.spare]
+
+
+def _share(choice: Choice, members: list[int], choices: Sequence[Choice]) -> Share:
+    # Where no one offer has room for them the zone places them over all that it has offered.
+    least = len(members) if choice.fits >= len(members) else 0
+    spare = (
+        one
+        for one in choices
+        if one is not choice and one.child == choice.child and one.fits >= least
+    )
+    return Share(choice, members, tuple(spare))
 
 
 def is_whole(request: SelectDestinations) -> bool:
@@ -49,7 +80,12 @@ def is_whole(request: SelectDestinations) -> bool:
 
 
 def offered(
-    zone: ZoneRecord, evaluated: str, offers: Iterable[ZoneOffer], tier_most: float
+    zone: ZoneRecord,
+    evaluated: str,
+    offers: Iterable[ZoneOffer],
+    tier_most: float,
+    is_trusted: bool = True,
+    together: int = 0,
 ) -> list[Choice]:
     """What a zone below offers, its scores as they are compared here.
 
@@ -57,6 +93,7 @@ def offered(
 
     :param evaluated: the id under which it was asked
     :param tier_most: the best tier that there is here
+    :param together: members that have places there in all
     """
     found, child = [], zone.uuid
     for one in offers:
@@ -68,6 +105,8 @@ def offered(
                 ZoneScore(max(one.level, 0), min(one.tier, tier_most), score),
                 max(one.fits, 0),
                 zone.last_resort,
+                is_trusted,
+                together,
             )
         )
     return found
@@ -78,27 +117,62 @@ def ranked(choices: Iterable[Choice]) -> list[Choice]:
     return sorted(choices, key=lambda one: one.order)
 
 
+def unchanged_first(places: Iterable[tuple[OfferedPlace, bool]]) -> list[OfferedPlace]:
+    """Places that were offered, in the order in which they are tried when they are claimed.
+
+    Requests that are under way together find the same places the best ones: who comes later goes
+    where it is still as it was offered.
+
+    :param places: in the order of the offers, and whether something has changed there since
+    """
+    return [place for place, _ in sorted(places, key=lambda one: one[1])]
+
+
 def split(members: Sequence[int], choices: Sequence[Choice], whole: bool) -> list[Share]:
     """Who goes where; empty: there is no room for all of them.
 
     :param choices: best first
     :param whole: all to one place
     """
+    usual = [one for one in choices if not one.last_resort]
+    for among in (usual, choices) if len(usual) < len(choices) else (choices,):
+        shares = _split(members, among, whole)
+        if shares:
+            return shares
+    return []
+
+
+def _split(members: Sequence[int], choices: Sequence[Choice], whole: bool) -> list[Share]:
     for choice in choices:
         if choice.fits >= len(members):
-            return [Share(choice, list(members))]
+            return [_share(choice, list(members), choices)]
     if whole:
         return []
+    # What the own hosts offer more than once is the same room: the best offer counts, and where
+    # the best of all have no room for all members the roomiest.
+    roomiest = sorted(choices, key=lambda one: -one.room)
+    return _spread(members, choices) or _spread(members, roomiest)
+
+
+def in_all(choices: Iterable[Choice], members: int) -> int:
+    """How many members have places over all of them."""
+    rooms: dict[str | None, int] = {}
+    for one in choices:
+        rooms[one.child] = max(rooms.get(one.child, 0), one.room)
+    return min(members, sum(rooms.values()))
+
+
+def _spread(members: Sequence[int], choices: Sequence[Choice]) -> list[Share]:
+    """Members over the first offer of each place; empty: there is no room for all of them."""
     shares: list[Share] = []
     left = list(members)
     places: set[str | None] = set()
     for choice in choices:
-        # What one place offers more than once is the same room.
-        if choice.child in places or not choice.fits:
+        if choice.child in places or not choice.room:
             continue
         places.add(choice.child)
-        shares.append(Share(choice, left[: choice.fits]))
-        left = left[choice.fits :]
+        shares.append(_share(choice, left[: choice.room], choices))
+        left = left[choice.room :]
         if not left:
             return shares
     return []

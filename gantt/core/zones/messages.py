@@ -9,13 +9,60 @@ from typing import Annotated
 
 import msgspec
 
-from gantt.core.messages.base import Message, Name, Text, Uuid
-from gantt.core.messages.request import PLACES_MAX, SelectDestinations
+from gantt.core.claims.claim import State
+from gantt.core.messages.base import LIST_MAX, Message, Name, Text, Uuid
+from gantt.core.messages.request import HOPS_MAX, PLACES_MAX, SelectDestinations
+from gantt.core.messages.since import since
 from gantt.core.records.decision import Outcome
 
 #: Of one offer, sealed.
 TOKEN_MAX = 65_536
 Token = Annotated[str, msgspec.Meta(min_length=1, max_length=TOKEN_MAX)]
+
+
+#: Of what a zone says: an answer beyond it cannot be read.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Measure = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+Line = Annotated[str, msgspec.Meta(max_length=255)]
+#: Names in a list of facts; shapes of a summary.
+FACTS_MAX, SHAPES_MAX = 4096, 64
+FactNames = Annotated[list[Text], msgspec.Meta(max_length=FACTS_MAX)]
+#: Filters, and rules of a ladder.
+NAMES_MAX = 200
+
+
+class ZoneFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What exists in a zone and below it, in whatever condition: it changes with its hosts alone.
+
+    A list that would be longer than its bound, or that cannot be known, is null.
+
+    :ivar revision: another one after each change
+    :ivar traits: that some provider has
+    :ivar classes: resource classes of which some provider has an inventory
+    :ivar availability_zones: of hosts, the default one included
+    :ivar locations: each place in the topology that a host is at or below, site first
+    :ivar age: seconds; so old may be what is in it of zones further down
+    """
+
+    revision: Line = ''
+    traits: FactNames | None = None
+    classes: FactNames | None = None
+    availability_zones: FactNames | None = None
+    locations: FactNames | None = None
+    age: Measure = 0.0
+
+
+class ZoneSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a zone and those below it have room for; counted host by host, and soon outdated.
+
+    :ivar revision: another one after each change
+    :ivar facts: revision of the facts
+    :ivar fits: shape, such as ``MEMORY_MB:2048,VCPU:1`` -> how many fit
+    """
+
+    revision: Line
+    facts: Line
+    fits: Annotated[dict[Text, Count], msgspec.Meta(max_length=SHAPES_MAX)]
 
 
 class ZoneInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,14 +72,18 @@ class ZoneInfo(msgspec.Struct, frozen=True, kw_only=True):
     :ivar minor: of the interface, the newest that it serves
     :ivar score_set: names what its scores are made of: those of another set need a scale
     :ivar lease_seconds_max: the longest lease that this parent gets
+    :ivar facts: what exists there
+    :ivar now: seconds of the clock of its database
     """
 
-    uuid: str
-    name: str
-    minor: int
-    score_set: str
-    candidates_max: int
-    lease_seconds_max: int
+    uuid: Uuid
+    name: Line
+    minor: Count
+    score_set: Line
+    candidates_max: Count
+    lease_seconds_max: Count
+    facts: Annotated[ZoneFacts | None, since(8)] = None
+    now: Annotated[float, since(8)] = 0.0
 
 
 class ZoneEvaluation(Message, frozen=True, kw_only=True):
@@ -45,6 +96,25 @@ class ZoneEvaluation(Message, frozen=True, kw_only=True):
     want: Annotated[int, msgspec.Meta(ge=1, le=PLACES_MAX)] = 5
 
 
+class ZoneCapacityOf(Message, frozen=True, kw_only=True):
+    """Ask how many more of the one member of a request fit."""
+
+    request: SelectDestinations
+
+
+class ZoneCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """How many more fit in a zone and those below it.
+
+    :ivar eligible: hosts that every filter lets pass, of ``hosts``
+    :ivar complete: everybody below has answered
+    """
+
+    count: Count
+    eligible: Count
+    hosts: Count
+    complete: bool = True
+
+
 class ZoneOffer(msgspec.Struct, frozen=True, kw_only=True):
     """Places that a zone has for a request.
 
@@ -55,20 +125,20 @@ class ZoneOffer(msgspec.Struct, frozen=True, kw_only=True):
     :ivar fits: so many members of the request have a place there together
     """
 
-    token: str
-    level: int
-    tier: float
-    score: float
-    fits: int
+    token: Token
+    level: Count
+    tier: Measure
+    score: Measure
+    fits: Count
 
 
 class ZonesQueried(msgspec.Struct, frozen=True, kw_only=True):
     """How many zones directly below were queried, and what became of it."""
 
-    queried: int = 0
-    answered: int = 0
-    silent: int = 0
-    not_queried: int = 0
+    queried: Count = 0
+    answered: Count = 0
+    silent: Count = 0
+    not_queried: Count = 0
 
 
 class ZoneEvaluated(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,16 +149,18 @@ class ZoneEvaluated(msgspec.Struct, frozen=True, kw_only=True):
     :ivar hosts: that were looked at, in all zones that answered
     :ivar removed: filter -> hosts that it removed; with ``survivors`` they add up to ``hosts``
     :ivar complete: everybody below has answered
+    :ivar fits: so many members have places there in all, over several offers
     """
 
     outcome: Outcome
-    offers: list[ZoneOffer] = []
-    hosts: int = 0
-    survivors: int = 0
-    removed: dict[str, int] = {}
+    offers: Annotated[list[ZoneOffer], msgspec.Meta(max_length=PLACES_MAX)] = []
+    hosts: Count = 0
+    survivors: Count = 0
+    removed: Annotated[dict[Line, Count], msgspec.Meta(max_length=NAMES_MAX)] = {}
     complete: bool = True
     children: ZonesQueried = ZonesQueried()
-    score_set: str = ''
+    score_set: Line = ''
+    fits: Annotated[Count, since(8)] = 0
 
 
 class ZoneAllocation(Message, frozen=True, kw_only=True):
@@ -103,16 +175,22 @@ class ZoneAllocation(Message, frozen=True, kw_only=True):
     tokens: Annotated[list[Token], msgspec.Meta(min_length=1, max_length=PLACES_MAX)]
 
 
+class ZoneLease(Message, frozen=True, kw_only=True):
+    """How long what is reserved of an allocation shall last from now on, in seconds."""
+
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+
+
 class PlacedBelow(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one member in a zone.
 
     :ivar place: sealed: the zone's own conductor redeems it for the host
     """
 
-    consumer: str
-    claim_id: str
-    place: str
-    lease_seconds: float
+    consumer: Uuid
+    claim_id: Uuid
+    place: Token
+    lease_seconds: Measure
 
 
 class ZoneAllocated(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,20 +199,24 @@ class ZoneAllocated(msgspec.Struct, frozen=True, kw_only=True):
     :ivar state: of its request: ``open``, ``placed`` or ``cancelled``
     """
 
-    key: str
-    state: str
-    members: list[PlacedBelow] = []
-    level: int = 0
-    given_up: list[str] = []
+    key: Line
+    state: Line
+    members: Annotated[list[PlacedBelow], msgspec.Meta(max_length=LIST_MAX)] = []
+    level: Count = 0
+    given_up: Annotated[list[Line], msgspec.Meta(max_length=NAMES_MAX)] = []
 
 
 class ClaimBelow(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim of a parent as it is now."""
+    """A claim of a parent as it is now.
 
-    claim_id: str
-    key: str
-    consumer: str
-    state: str
+    :ivar changed_at: when it changed last, in seconds of the clock of that zone's database
+    """
+
+    claim_id: Uuid
+    key: Line
+    consumer: Line
+    state: State
+    changed_at: Annotated[float, since(8)] = 0.0
 
 
 class ZoneChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,10 +227,38 @@ class ZoneChanges(msgspec.Struct, frozen=True, kw_only=True):
     :ivar more: there are more than these
     """
 
-    incarnation: int
-    revision: float
+    incarnation: Count
+    revision: Annotated[float, msgspec.Meta(ge=0, le=1e15)]
     claims: list[ClaimBelow]
     more: bool = False
+
+
+class HostMarksQuery(Message, frozen=True, kw_only=True):
+    """Ask by what hosts are known, as digests under a salt: see ``marks``.
+
+    :ivar salt: 32 bytes, as hexadecimal digits
+    :ivar after: a registration, as hexadecimal digits: those behind it
+    :ivar hops: zones further down that are asked as well; 0: hosts of this zone only
+    :ivar via: digests of the zones that it has come through
+    """
+
+    salt: Annotated[str, msgspec.Meta(pattern='^[0-9a-f]{64}$')]
+    after: Annotated[str, msgspec.Meta(pattern='^([0-9a-f]{16})?$')] = ''
+    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)] = HOPS_MAX
+    via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX)] = []
+
+
+class HostMarksPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Marks of hosts of a zone and of those below it, by registration.
+
+    :ivar marks: as base64, 32 bytes for each host
+    :ivar more: there are more than these
+    :ivar complete: all zones below have answered
+    """
+
+    marks: str
+    more: bool
+    complete: bool
 
 
 class Redeem(Message, frozen=True, kw_only=True):
@@ -211,3 +321,47 @@ class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):
     project_id: Name
     enabled: bool = True
     lease_seconds_max: Annotated[int, msgspec.Meta(ge=5, le=86_400)] = 600
+
+
+class ExplainedShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What a zone did with one of those it could place a request in; itself, or one below it.
+
+    :ivar is_own: the zone's own hosts
+    :ivar round: in which it was queried, from 1; 0: it was not, or is the zone itself
+    :ivar by: the strategy that left it out, and why in ``reason``
+    :ivar taken: members that have their place there
+    """
+
+    is_own: bool
+    round: Count
+    after: Measure
+    seconds: Measure
+    outcome: Line
+    offers: Count
+    level: Count
+    score: Measure
+    hosts: Count
+    survivors: Count
+    removed: Annotated[dict[Line, Count], msgspec.Meta(max_length=NAMES_MAX)]
+    by: Line
+    reason: Text
+    taken: Count
+    below: 'ZoneExplanation | None' = None
+
+
+class ZoneExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """How an allocation was decided in a zone; nobody is named who is in it or below it.
+
+    :ivar hosts: that were looked at; ``survivors`` and those of ``removed``, by filter, add up to
+        them
+    :ivar zones: where it was placed over zones, that zone itself first
+    """
+
+    key: Line
+    outcome: Line
+    level: Count
+    attempts: Count
+    hosts: Count
+    survivors: Count
+    removed: Annotated[dict[Line, Count], msgspec.Meta(max_length=NAMES_MAX)]
+    zones: Annotated[list[ExplainedShare], msgspec.Meta(max_length=NAMES_MAX)] = []

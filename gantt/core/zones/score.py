@@ -9,6 +9,7 @@ the shares, from 0 for a host that is the worst for each weigher to 1 for the be
 Zones with the same weighers, multipliers and settings have the same score set.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -57,10 +58,11 @@ class ScoreSet:
         parts = [(w.name, w.multiplier, _settings(w)) for w in weighers]
         self.digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
-    @classmethod
-    def of(cls, pipeline: Pipeline) -> 'ScoreSet':
-        """Of a pipeline with comparable scores."""
-        return cls(pipeline.weighers)
+    @staticmethod
+    @functools.lru_cache(maxsize=8)
+    def of(pipeline: Pipeline) -> 'ScoreSet':
+        """Of a pipeline with comparable scores; made once for each."""
+        return ScoreSet(pipeline.weighers)
 
     def score(self, level: int, weighted: Sequence[float]) -> ZoneScore:
         """Of one host.

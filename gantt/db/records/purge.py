@@ -367,7 +367,8 @@ def _requests(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> int:
     live = {row.request_id for row in _of(tx, WITH_LIVE, _c.c.request_id, old)}
     live |= {row.request_id for row in _of(tx, WITH_LIVE_BELOW, _b.c.request_id, old)}
     wanted = [one for one in old if one not in live]
-    for column in (_b.c.request_id, models.consumers_on_their_way.c.request_id):
+    of_zones = models.consumers_on_their_way, models.group_places
+    for column in (_b.c.request_id, *(table.c.request_id for table in of_zones)):
         _delete(tx, column, wanted)
     _forget_claims(tx, [row.id for row in _of(tx, OF_REQUESTS, _c.c.request_id, wanted)])
     return _delete(tx, _r.c.id, wanted)

@@ -52,6 +52,9 @@ from gantt.db.schema.zone_models import (
     consumers_on_their_way as consumers_on_their_way,
 )
 from gantt.db.schema.zone_models import (
+    group_places as group_places,
+)
+from gantt.db.schema.zone_models import (
     parent_zones as parent_zones,
 )
 from gantt.db.schema.zone_models import (

@@ -59,6 +59,18 @@ claims_below = sa.Table(
     sa.Column('place', LongText, nullable=False),  # sealed by that zone
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
+    sa.Column('group_uuid', Id, index=True),
+)
+
+# The zone of a server group whose members have to be together: decided once, before any of them is
+# claimed, and until none of them lives.
+group_places = sa.Table(
+    'group_places',
+    metadata,
+    sa.Column('group_uuid', Id, primary_key=True),
+    sa.Column('place', Id, nullable=False),  # uuid of a zone directly below, or of this one
+    sa.Column('request_id', Id, nullable=False, index=True),  # that decided
+    sa.Column('until', Seconds, nullable=False),  # then it has claimed a member, or never will
 )
 
 # Whom a request that may go down places: another one for the same consumer meets it here.

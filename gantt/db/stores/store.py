@@ -29,6 +29,7 @@ from gantt.db.records.services import SqlServices
 from gantt.db.records.shadow import Shadows
 from gantt.db.records.table_log import SqlTableLogs
 from gantt.db.schema import migration, models
+from gantt.db.zones.figures import SqlZoneFigures
 from gantt.db.zones.records import SqlZones
 
 
@@ -50,6 +51,7 @@ def connect(conf: Any) -> 'SqlStore':
 
 class SqlStore(
     SqlZones,
+    SqlZoneFigures,
     SqlRequests,
     SqlClaims,
     SqlGroups,

@@ -19,9 +19,10 @@ from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.request import Purpose
 from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
 from gantt.db.claims.requests import LOCK, SqlRequests
-from gantt.db.engine import session
-from gantt.db.engine.session import reading, writing, writing_once
+from gantt.db.engine import retry, session
+from gantt.db.engine.session import reading, write_once, writing, writing_once
 from gantt.db.schema import models
+from gantt.db.zones.at_once import BELOW, FINISH_AT_ONCE, OPEN_AT_ONCE
 from gantt.scheduler.ports.zones import (
     ChangedClaim,
     OpenedRequest,
@@ -33,6 +34,7 @@ from gantt.scheduler.ports.zones import (
 _r, _c = models.requests, models.claims
 _self, _child, _parent = models.zone, models.child_zones, models.parent_zones
 _below, _way = models.claims_below, models.consumers_on_their_way
+_places = models.group_places
 #: Bytes of the secret that offers are sealed with: a key of AES-256.
 SECRET_BYTES = 32
 #: States of a claim that lives.
@@ -71,16 +73,44 @@ ON_THEIR_WAY = sa.select(_way).where(_way.c.consumer.in_(_ids)).order_by(_way.c.
 LIVE_BELOW = sa.select(_below.c.request_id).where(
     _below.c.consumer == _id, _below.c.state.in_(LIVE)
 )
-LIVE_HERE = sa.select(_c.c.id, _c.c.request_id).where(
-    _c.c.consumer == _id, _c.c.live == 1, _c.c.lifecycle != 'api'
+LIVE_HERE = sa.select(_c.c.consumer, _c.c.purpose, _c.c.request_id).where(
+    _c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.lifecycle != 'api'
+)
+#: Whoever had a request open beyond its time goes on with it no more: not even one that wakes up.
+LEAVE = (
+    _r.update()
+    .where(_r.c.id == sa.bindparam('b_id'), _r.c.state == 'open')
+    .where(_r.c.deadline <= sa.bindparam('now'))
+    .values(owner='', attempt=_r.c.attempt + 1)
+)
+PLACE_OF_GROUP = sa.select(_places).where(_places.c.group_uuid == _id)
+GROUP_LIVES_HERE = sa.select(_c.c.id).where(_c.c.group_uuid == _id, _c.c.live == 1).limit(1)
+GROUP_LIVES_BELOW = sa.select(_below.c.child).where(
+    _below.c.group_uuid == _id, _below.c.state.in_(LIVE)
+)
+#: What is known of claims in a zone below, and what it says of them now.
+STATES = sa.select(_below.c.claim_id, _below.c.state).where(
+    _below.c.child == sa.bindparam('child'), _below.c.claim_id.in_(_ids)
+)
+NOTE = (
+    _below.update()
+    .where(_below.c.claim_id == sa.bindparam('b_id'), _below.c.child == sa.bindparam('b_child'))
+    .values(state=sa.bindparam('state'), updated_at=sa.bindparam('updated_at'))
 )
 _whose: Any = sa.bindparam('parent')
 _since: Any = sa.bindparam('since')
+_after: Any = sa.bindparam('after')
 _most: Any = sa.bindparam('most', type_=sa.Integer)
+
+
+def _behind(at: Any, claim_id: Any) -> Any:
+    return sa.or_(at > _since, sa.and_(at == _since, claim_id > _after))
+
+
 #: Changed claims of a zone above, here and below, the oldest change first.
 CHANGED_HERE = (
     sa.select(_c.c.id, _c.c.request_id, _c.c.consumer, _c.c.state, _c.c.updated_at)
-    .where(_c.c.parent_key == _whose, _c.c.updated_at >= _since)
+    .where(_c.c.parent_key == _whose, _behind(_c.c.updated_at, _c.c.id))
     .order_by(_c.c.updated_at, _c.c.id)
     .limit(_most)
 )
@@ -92,14 +122,30 @@ CHANGED_BELOW = (
         _below.c.state,
         _below.c.updated_at,
     )
-    .where(_below.c.parent == _whose, _below.c.updated_at >= _since)
+    .where(_below.c.parent == _whose, _behind(_below.c.updated_at, _below.c.claim_id))
     .order_by(_below.c.updated_at, _below.c.claim_id)
     .limit(_most)
 )
 
 
 class SqlZones(SqlRequests):
-    """See ``scheduler.ports.zones``."""
+    """See ``scheduler.ports.zones``.
+
+    :ivar at_once: for statements that are a transaction each; None: they are not used here
+    """
+
+    def __init__(
+        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        is_fast = self.commits is not self.database
+        self.at_once = session.Database(engine, policy, at_once=True) if is_fast else None
+
+    def close(self) -> None:
+        """Close its connections."""
+        if self.at_once is not None:
+            self.at_once.close()
+        super().close()
 
     @writing
     def zone_identity(self, tx: session.Tx) -> ZoneIdentity:
@@ -185,9 +231,31 @@ class SqlZones(SqlRequests):
             raise exceptions.NotFound(kind='parent zone', name=name)
 
     # -- requests that may go down -----------------------------------------------------
-    @writing_once
-    def open_request(self, tx: session.Tx, wanted: OpenRequest) -> OpenedRequest:
+    def open_request(self, wanted: OpenRequest) -> OpenedRequest:
         token = uuid.uuid4().hex
+        if self.at_once is not None and wanted.takes_over is None:
+            consumers = sorted(set(wanted.consumers))
+            given = {
+                'id': wanted.id,
+                'fingerprint': wanted.fingerprint,
+                'owner': wanted.owner,
+                'attempt': wanted.attempt,
+                'seconds': wanted.seconds,
+                'token': token,
+                'purpose': _kind(wanted.purpose),
+                'consumers': consumers,
+            }
+            made, noted, live = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **given))
+            if made and noted == len(consumers) and not live:
+                return OpenedRequest(outcome=None, opening=token)
+        return self._open_request(wanted, token)
+
+    @writing_once
+    def _open_request(self, tx: session.Tx, wanted: OpenRequest, token: str) -> OpenedRequest:
+        """Statement by statement, whatever is there.
+
+        :param token: of this opening: a row that has it is ours
+        """
         draft = RequestDraft(
             id=wanted.id,
             fingerprint=wanted.fingerprint,
@@ -221,6 +289,10 @@ class SqlZones(SqlRequests):
             values = {k: row[k] for k in ('owner', 'attempt', 'deadline', 'token', 'updated_at')}
             tx.run(OPEN, b_id=wanted.id, **values)
         reason = _note_consumers(tx, wanted)
+        if not reason and (found is not None and found.token == token):
+            # What is claimed here by requests of which nothing is noted: from before there were
+            # zones, for hosts of here alone, or a share of a request that was split.
+            reason = _claimed_here(tx, wanted)
         if not reason:
             return OpenedRequest(outcome=None, opening=token)
         tx.run(_r.delete().where(_r.c.id == wanted.id))
@@ -230,25 +302,14 @@ class SqlZones(SqlRequests):
         )
         return OpenedRequest(outcome=barred, opening=token)
 
-    @writing_once
     def finish_request(
-        self,
-        tx: session.Tx,
-        request_id: str,
-        owner: str,
-        attempt: int,
-        answer: bytes,
-        below: Sequence[StoredBelow],
+        self, request_id: str, owner: str, attempt: int, answer: bytes, below: Sequence[StoredBelow]
     ) -> bool:
-        row = tx.first(LOCK, id=request_id)
-        if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
-            return False
-        now = tx.now
+        token = uuid.uuid4().hex
         rows = [
             {
                 'claim_id': one.claim_id,
                 'child': one.child,
-                'request_id': one.request_id,
                 'request_key': one.key,
                 'consumer': one.consumer,
                 'purpose': one.purpose.value,
@@ -256,14 +317,69 @@ class SqlZones(SqlRequests):
                 'parent': one.parent,
                 'state': one.state,
                 'place': one.place,
-                'created_at': now,
-                'updated_at': now,
+                'group_uuid': one.group,
             }
             for one in below
         ]
-        tx.insert_new(_below, rows, 'claim_id', 'child')
-        tx.run(FINISH, b_id=request_id, answer=answer, token=uuid.uuid4().hex, updated_at=now)
+        if self.at_once is not None:
+            given = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
+            given |= {name: [row[name] for row in rows] for name, _ in BELOW}
+            given['token'] = token
+            if write_once(self.at_once, lambda tx: tx.first(FINISH_AT_ONCE, **given)[0]):
+                return True
+        return self._finish_request(request_id, owner, attempt, answer, rows, token)
+
+    @writing_once
+    def _finish_request(
+        self,
+        tx: session.Tx,
+        request_id: str,
+        owner: str,
+        attempt: int,
+        answer: bytes,
+        below: Sequence[dict[str, Any]],
+        token: str,
+    ) -> bool:
+        """Statement by statement.
+
+        :param token: of this answer: a row that has it was written before its COMMIT was lost
+        """
+        row = tx.first(LOCK, id=request_id)
+        if row is None or row.token == token:
+            return row is not None
+        if (row.state, row.owner, row.attempt) != ('open', owner, attempt):
+            return False
+        children = {one['child'] for one in below}
+        known = tx.all(sa.select(_child.c.uuid).where(_child.c.uuid.in_(sorted(children))))
+        if len(known) < len(children):
+            return False  # a zone was removed meanwhile: nobody would hear what becomes of it
+        now = tx.now
+        times = {'request_id': request_id, 'created_at': now, 'updated_at': now}
+        tx.insert_new(_below, [one | times for one in below], 'claim_id', 'child')
+        tx.run(FINISH, b_id=request_id, answer=answer, token=token, updated_at=now)
         return True
+
+    @reading
+    def place_of_group(self, tx: session.Tx, group: str, own: str) -> str:
+        row = tx.first(PLACE_OF_GROUP, id=group)
+        if row is not None and row.until > tx.now:
+            return row.place
+        return _where_it_lives(tx, group, own)
+
+    @writing_once
+    def decide_group_place(
+        self, tx: session.Tx, group: str, own: str, place: str, request_id: str, seconds: float
+    ) -> str:
+        new = {'place': place, 'request_id': request_id, 'until': tx.now + seconds}
+        tx.insert_new(_places, [{'group_uuid': group, **new}], 'group_uuid')
+        row = tx.first(PLACE_OF_GROUP.with_for_update(), id=group)
+        lives = _where_it_lives(tx, group, own)
+        if not lives and row.request_id != request_id and row.until > tx.now:
+            lives = row.place
+        if lives and lives != place:
+            return lives
+        tx.run(_places.update().where(_places.c.group_uuid == group).values(new))
+        return place
 
     @reading
     def claims_below(
@@ -286,13 +402,17 @@ class SqlZones(SqlRequests):
     def note_changes_below(
         self, tx: session.Tx, child: str, changes: ZoneChanges, known: Collection[ClaimBelow]
     ) -> None:
-        now = tx.now
-        for one in known:
-            tx.run(
-                _below.update()
-                .where(_below.c.claim_id == one.claim_id, _below.c.child == child)
-                .values(state=one.state, updated_at=now)
-            )
+        states = {one.claim_id: one.state.value for one in known}
+        ids, changed = sorted(states), []
+        # Most of what a zone says again and again is known.
+        for first in range(0, len(ids), _PART):
+            changed += [
+                {'b_id': row.claim_id, 'b_child': child, 'state': states[row.claim_id]}
+                for row in tx.all(STATES, child=child, ids=ids[first : first + _PART])
+                if row.state != states[row.claim_id]
+            ]
+        now = tx.now if changed else 0.0
+        tx.many(NOTE, [row | {'updated_at': now} for row in changed])
         tx.run(
             _child.update()
             .where(_child.c.uuid == child)
@@ -301,12 +421,12 @@ class SqlZones(SqlRequests):
 
     @reading
     def claims_of_parent(
-        self, tx: session.Tx, parent: str, since: float, limit: int
+        self, tx: session.Tx, parent: str, since: float, limit: int, after: str = ''
     ) -> list[ChangedClaim]:
         found = [
             row
             for query in (CHANGED_HERE, CHANGED_BELOW)
-            for row in tx.all(query, parent=parent, since=since, most=limit)
+            for row in tx.all(query, parent=parent, since=since, after=after, most=limit)
         ]
         found.sort(key=lambda row: (row.updated_at, row.id))
         return [
@@ -315,27 +435,21 @@ class SqlZones(SqlRequests):
                     claim_id=row.id,
                     key=row.request_id or '',
                     consumer=row.consumer,
-                    state=row.state,
+                    state=State(row.state),
+                    changed_at=row.updated_at,
                 ),
                 at=row.updated_at,
             )
             for row in found[:limit]
         ]
 
-    @writing
-    def cancel_below(self, tx: session.Tx, request_id: str) -> None:
-        """What a request has below has ended, or is about to."""
-        tx.run(
-            _below.update()
-            .where(_below.c.request_id == request_id, _below.c.state == State.RESERVED.value)
-            .values(state=State.RELEASED.value, updated_at=tx.now)
-        )
-        # A guest that runs goes on, and nobody else is placed for it.
-        running = sa.select(_below.c.consumer).where(
-            _below.c.request_id == request_id, _below.c.state.in_(LIVE)
-        )
-        left = _way.c.request_id == request_id, _way.c.consumer.not_in(running)
-        tx.run(_way.delete().where(*left))
+
+def _where_it_lives(tx: session.Tx, group: str, own: str) -> str:
+    """The zone of the live members of a group; '': there are none."""
+    if tx.first(GROUP_LIVES_HERE, id=group) is not None:
+        return own
+    below = tx.first(GROUP_LIVES_BELOW, id=group)
+    return '' if below is None else below.child
 
 
 def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> str:
@@ -346,8 +460,7 @@ def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> str:
     ]
     tx.insert_new(_way, rows, 'consumer', 'purpose')
     others: list[str] = []
-    for first in range(0, len(wanted.consumers), _PART):
-        part = list(wanted.consumers[first : first + _PART])
+    for part in _parts(wanted.consumers):
         found = tx.all(ON_THEIR_WAY.with_for_update(), ids=part)
         others += [
             row.consumer
@@ -357,7 +470,7 @@ def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> str:
             and _holds(tx, row.consumer, row.request_id)
         ]
     if others:
-        return f'consumer {min(others)} has a claim, or is being placed by another request'
+        return _has_claim(others)
     tx.run(
         _way.update()
         .where(_way.c.consumer.in_(list(wanted.consumers)), _way.c.purpose == purpose)
@@ -366,14 +479,38 @@ def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> str:
     return ''
 
 
+def _claimed_here(tx: session.Tx, wanted: OpenRequest) -> str:
+    """Why the request cannot be, as hosts of here have claims for its consumers; else ''."""
+    found = [
+        row.consumer
+        for part in _parts(wanted.consumers)
+        for row in tx.all(LIVE_HERE, ids=part)
+        if _kind(Purpose(row.purpose)) == _kind(wanted.purpose) and row.request_id != wanted.id
+    ]
+    return _has_claim(found) if found else ''
+
+
+def _has_claim(consumers: Sequence[str]) -> str:
+    return f'consumer {min(consumers)} has a claim, or is being placed by another request'
+
+
+def _parts(consumers: Sequence[str]) -> list[list[str]]:
+    return [list(consumers[first : first + _PART]) for first in range(0, len(consumers), _PART)]
+
+
 def _holds(tx: session.Tx, consumer: str, request_id: str) -> bool:
-    """Whether a request still places a consumer, or has placed it."""
-    row = tx.first(sa.select(_r.c.state, _r.c.deadline).where(_r.c.id == request_id))
-    if row is not None and row.state == 'open' and row.deadline > tx.now:
-        return True
+    """Whether a request still places a consumer, or has placed it.
+
+    One that is past its deadline does not: whoever has it may be frozen, and is not to finish it
+    once the consumer is another request's.
+    """
+    if not tx.run(LEAVE, b_id=request_id, now=tx.now):
+        row = tx.first(sa.select(_r.c.state).where(_r.c.id == request_id))
+        if row is not None and row.state == 'open':
+            return True
     if any(one.request_id == request_id for one in tx.all(LIVE_BELOW, id=consumer)):
         return True
-    return any(one.request_id == request_id for one in tx.all(LIVE_HERE, id=consumer))
+    return any(one.request_id == request_id for one in tx.all(LIVE_HERE, ids=[consumer]))
 
 
 def _kind(purpose: Purpose) -> str:
@@ -419,4 +556,5 @@ def _of_below(row: Any) -> StoredBelow:
         parent=row.parent,
         state=row.state,
         place=row.place,
+        group=row.group_uuid,
     )

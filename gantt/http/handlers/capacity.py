@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials that claim nothing, capacity and what if, and the resource classes to ask for."""
 
+import uuid
+
 import msgspec
 
 from gantt import exceptions
@@ -14,8 +16,9 @@ from gantt.http.links import path_of
 from gantt.http.queries import DryRun
 from gantt.insights import roll_up
 from gantt.insights.roll_up import RollUp
-from gantt.insights.views import Capacity, Change
+from gantt.insights.views import Capacity, Change, RoomBelow
 from gantt.insights.what_if import WhatIfAnswer
+from gantt.scheduler.zones.capacity import capacities_below
 
 
 class CapacityOf(Message, frozen=True, kw_only=True):
@@ -38,10 +41,34 @@ class ResourceClasses(msgspec.Struct, frozen=True):
     resource_classes: list[ResourceClass]
 
 
+#: From this minor version on zones below are asked as well.
+ZONES_SINCE = 8
+
+
 def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
     with world.gates.trials.passing(caller):
-        return world.insights.capacity(body.spec)
+        found = world.insights.capacity(body.spec)
+    if caller.minor < ZONES_SINCE:
+        return found
+    return msgspec.structs.replace(found, below=_below(world, body.spec))
+
+
+def _below(world: HandlerContext, spec: RequestSpec) -> list[RoomBelow]:
+    directory = world.zones.directory
+    directory.freshen()
+    own, one = directory.own_uuid(), str(uuid.uuid4())
+    request = SelectDestinations(request_id=one, spec=spec, consumers=[one])
+    return [
+        RoomBelow(
+            zone=below.zone.name,
+            count=None if below.found is None else below.found.count,
+            hosts=0 if below.found is None else below.found.hosts,
+            complete=below.found is not None and below.found.complete,
+            problem=below.problem,
+        )
+        for below in capacities_below(world.zones.calls, directory.children(), own, request)
+    ]
 
 
 class RollUpQuery(Message, frozen=True, kw_only=True):

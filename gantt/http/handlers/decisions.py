@@ -8,10 +8,14 @@ from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Raw
 from gantt.http.links import Paged
 from gantt.http.queries import DecisionsQuery, ExplainQuery, page_of, unknown_marker
+from gantt.http.zones.explained import of_zones_below
 from gantt.insights.decision_reader import Replayed
+from gantt.insights.explain import explaining
 from gantt.insights.replaying import Otherwise
 from gantt.insights.views import DecisionSummary, Explanation, view_of
 
+#: From this minor version on zones below are asked how they placed their members.
+ZONES_SINCE = 8
 #: Who meets it reads every decision with its reasons; others their own, in general words.
 WHOLE = 'gantt:decisions:explain'
 
@@ -58,6 +62,9 @@ def show_decision(
     )
     if not caller.sees(explanation.project_id):
         raise exceptions.NotFound(kind='decision', name=decision_id)
+    if whole and caller.minor >= ZONES_SINCE and (query.explain or query.format == 'text'):
+        below = of_zones_below(explanation, world.zones, world.store)
+        explanation = explaining.with_zones(explanation, below)
     if query.format == 'text':
         text = '\n'.join(explanation.lines) + '\n'
         return Raw(text.encode(), 'text/plain; charset=utf-8')  # type: ignore[return-value]

@@ -20,12 +20,15 @@ from gantt.http.dispatch import Created
 from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
+from gantt.http.zones.trial import over_zones
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
 _UUID_LENGTH = 36
 #: The minor version that knows of places in other zones.
 ZONES_SINCE = 7
+#: The minor version whose dry runs go over zones.
+DRY_RUN_ZONES_SINCE = 8
 #: So long a request waits here at most, whatever its budget: it has one of our threads.
 BUDGET_MS_MAX = 60_000
 
@@ -78,6 +81,11 @@ class Return(Message, frozen=True, kw_only=True):
     reason: Text = ''
 
 
+def _sees_zones(caller: Caller) -> bool:
+    """Whether a dry run goes over zones."""
+    return caller.minor >= DRY_RUN_ZONES_SINCE
+
+
 def create_request(
     world: HandlerContext, caller: Caller, body: SelectDestinations
 ) -> Created[Placement] | Placement:
@@ -96,7 +104,10 @@ def create_request(
             with world.gates.trials.passing(caller):
                 # Who could not claim by itself is told what a service would be for its project.
                 own = not caller.everywhere and world.policy.allows(requested_fields.CLAIM, caller)
-                answer, explanation = world.insights.dry_run(body, not whole, own)
+                found = over_zones(world, body, not whole) if _sees_zones(caller) else body
+                if isinstance(found, SelectDestinations):
+                    found = world.insights.dry_run(found, not whole, own)
+                answer, explanation = found
             return Placement(answer=_for_caller(world, caller, answer), explanation=explanation)
         if body.budget_ms > BUDGET_MS_MAX:
             body = msgspec.structs.replace(body, budget_ms=BUDGET_MS_MAX)

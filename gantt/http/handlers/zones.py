@@ -13,14 +13,16 @@ import falcon
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.base import Message, topic_of
+from gantt.core.messages.base import Message, Uuid, topic_of
 from gantt.core.messages.request import (
     Lifecycle,
     OfferedPlace,
     RequestSpec,
     SelectDestinations,
 )
+from gantt.core.messages.since import since
 from gantt.core.records.decision import Answer, Outcome
+from gantt.core.zones import choice
 from gantt.core.zones.messages import (
     ParentRecord,
     PlacedBelow,
@@ -28,37 +30,44 @@ from gantt.core.zones.messages import (
     RedeemedPlace,
     ZoneAllocated,
     ZoneAllocation,
+    ZoneCapacity,
+    ZoneCapacityOf,
     ZoneChanges,
     ZoneEvaluated,
     ZoneEvaluation,
+    ZoneExplanation,
     ZoneInfo,
-    ZoneOffer,
+    ZoneLease,
+    ZoneSummary,
 )
 from gantt.http import microversion
 from gantt.http.context import Caller, HandlerContext
-from gantt.http.policy import Forbidden
-from gantt.http.zones.seals import SealedOffer, SealedPlace, Seals
+from gantt.http.zones.callers import parent_of
+from gantt.http.zones.explained import explained_below
+from gantt.http.zones.seals import SealedOffer, SealedPlace, Seals, is_for, members_of
+from gantt.scheduler.zones.capacity import capacities_below
 from gantt.scheduler.zones.evaluate import Evaluated, digest_of
 
-#: Addresses from which somebody is believed without a token.
-LOOPBACK = ('127.0.0.1', '::1')
-#: The rule of what zones above ask.
-ASK = 'gantt:zone:ask'
 #: Offers at most, and claims of one answer about changes.
 OFFERS_MAX, CHANGES_MAX = 20, 1000
-#: Seconds that are read again: transactions become visible later than they noted the time.
-OVERLAP_SECONDS = 10.0
+#: Zones that an offer says of how they were queried for it.
+STEPS_MAX = 20
 
 
 class ChangesQuery(Message, frozen=True, kw_only=True):
-    """From which revision on."""
+    """From which revision on.
 
-    since: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    :ivar behind: the last claim of the page before, whose revision ``since`` is
+    """
+
+    behind: Annotated[Uuid | None, since(8)] = None
+    since: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 0.0
 
 
 def discover_zone(world: HandlerContext, caller: Caller) -> ZoneInfo:
     """Show who this zone is, and what the zone above that asks may have."""
-    parent = _parent(world, caller)
+    parent = parent_of(world, caller)
+    world.insights.freshen()  # the database's clock is known then
     return ZoneInfo(
         uuid=world.zones.directory.own_uuid(),
         name=parent.name,
@@ -66,26 +75,47 @@ def discover_zone(world: HandlerContext, caller: Caller) -> ZoneInfo:
         score_set=world.zones.score_set(),
         candidates_max=OFFERS_MAX,
         lease_seconds_max=parent.lease_seconds_max,
+        facts=world.zones.facts(),
+        now=world.insights.cache.database_now,
     )
+
+
+def summarize_zone(world: HandlerContext, caller: Caller) -> ZoneSummary:
+    """Show what this zone and those below it have room for: counts by shape, soon outdated."""
+    parent_of(world, caller)
+    return world.zones.summary()
 
 
 def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -> ZoneEvaluated:
     """Ask what this zone has for a request; nothing is claimed and nothing is written."""
-    parent = _parent(world, caller)
+    parent = parent_of(world, caller)
     request = _of_parent(world, parent, body.request)
     _check_loop(world, request)
-    with world.gates.trials.passing(caller, parent.project_id):
-        found = world.zones.evaluate(request, body.want, request.budget_ms / 1000)
-    offers = _sealed(world, parent, request, found)
-    return ZoneEvaluated(
-        outcome=found.outcome,
-        offers=offers,
-        hosts=found.hosts,
-        survivors=found.survivors,
-        removed=found.removed,
-        complete=found.complete,
-        children=found.children,
-        score_set=found.score_set,
+    with world.gates.evaluations.passing(caller, parent.project_id):
+        found = world.zones.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
+    world.zones.requested.note(request.spec.resources)
+    return found.for_parent(_sealed(world, parent, request, found), len(request.consumers))
+
+
+def count_capacity_of_zone(
+    world: HandlerContext, caller: Caller, body: ZoneCapacityOf
+) -> ZoneCapacity:
+    """Count how many more of a member fit in this zone and those below it."""
+    parent = parent_of(world, caller)
+    request = _of_parent(world, parent, body.request)
+    _check_loop(world, request)
+    directory = world.zones.directory
+    with world.gates.evaluations.passing(caller, parent.project_id):
+        own = world.insights.capacity(request.spec)
+        below = capacities_below(
+            world.zones.calls, directory.children(), directory.own_uuid(), request
+        )
+    known = [one.found for one in below if one.found is not None]
+    return ZoneCapacity(
+        count=own.count + sum(one.count for one in known),
+        eligible=own.eligible + sum(one.eligible for one in known),
+        hosts=own.hosts + sum(one.hosts for one in known),
+        complete=len(known) == len(below) and all(one.complete for one in known),
     )
 
 
@@ -93,7 +123,7 @@ def allocate_in_zone(
     world: HandlerContext, caller: Caller, key: str, body: ZoneAllocation
 ) -> ZoneAllocated:
     """Claim what was offered, under a key: repeating it has the effect of one."""
-    parent = _parent(world, caller)
+    parent = parent_of(world, caller)
     if body.request.request_id != key:
         raise exceptions.invalid('body.request.request_id', f'expected the key, {key!r}')
     request = _of_parent(world, parent, body.request)
@@ -115,7 +145,7 @@ def allocate_in_zone(
 
 def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
     """Show what became of an allocation."""
-    parent = _parent(world, caller)
+    parent = parent_of(world, caller)
     found = _allocated(world, parent, key)
     if found is None:
         raise exceptions.NotFound(kind='allocation', name=key)
@@ -124,7 +154,7 @@ def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> Zon
 
 def give_back_to_zone(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
     """End an allocation, now and for later: one that comes after it claims nothing."""
-    parent = _parent(world, caller)
+    parent = parent_of(world, caller)
     _allocated(world, parent, key)
     with world.gates.placements.passing(caller, parent.project_id):
         world.client.cancel_claims(key, f'given back by zone {parent.name}')
@@ -132,17 +162,41 @@ def give_back_to_zone(world: HandlerContext, caller: Caller, key: str) -> ZoneAl
     return ZoneAllocated(key=key, state='cancelled')
 
 
+def extend_zone_lease(
+    world: HandlerContext, caller: Caller, key: str, body: ZoneLease
+) -> ZoneAllocated:
+    """Lengthen the leases of what is reserved of an allocation, as far as this parent may."""
+    parent = parent_of(world, caller)
+    if _allocated(world, parent, key) is None:
+        raise exceptions.NotFound(kind='allocation', name=key)
+    seconds = min(body.seconds, parent.lease_seconds_max)
+    with world.gates.placements.passing(caller, parent.project_id):
+        world.client.extend_claims(key, seconds)
+    found = _allocated(world, parent, key)
+    assert found is not None, 'it was there'
+    return found
+
+
+def explain_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneExplanation:
+    """Show how an allocation was decided: counts, and what was queried; nobody is named."""
+    parent = parent_of(world, caller)
+    if _allocated(world, parent, key) is None:
+        raise exceptions.NotFound(kind='allocation', name=key)
+    found = world.insights.explain(key)
+    return explained_below(found, world.zones, world.store, key)
+
+
 def show_zone_changes(world: HandlerContext, caller: Caller, query: ChangesQuery) -> ZoneChanges:
     """Show claims of the zone above that asks which have changed since a revision."""
-    parent = _parent(world, caller)
-    since = max(0.0, query.since - OVERLAP_SECONDS)
-    found = world.store.claims_of_parent(parent.name, since, CHANGES_MAX + 1)
-    page = found[:CHANGES_MAX]
+    parent = parent_of(world, caller)
+    most, behind = CHANGES_MAX, query.behind or ''
+    found = world.store.claims_of_parent(parent.name, query.since, most + 1, behind)
+    page = found[:most]
     return ZoneChanges(
         incarnation=world.zones.directory.identity().incarnation,
         revision=max((one.at for one in page), default=query.since),
         claims=[one.claim for one in page],
-        more=len(found) > CHANGES_MAX,
+        more=len(found) > most,
     )
 
 
@@ -186,29 +240,6 @@ class ZoneName:
 
 
 # -- who asks, and what for ------------------------------------------------------------
-def _parent(world: HandlerContext, caller: Caller) -> ParentRecord:
-    """The zone above that asks.
-
-    :raises Forbidden: it is none that is registered here, or says so from another machine
-    """
-    if caller.remote and caller.remote not in LOOPBACK:
-        raise Forbidden(
-            rule=ASK,
-            needs='a token, from another machine than this one ([api] auth_strategy = keystone)',
-            have='none',
-        )
-    directory = world.zones.directory
-    directory.freshen()
-    found = directory.parent(caller.user) if caller.user else None
-    if found is None or not found.enabled:
-        raise Forbidden(
-            rule=ASK,
-            needs='a zone above that is registered here and enabled',
-            have=f'the user {caller.user or "without a name"}',
-        )
-    return found
-
-
 def _of_parent(
     world: HandlerContext, parent: ParentRecord, request: SelectDestinations
 ) -> SelectDestinations:
@@ -242,29 +273,27 @@ def _seals(world: HandlerContext) -> Seals:
 
 def _sealed(
     world: HandlerContext, parent: ParentRecord, request: SelectDestinations, found: Evaluated
-) -> list[ZoneOffer]:
+) -> list[str]:
+    """The best choices, sealed."""
     seals, now = _seals(world), world.insights.cache.database_now
     digest = _digest(request.spec)
-    offers = []
+    members = b''.join(members_of(request.consumers))
+    tokens = []
+    # Those that were queried go first, the others as far as there is room.
+    steps = sorted(found.steps, key=lambda step: not step.outcome)[:STEPS_MAX]
     for one in found.choices[:OFFERS_MAX]:
         epochs = [_epoch(world, name) for name in one.place.hosts]
-        sealed = SealedOffer(one.place, request.request_id, digest, epochs)
-        offers.append(
-            ZoneOffer(
-                token=seals.seal(sealed, parent.name, now),
-                level=one.score.level,
-                tier=one.score.tier,
-                score=one.score.score,
-                fits=one.fits,
-            )
-        )
-    return offers
+        generations = _generations(world, one.place)
+        place = msgspec.structs.replace(one.place, steps=steps, fits=one.room)
+        sealed = SealedOffer(place, request.request_id, digest, epochs, members, generations)
+        tokens.append(seals.seal(sealed, parent.name, now))
+    return tokens
 
 
 def _opened(
     world: HandlerContext, parent: ParentRecord, body: ZoneAllocation
 ) -> list[OfferedPlace]:
-    """Where the tokens point to, in their order, as far as the hosts are still the same.
+    """Where the tokens point to, as far as the hosts are still the same; see ``unchanged_first``.
 
     :raises TokenRefused: one is not good for this request
     :raises OfferGone: none of the hosts is the same any more
@@ -273,12 +302,14 @@ def _opened(
     digest = _digest(
         msgspec.structs.replace(body.request.spec, project_id=parent.project_id, user_id=None)
     )
-    places = []
+    places: list[tuple[OfferedPlace, bool]] = []
     for token in body.tokens:
         sealed = seals.open(token, SealedOffer, parent.name, now)
-        if (sealed.evaluated, sealed.digest) != (body.evaluated, digest):
+        is_other = (sealed.evaluated, sealed.digest) != (body.evaluated, digest)
+        if is_other or not is_for(sealed, body.request.consumers):
             raise exceptions.TokenRefused()
         place = sealed.place
+        is_changed = sealed.generations != _generations(world, place)
         if place.child is None:
             same = [
                 name
@@ -288,14 +319,20 @@ def _opened(
             if not same:
                 continue
             place = msgspec.structs.replace(place, hosts=same)
-        places.append(place)
+        places.append((place, is_changed))
     if not places:
         raise exceptions.OfferGone()
-    return places
+    return choice.unchanged_first(places)
 
 
 def _digest(spec: RequestSpec) -> str:
     return hashlib.blake2b(msgspec.msgpack.encode(spec), digest_size=16).hexdigest()
+
+
+def _generations(world: HandlerContext, place: OfferedPlace) -> list[int]:
+    """Of the hosts of a place; another one after each change of what is used there."""
+    found = (world.insights.cache.row_of(name) for name in place.hosts)
+    return [-1 if row is None else row.generation for row in found]
 
 
 def _epoch(world: HandlerContext, name: str) -> int:

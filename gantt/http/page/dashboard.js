@@ -4,6 +4,7 @@
 
 const API = new URL('../v1/', import.meta.url);
 const VERSION = 'scheduler 1.1';
+const ZONES_VERSION = 'scheduler 1.8';
 const EVERY_MS = 10000;
 const SLOWEST_MS = 120000; // between two rounds, while nobody answers
 const PATIENCE_MS = 20000; // for one answer
@@ -86,8 +87,8 @@ function token() {
   try { return sessionStorage.getItem(TOKEN) || ''; } catch { return ''; }
 }
 
-async function ask(path) {
-  const headers = { 'OpenStack-API-Version': VERSION, Accept: 'application/json' };
+async function ask(path, version = VERSION) {
+  const headers = { 'OpenStack-API-Version': version, Accept: 'application/json' };
   if (token()) headers['X-Auth-Token'] = token();
   let answer;
   try {
@@ -130,6 +131,7 @@ const PANELS = [
   { sections: ['rate', 'wait', 'claims'], path: () => `activity?window=${chosen.window}`, draw: drawActivity },
   { sections: ['decisions'], path: () => `decisions?limit=${DECISIONS}${chosen.outcome && `&outcome=${chosen.outcome}`}`, draw: drawDecisions },
   { sections: ['refused'], path: () => `refused?window=${chosen.window}`, draw: drawRefused },
+  { sections: ['zones'], path: () => 'zone-tree', version: ZONES_VERSION, draw: drawZones },
 ];
 
 /** Nothing is drawn anew under a finger: a click that began on a thing ends on it. */
@@ -151,7 +153,7 @@ function replaced(element, ...children) {
 async function load(panel) {
   const path = panel.path();
   try {
-    const answer = await ask(path);
+    const answer = await ask(path, panel.version);
     await held;
     if (path !== panel.path()) return null; // something else was chosen meanwhile
     last[panel.sections[0]] = answer;
@@ -583,6 +585,27 @@ function drawDecisions(answer) {
   const body = $('decisions').querySelector('.body');
   replaced(body, ...answer.decisions.map(row));
   if (!answer.decisions.length) note('decisions', chosen.outcome ? `No decision that came out ${words(chosen.outcome)} is kept.` : 'No decision is kept yet.', false);
+}
+
+// -- zones ---------------------------------------------------------------------------------------
+
+/** Nothing where this zone stands alone. */
+function drawZones(tree) {
+  $('zones').hidden = !tree.children.length && !tree.parents.length;
+  const cell = (value, kind) => h('td', { class: kind || null }, value);
+  const above = tree.parents.map((zone) => h('tr', {},
+    cell(`${zone.name} (above)`), cell(zone.enabled ? 'may ask' : 'disabled'), cell(''), cell(''), cell(''), cell(number(zone.claims), 'number')));
+  const below = tree.children.map((zone) => h('tr', {},
+    cell([zone.name, zone.last_resort ? h('span', { class: 'quiet' }, ' last resort') : null]),
+    cell([h('span', { class: `outcome ${zone.state}` }, words(zone.state)), zone.problem ? h('div', { class: 'quiet' }, zone.problem) : null]),
+    cell(zone.milliseconds === null ? '–' : `${number(zone.milliseconds)} ms`, 'number'),
+    cell(zone.hosts === null ? '–' : number(zone.hosts), 'number'),
+    cell(zone.room === null ? '–' : number(zone.room), 'number'),
+    cell(number(zone.claims), 'number')));
+  const heads = [['Zone'], ['State'], ['Answered in', 'number'], ['Hosts', 'number'], ['With room', 'number'], ['Claims', 'number']];
+  $('zones').querySelector('.body').replaceChildren(h('table', {},
+    h('thead', {}, h('tr', {}, heads.map(([text, kind]) => h('th', { scope: 'col', class: kind || null }, text)))),
+    h('tbody', {}, above, below)));
 }
 
 // -- one thing, by a click -------------------------------------------------------------------------

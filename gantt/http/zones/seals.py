@@ -2,13 +2,15 @@
 """Tokens: what a zone says to a parent that the parent cannot read, and nobody can change.
 
 ``g1.`` and, in base64, a nonce with what AES-GCM (NIST SP 800-38D) makes of the rest.  A token is
-bound to the parent, and where it is an offer to the request; the database's incarnation is in it,
-so that nothing outlives a database that was put back.  A token authorises nothing: what it names is
-judged when it is claimed.
+bound to the parent, and where it is an offer to the request and its consumers; the database's
+incarnation is in it, so that nothing outlives a database that was put back.  A token authorises
+nothing: what it names is judged when it is claimed.
 """
 
 import base64
+import hashlib
 import secrets
+from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -20,7 +22,7 @@ from gantt.core.messages.request import OfferedPlace
 from gantt.scheduler.ports import ZoneIdentity
 
 PREFIX = 'g1.'
-NONCE_BYTES = 12
+NONCE_BYTES, MEMBER_BYTES = 12, 6
 #: For how long an offer may be claimed, and a place be redeemed.
 OFFER_SECONDS, PLACE_SECONDS = 30.0, 86_400.0
 
@@ -30,12 +32,16 @@ class SealedOffer(msgspec.Struct, frozen=True, array_like=True, tag='offer'):
 
     :ivar digest: of what was asked for
     :ivar epochs: of the hosts, in their order: a host that has registered since is another one
+    :ivar members: the consumers that it was asked for, see ``members_of``: it is good for no other
+    :ivar generations: likewise; one that has another by now is tried after the others
     """
 
     place: OfferedPlace
     evaluated: str
     digest: str
     epochs: list[int]
+    members: bytes = b''
+    generations: list[int] = []
 
 
 class SealedPlace(msgspec.Struct, frozen=True, array_like=True, tag='place'):
@@ -58,6 +64,18 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True):
 
 T = TypeVar('T', SealedOffer, SealedPlace)
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Sealed)
+
+
+def members_of(consumers: Iterable[str]) -> list[bytes]:
+    """Consumers in few bytes each: a token has those of all levels."""
+    return [hashlib.blake2b(one.encode(), digest_size=MEMBER_BYTES).digest() for one in consumers]
+
+
+def is_for(offer: SealedOffer, consumers: Iterable[str]) -> bool:
+    """Whether it was asked for all of these consumers."""
+    members, size = offer.members, MEMBER_BYTES
+    known = {members[first : first + size] for first in range(0, len(members), size)}
+    return known.issuperset(members_of(consumers))
 
 
 class Seals:

@@ -26,8 +26,9 @@ from gantt.core.records.decision import (
 )
 from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.records.rule_texts import plain_text
+from gantt.core.zones.messages import ZoneExplanation
 from gantt.insights import views
-from gantt.insights.explain import wording
+from gantt.insights.explain import wording, zone_lines
 from gantt.insights.views import Explanation, HostScore, MemberExplanation, ScoreRow, Step
 
 WIDTH = 80
@@ -86,6 +87,7 @@ def explain(
         host_filters=steps[1] if steps else [],
         host_filters_when=steps[0] if steps else '',
         host_scores=[] if host is None else list(_host_scores(scores, host[1])),
+        zones_explained={},
         lines=[],
     )
     return msgspec.structs.replace(
@@ -180,6 +182,17 @@ def _verdicts(
 
 
 # -- lines ---------------------------------------------------------------------
+def with_zones(found: Explanation, below: dict[str, ZoneExplanation]) -> Explanation:
+    """An explanation with what zones below have said of it, by name."""
+    if not below:
+        return found
+    old = list(zone_lines.lines_of(found.zones))
+    new = list(zone_lines.lines_of(found.zones, below))
+    at = found.lines.index(old[0])
+    lines = [*found.lines[:at], *new, *found.lines[at + len(old) :]]
+    return msgspec.structs.replace(found, zones_explained=below, lines=lines)
+
+
 def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
     sentence = [
         found.outcome.replace('_', ' '),
@@ -198,12 +211,13 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
         yield from wrap(f'added:   {line}')
     for line in _nearest(found):
         yield from wrap(f'nearest: {line}')
+    yield from zone_lines.lines_of(found.zones, found.zones_explained)
     for line in found.host_verdicts:
         yield from wrap(line)
     yield from _host_filters(found)
     yield from _places(found)
     yield ''
-    yield from _where(found.members)
+    yield from _where(found.members) if found.members or not found.zones else ()
     # What has no host is what one looks for.
     groups = sorted(_alike(found.members), key=lambda group: group[0].host is not None)
     for members in groups[:MEMBERS_SHOWN]:
@@ -219,15 +233,27 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
         yield f'decision {found.id}'
         yield f'request  {found.request_id}'
         yield from [f'asked as {found.origin}'] if found.origin else []
+    yield from _decided(found)
+
+
+def _decided(found: Explanation) -> Iterable[str]:
+    """By whom, and on what."""
     facts = (
         f'by {found.worker}' if found.worker else '',
         f'attempt {found.attempts}',
-        f'table {found.table_seq}',
-        f'seed {found.seed}',
+        *_of_table(found),
     )
     yield from wrap(f'decided  {", ".join(filter(None, facts))}', 9)
     of = f', configuration {found.config_digest}' if found.config_digest else ''
+    if not found.members and found.zones:
+        return  # its own table was not decided on
     yield from wrap(f'         oldest report {found.oldest_report_age_seconds:.1f} s old{of}', 9)
+
+
+def _of_table(found: Explanation) -> list[str]:
+    if found.zones and not found.members:
+        return []
+    return [f'table {found.table_seq}', f'seed {found.seed}']
 
 
 def _nearest(found: Explanation) -> Iterable[str]:

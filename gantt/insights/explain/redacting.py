@@ -64,6 +64,8 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
         host_verdicts=[],
         host_filters=[],
         host_filters_when='',
+        zones=[],
+        zones_explained={},
     )
     outcome = found.outcome.replace('_', ' ')
     lines = [f'{outcome}, {wording.age(found.age_seconds)} ago: {found.count} × {found.shape}']

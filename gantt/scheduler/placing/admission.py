@@ -16,14 +16,14 @@ import heapq
 import itertools
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Attempt, RequestState
 from gantt.core.fair_queue import FairQueue
 from gantt.core.messages.request import Purpose, SelectDestinations
-from gantt.core.records.decision import Answer, Outcome
+from gantt.core.records.decision import Answer, Outcome, ZoneStep
 from gantt.scheduler.ports import Clock, Inbox, Replies
 
 #: Callers that may wait for one request.
@@ -43,6 +43,7 @@ class PendingRequest:
     :ivar charged: members that its project was charged for when it was taken the last time
     :ivar is_whole: its members are planned in one pass: claimed together, or not at all
     :ivar repeats: another copy may be on its way elsewhere
+    :ivar zones: of a request over zones: what was queried before the own hosts were taken
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class PendingRequest:
         'repeats',
         'request',
         'waiters',
+        'zones',
     )
 
     def __init__(self, request: SelectDestinations, deadline: float, number: int = 1) -> None:
@@ -69,6 +71,7 @@ class PendingRequest:
         self.waiters: list[tuple[Any, Replies]] = []
         self.attempt = Attempt(number=number, todo=range(len(request.consumers)))
         self.repeats = request.repeat
+        self.zones: Sequence[ZoneStep] = ()
 
 
 class AtOnce(NamedTuple):
@@ -174,11 +177,13 @@ class Admission:
         replies: Replies,
         spent_ms: float = 0.0,
         fingerprint: str = '',
+        zones: Sequence[ZoneStep] = (),
     ) -> list[AtOnce]:
         """Take a request in, join one that is inside, or say at once why not.
 
         :param spent_ms: how much of the budget was spent before it got here
         :param fingerprint: of the request as it came; '': it is as it came
+        :param zones: of a request over zones: how it came to the own hosts
         :returns: who is answered at once: this caller, or others who made room for it
         """
         left = (request.budget_ms - spent_ms) / 1000
@@ -188,6 +193,7 @@ class Admission:
         number = first_attempt(self._clock.wall())
         call = PendingRequest(request, self._clock.monotonic() + left, number)
         call.fingerprint = fingerprint or call.fingerprint
+        call.zones = zones
         return self.enter(call, handle, replies)
 
     def enter(self, call: PendingRequest, handle: Any, replies: Replies) -> list[AtOnce]:

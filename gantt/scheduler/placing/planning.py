@@ -340,6 +340,7 @@ class Planner:
             conflicts=list(attempt.conflicts),
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
             project_id=request.spec.project_id,
+            zones=list(call.zones),
         )
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)

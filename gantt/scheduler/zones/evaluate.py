@@ -2,43 +2,46 @@
 """What a zone has for a request: its own hosts, and what the zones directly below offer.
 
 Nothing is claimed and nothing is written, so that it may be asked anywhere, and again.  The own
-hosts are looked at while the zones below answer.
+hosts are looked at while the zones below answer; which of these are queried is decided round by
+round, see :mod:`gantt.core.zones.search`.
 """
 
-import concurrent.futures
-import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from gantt import exceptions
-from gantt.core.messages import request as requests
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import OfferedPlace, RequestKind, SelectDestinations
+from gantt.core.messages.request import RequestKind, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.records.decision import Decision, MemberDecision, Outcome, Score
-from gantt.core.table.host_table import HostTable
+from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
-from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord, ZonesQueried
+from gantt.core.zones.messages import (
+    ZoneEvaluated,
+    ZoneEvaluation,
+    ZoneOffer,
+    ZoneRecord,
+    ZonesQueried,
+)
 from gantt.core.zones.score import ScoreSet
-from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing import trial
-from gantt.scheduler.ports.zones import Zones
-from gantt.scheduler.settings import SchedulerSettings
+from gantt.core.zones.search import ZoneSearch
+from gantt.core.zones.strategy import KnownZone, ZoneStrategy
+from gantt.core.zones.summary import missing
+from gantt.scheduler.ports import Clock
+from gantt.scheduler.zones.bound import BoundPlaces
+from gantt.scheduler.zones.own_hosts import OwnHosts, OwnOffers
+from gantt.scheduler.zones.queries import QueriedZone, ZoneQueries
+from gantt.scheduler.zones.standing import ZoneStanding
+from gantt.scheduler.zones.summaries import ZoneSummaries
 
-LOG = logging.getLogger(__name__)
-#: Hosts named in one offer for several members, beyond those that they would be on.
-SPARE_HOSTS = 5
 #: Of what is left of a budget: what a hop takes for itself, at least so many milliseconds.
 HOP_SHARE, HOP_MS = 0.1, 5.0
-#: How old the table of the own hosts may be.
-FRESH_SECONDS = 0.0
-#: A zone that is silent costs a request so many seconds at most, and is not asked for so many.
-ANSWER_SECONDS, SILENT_SECONDS = 2.0, 5.0
-#: Zones below that are asked at once, in one process.
-CALLS_MAX = 64
+#: A zone that is silent costs a request so many seconds at most.
+ANSWER_SECONDS = 2.0
+#: How old facts may be that rule a zone out for good, in seconds.
+FACTS_SECONDS = 2.0
 
 
 class Evaluated(msgspec.Struct, frozen=True):
@@ -47,6 +50,7 @@ class Evaluated(msgspec.Struct, frozen=True):
     :ivar outcome: as of ``ZoneEvaluated``
     :ivar reason: why there is nothing, in general words; of the own hosts the verdict
     :ivar silent: names of the zones that have not answered
+    :ivar steps: what was done with each zone, this one first
     """
 
     choices: list[Choice]
@@ -59,165 +63,201 @@ class Evaluated(msgspec.Struct, frozen=True):
     complete: bool
     score_set: str
     silent: tuple[str, ...] = ()
+    steps: tuple[ZoneStep, ...] = ()
+
+    def for_parent(self, tokens: Sequence[str], members: int) -> ZoneEvaluated:
+        """As the zone above gets it.
+
+        :param members: of the request
+        :param tokens: of the best choices, in their order
+        """
+        offers = [
+            ZoneOffer(
+                token=token,
+                level=one.score.level,
+                tier=one.score.tier,
+                score=one.score.score,
+                fits=one.fits,
+            )
+            for one, token in zip(self.choices, tokens, strict=False)
+        ]
+        return ZoneEvaluated(
+            outcome=self.outcome,
+            offers=offers,
+            hosts=self.hosts,
+            survivors=self.survivors,
+            removed=self.removed,
+            complete=self.complete,
+            children=self.children,
+            score_set=self.score_set,
+            fits=choice.in_all(self.choices, members),
+        )
 
 
 class ZoneEvaluator:
-    """Looks at the own hosts, and asks the zones below.  Any thread.
+    """Looks at the own hosts, and queries the zones below.  Any thread.
 
-    :param cache: a follower of the database, whose table may be read from any thread
+    :param own: the hosts of this zone
+    :param bound: what requests are bound to
     :param pipeline: as it is configured now
-    :param zones: calls to the zones below
+    :param queries: evaluations asked of the zones below
     :param children: the zones directly below, as they are registered
     :param own_uuid: of this zone
+    :param strategies: by which zones are queried
+    :param dice: what those draw with that leave it to chance
     """
 
     def __init__(
         self,
-        cache: HostCache,
+        own: OwnHosts,
+        bound: BoundPlaces,
         pipeline: Callable[[], Pipeline],
-        settings: SchedulerSettings,
-        zones: Zones,
+        queries: ZoneQueries,
         children: Callable[[], Sequence[ZoneRecord]],
         own_uuid: Callable[[], str],
+        summaries: ZoneSummaries,
+        standing: ZoneStanding,
+        strategies: Sequence[ZoneStrategy],
+        clock: Clock,
         count: Callable[..., None],
-        max_age: float = FRESH_SECONDS,
+        dice: random.Random | None = None,
     ) -> None:
-        self._cache, self._pipeline, self._settings = cache, pipeline, settings
-        self._zones, self._children, self._own_uuid = zones, children, own_uuid
-        self._count, self._max_age = count, max_age
-        self._calls = concurrent.futures.ThreadPoolExecutor(CALLS_MAX, 'zone-call')
-        self._silent_until: dict[str, float] = {}  # uuid of a zone that was silent -> until then
+        self._own, self._bound, self._pipeline = own, bound, pipeline
+        self._children, self._own_uuid = children, own_uuid
+        self._summaries, self._standing = summaries, standing
+        self._strategies, self._clock, self._count = tuple(strategies), clock, count
+        self._by_summary = any(strategy.needs_summary for strategy in strategies)
+        self._dice = dice or random.Random()
+        self._queries = queries
 
     def close(self) -> None:
         """Begin no more calls."""
-        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._queries.close()
 
-    def evaluate(self, request: SelectDestinations, want: int, seconds: float) -> Evaluated:
-        """Offers of the own hosts and of all zones below that may be asked.
+    def evaluate(
+        self,
+        request: SelectDestinations,
+        want: int,
+        seconds: float,
+        *,
+        thorough: bool = False,
+    ) -> Evaluated:
+        """Offers of the own hosts and of the zones below.
 
         :param seconds: for all of it
+        :param thorough: query all zones at once, whatever the strategies
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
         """
-        clock = self._cache.clock
         seconds = min(seconds, ANSWER_SECONDS)
-        end = clock.monotonic() + seconds
-        asked, left_out = self._to_ask(request)
-        # One that has just been silent would have each request wait, and take threads from others.
-        now = clock.monotonic()
-        silent = [z.name for z in asked if self._silent_until.get(z.uuid, 0.0) > now]
-        asked = [zone for zone in asked if zone.name not in silent]
-        body = ZoneEvaluation(request=self._for_below(request, seconds), want=want)
-        calls = {
-            self._calls.submit(self._zones.evaluate, zone, body, seconds): zone for zone in asked
-        }
-        own = self._own(request, want, is_only=not (asked or silent))
-        pipeline = self._pipeline().comparable()
-        scores = ScoreSet.of(pipeline)
-        below: list[tuple[ZoneRecord, ZoneEvaluated]] = []
-        done, late = concurrent.futures.wait(calls, max(0.0, end - clock.monotonic()))
-        for call in done:
-            zone = calls[call]
-            try:
-                below.append((zone, call.result()))
-            except exceptions.GanttError as e:
-                self._count('gantt_zone_calls_failed_total', call='evaluate')
-                LOG.warning('zone %s has not answered an evaluation: %s', zone.name, e.message)
-                silent.append(zone.name)
-                if isinstance(e, exceptions.Unavailable):
-                    self._silent_until[zone.uuid] = clock.monotonic() + SILENT_SECONDS
-        for call in late:
-            call.cancel()
-            silent.append(calls[call].name)
-            self._silent_until[calls[call].uuid] = clock.monotonic() + SILENT_SECONDS
-        return _together(
-            request.request_id, own, below, silent, len(below) + len(silent), left_out, scores
-        )
+        start = self._clock.monotonic()
+        end = start + seconds
+        request = self._bound.with_rule(request)
+        only = self._bound.of(request)
+        may, left_out = self._may_query(request, only)
+        if may and self._by_summary:
+            self._summaries.follow()
+        known = [self._known(zone, request) for zone in may]
+        strategies = () if thorough else self._strategies
+        search = ZoneSearch(request, known, strategies, self._dice)
+        body = ZoneEvaluation(request=for_below(request, self._own_uuid(), seconds), want=want)
+        scores = ScoreSet.of(self._pipeline().comparable())
+        below: list[QueriedZone] = []
+        own: OwnOffers | None = None
+        number = 0
+        while zones := search.next_round() or self._changed(search, request, end):
+            number += 1
+            calls = self._queries.begin(zones, body, number, end)
+            if own is None:
+                own = self._own_offers(request, want, only, is_only=not may)
+                search.answered(own.choices)
+            for one in self._queries.wait(calls, search.is_enough, number, end):
+                search.answered(self._choices(request, one, scores))
+                below.append(one)
+        if own is None:
+            own = self._own_offers(request, want, only, is_only=not may)
+            search.answered(own.choices)
+        skipped = search.not_queried()
+        for left in skipped:
+            self._count('gantt_zone_calls_saved_total', strategy=left.by)
+        steps = [ZoneStep(zone=x.zone.zone.name, by=x.by, reason=x.reason) for x in skipped]
+        steps += [ZoneStep(zone=zone.name, reason=why) for zone, why in left_out]
+        choices = choice.ranked(search.found)
+        return _together(own, choices, below, steps, scores, start)
 
-    def _to_ask(self, request: SelectDestinations) -> tuple[list[ZoneRecord], int]:
-        """The zones below that are asked, and how many are not."""
-        known = list(self._children())
-        enabled = [zone for zone in known if zone.enabled]
-        if request.hops <= 0 or request.spec.kind is not RequestKind.HOST:
-            return [], len(known)
-        return enabled, len(known) - len(enabled)
+    # -- whom to query -----------------------------------------------------------------
+    def _may_query(
+        self, request: SelectDestinations, only: Collection[str] | None
+    ) -> tuple[list[ZoneRecord], list[tuple[ZoneRecord, str]]]:
+        """The zones below that may be queried, and the others with why not."""
+        may, not_so = [], []
+        for zone in self._children():
+            if not zone.enabled:
+                not_so.append((zone, 'disabled'))
+            elif request.hops <= 0:
+                not_so.append((zone, 'the request has come through too many zones'))
+            elif request.spec.kind is not RequestKind.HOST:
+                not_so.append((zone, 'requests for pools stay in their zone'))
+            elif only is not None and zone.uuid not in only:
+                not_so.append((zone, 'the request is bound to another place'))
+            else:
+                may.append(zone)
+        return may, not_so
 
-    def _for_below(self, request: SelectDestinations, seconds: float) -> SelectDestinations:
-        """The request as a zone below gets it: a hop less, and less time."""
-        return msgspec.structs.replace(
-            request,
-            budget_ms=budget_below(seconds),
-            hops=max(0, request.hops - 1),
-            via=[*request.via, digest_of(request.request_id, self._own_uuid())],
-            places=[],
-            parent=None,
-            only_project=None,
-            dry_run=True,
-        )
+    def _known(self, zone: ZoneRecord, request: SelectDestinations) -> KnownZone:
+        weight = self._standing.honoured(zone.uuid)
+        return self._summaries.zone(zone, request.spec.resources, weight)
 
-    # -- the own hosts ---------------------------------------------------------------
-    def _own(self, request: SelectDestinations, want: int, is_only: bool) -> Evaluated:
-        """Offers of the own hosts.
+    def _changed(
+        self, search: ZoneSearch, request: SelectDestinations, end: float
+    ) -> list[KnownZone]:
+        """Whom to query after all: before there is no place, facts that rule zones out are new."""
+        if search.is_enough():
+            return []
+        for one in list(search.ruled_out):
+            left = end - self._clock.monotonic()
+            if left <= 0:
+                break
+            facts = self._summaries.facts_again(one.zone.zone, FACTS_SECONDS, left)
+            if facts is None or not missing(facts, request.spec):
+                search.query_after_all(one.zone)
+        return search.next_round()
 
-        :param is_only: no other zone could know what is not known here
-        """
-        pipeline = self._pipeline().comparable()
-        scores = ScoreSet.of(pipeline)
-        declared = self._cache.declared_classes(request.spec.resources)
-        try:
-            requests.check(request, declared)
-        except exceptions.UnknownResourceClass:
-            # It may be known below: here nobody has it.
-            if is_only:
-                raise
-            return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known', scores)
-        table = self._cache.table(self._max_age)
-        if not len(table):
-            return _nothing(Outcome.NO_VALID_HOST, 'no host is registered here', scores)
-        dry = msgspec.structs.replace(request, dry_run=True, alternates=want - 1, places=[])
-        decision = self._planned(table, dry, pipeline)
-        fits = len(decision.members)
-        if decision.outcome is Outcome.NO_VALID_HOST:
-            fits -= 1  # the last one has no place
-            if fits > 0 and not choice.is_whole(request):
-                fewer = msgspec.structs.replace(dry, consumers=dry.consumers[:fits])
-                placed = self._planned(table, fewer, pipeline)
-                if placed.is_placed:
-                    return self._found(placed, want, fits, scores)
-        if not decision.is_placed:
-            return _nothing(decision.outcome, decision.reason, scores, decision)
-        return self._found(decision, want, fits, scores)
+    # -- what was found ------------------------------------------------------------------
+    def _own_offers(
+        self,
+        request: SelectDestinations,
+        want: int,
+        only: Collection[str] | None,
+        is_only: bool,
+    ) -> OwnOffers:
+        if only is not None and self._own_uuid() not in only:
+            return OwnOffers([], Outcome.NO_VALID_HOST, 'the request is bound to another place')
+        return self._own.offers(request, want, is_only)
 
-    def _planned(
-        self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
-    ) -> Decision:
-        return trial.plan(table, request, self._cache, pipeline, self._settings).decision
+    def _choices(
+        self, request: SelectDestinations, one: QueriedZone, scores: ScoreSet
+    ) -> list[Choice]:
+        """What a zone offers, as far as it can be compared."""
+        found, zone = one.found, one.zone
+        if found is None or found.score_set not in (scores.digest, zone.score_set):
+            return []
+        is_trusted = self._standing.is_trusted(zone.uuid)
+        offers, most = found.offers, scores.tier_most
+        return choice.offered(zone, request.request_id, offers, most, is_trusted, found.fits)
 
-    def _found(self, decision: Decision, want: int, fits: int, scores: ScoreSet) -> Evaluated:
-        members = list(decision.members)
-        first = members[0]
-        if len(members) == 1:
-            offered = [([one.host], one) for one in first.scores[:want]]
-        else:
-            chosen = [one.selection.host for one in members if one.selection is not None]
-            spare = [one.host for member in members[-1:] for one in member.scores[:SPARE_HOSTS]]
-            worst = min((one for member in members for one in member.scores[:1]), key=_total)
-            offered = [(list(dict.fromkeys([*chosen, *spare])), worst)]
-        level = max(member.level for member in members)
-        choices = [
-            Choice(None, OfferedPlace(hosts=hosts), scores.score(level, one.weighted), fits)
-            for hosts, one in offered
-        ]
-        return Evaluated(
-            choices,
-            Outcome.PLACED,
-            decision.reason,
-            decision.hosts,
-            first.survivors,
-            _removed(first),
-            ZonesQueried(),
-            True,
-            scores.digest,
-        )
+
+def for_below(request: SelectDestinations, own_uuid: str, seconds: float) -> SelectDestinations:
+    """A request as zones below look at it: a hop less, and less time; nothing is claimed."""
+    return msgspec.structs.replace(
+        request,
+        budget_ms=budget_below(seconds),
+        hops=max(0, request.hops - 1),
+        via=[*request.via, digest_of(request.request_id, own_uuid)],
+        places=[],
+        parent=None,
+        only_project=None,
+        dry_run=True,
+    )
 
 
 def budget_below(seconds: float) -> int:
@@ -231,70 +271,102 @@ def digest_of(request_id: str, zone: str) -> str:
     return derived_id('via', request_id, zone)
 
 
-def _total(score: Score) -> float:
-    return score.total
-
-
-def _removed(member: MemberDecision) -> dict[str, int]:
-    return {one.name: one.removed for one in member.filters if one.removed}
-
-
-def _nothing(
-    outcome: Outcome, reason: str, scores: ScoreSet, decision: Decision | None = None
-) -> Evaluated:
-    last = decision.members[-1] if decision is not None and decision.members else None
-    return Evaluated(
-        [],
-        outcome,
-        reason,
-        0 if decision is None else decision.hosts,
-        0 if last is None else last.survivors,
-        {} if last is None else _removed(last),
-        ZonesQueried(),
-        True,
-        scores.digest,
-    )
-
-
 def _together(
-    evaluated: str,
-    own: Evaluated,
-    below: Sequence[tuple[ZoneRecord, ZoneEvaluated]],
-    silent: Sequence[str],
-    asked: int,
-    left_out: int,
+    own: OwnOffers,
+    choices: list[Choice],
+    below: Sequence[QueriedZone],
+    skipped: Sequence[ZoneStep],
     scores: ScoreSet,
+    start: float,
 ) -> Evaluated:
-    """What all have said, best first."""
-    choices = list(own.choices)
+    """What all have said.
+
+    :param choices: best first
+    :param skipped: what was done with zones that were not queried
+    """
     removed = Counter(own.removed)
     hosts, survivors, complete = own.hosts, own.survivors, own.outcome is not Outcome.UNKNOWN
-    for zone, found in below:
-        is_known = found.score_set in (scores.digest, zone.score_set)
-        offers = found.offers if is_known else []
-        choices += choice.offered(zone, evaluated, offers, scores.tier_most)
+    steps, silent = [_own_step(own)], []
+    for one in below:
+        steps.append(_step(one, choices, start))
+        found = one.found
+        if found is None:
+            silent.append(one.zone.name)
+            continue
         removed.update(found.removed)
         hosts, survivors = hosts + found.hosts, survivors + found.survivors
-        complete = complete and found.complete and is_known
-        complete = complete and found.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
+        is_known = found.score_set in (scores.digest, one.zone.score_set)
+        is_final = found.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
+        complete = complete and found.complete and is_known and is_final
     complete = complete and not silent
     outcome, reason = own.outcome, own.reason
     if choices:
         outcome, reason = Outcome.PLACED, ''
     elif not complete:
         outcome = Outcome.UNKNOWN
-        reason = f'{len(silent)} of {asked} zones below have not answered' if silent else reason
+        many = f'{len(silent)} of {len(below)} zones below have not answered'
+        reason = many if silent else reason
     elif own.outcome is Outcome.PLACED or not own.hosts:
         outcome = Outcome.NO_VALID_HOST
+    counts = ZonesQueried(
+        queried=len(below),
+        answered=len(below) - len(silent),
+        silent=len(silent),
+        not_queried=len(skipped),
+    )
     return Evaluated(
-        choice.ranked(choices),
+        choices,
         outcome,
         reason,
         hosts,
         survivors,
         dict(removed),
-        ZonesQueried(queried=asked, answered=len(below), silent=len(silent), not_queried=left_out),
+        counts,
         complete,
         scores.digest,
         tuple(silent),
+        (*steps, *skipped),
+    )
+
+
+def _own_step(own: OwnOffers) -> ZoneStep:
+    best = own.choices[0].score if own.choices else None
+    return ZoneStep(
+        zone='',
+        outcome=own.outcome.value,
+        offers=len(own.choices),
+        level=best.level if best else 0,
+        score=best.score if best else 0.0,
+        hosts=own.hosts,
+        survivors=own.survivors,
+        removed=own.removed,
+    )
+
+
+def _step(one: QueriedZone, choices: Sequence[Choice], start: float) -> ZoneStep:
+    found = one.found
+    if found is None:
+        return ZoneStep(
+            zone=one.zone.name,
+            round=one.round,
+            after=round(one.begun - start, 6),
+            seconds=round(one.seconds, 6),
+            reason=one.problem,
+        )
+    best = next((x.score for x in choices if x.child == one.zone.uuid), None)
+    queried = found.children
+    return ZoneStep(
+        zone=one.zone.name,
+        round=one.round,
+        after=round(one.begun - start, 6),
+        seconds=round(one.seconds, 6),
+        outcome=found.outcome.value,
+        offers=len(found.offers),
+        level=best.level if best else 0,
+        score=best.score if best else 0.0,
+        hosts=found.hosts,
+        survivors=found.survivors,
+        removed=found.removed,
+        below=[queried.queried, queried.answered, queried.silent, queried.not_queried],
+        reason='' if best or not found.offers else 'its scores cannot be compared',
     )

@@ -9,9 +9,12 @@ import collections
 import logging
 import threading
 
+import msgspec
+
 from gantt import exceptions
-from gantt.core.zones.messages import ZoneChanges, ZoneRecord
-from gantt.scheduler.ports import Recorder, Store
+from gantt.core.claims.claim import LIVE, State
+from gantt.core.zones.messages import ClaimBelow, ZoneChanges, ZoneRecord
+from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.zones.directory import ZoneDirectory
 
@@ -20,8 +23,10 @@ LOG = logging.getLogger(__name__)
 EACH_SECONDS, CALL_SECONDS = 2.0, 5.0
 #: Allocations that are to be given back; beyond it the oldest ends with its lease.
 GIVE_BACKS_MAX = 10_000
-#: Changes of one zone that are read in one round, in parts of a call each.
-PARTS_MAX = 20
+#: What reading the changes of one zone may take in one round, in parts of a call each.
+ZONE_SECONDS = 20.0
+#: Of the time before the last change that is read again.
+OVERLAP_SECONDS = 10.0
 
 
 class GiveBacks:
@@ -45,6 +50,11 @@ class GiveBacks:
         with self._lock:
             return list(self._waiting)
 
+    def is_waiting(self, child: str, key: str) -> bool:
+        """Whether a zone has still to hear of it: until then nothing is claimed under the key."""
+        with self._lock:
+            return (child, key) in self._waiting
+
     def done(self, child: str, key: str) -> None:
         """It was heard."""
         with self._lock:
@@ -61,7 +71,9 @@ class ZoneFollower:
         directory: ZoneDirectory,
         give_backs: GiveBacks,
         recorder: Recorder,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._store, self._zones, self._directory = store, zones, directory
         self._give_backs, self._recorder = give_backs, recorder
         self._stopping = threading.Event()
@@ -101,8 +113,15 @@ class ZoneFollower:
             elif child not in silent and not self._given_back(zone, key):
                 silent.add(child)
         for zone in known.values():
-            if zone.uuid not in silent:
-                self._follow(zone)
+            if zone.uuid not in silent and not self.follow(zone):
+                silent.add(zone.uuid)
+        states = collections.Counter(
+            'disabled' if not zone.enabled else 'silent' if zone.uuid in silent else 'answering'
+            for zone in known.values()
+        )
+        for state in ('answering', 'silent', 'disabled'):
+            self._recorder.gauge('gantt_zones', states[state], state=state)
+        self._recorder.gauge('gantt_zone_give_backs_waiting', len(self._give_backs.waiting()))
 
     def _given_back(self, zone: ZoneRecord, key: str) -> bool:
         """Whether the zone answered."""
@@ -115,25 +134,67 @@ class ZoneFollower:
         self._give_backs.done(zone.uuid, key)
         return True
 
-    def _follow(self, zone: ZoneRecord) -> None:
-        revision, incarnation = zone.revision, zone.incarnation
-        for _ in range(PARTS_MAX):
-            try:
-                found = self._zones.changes(zone, revision, CALL_SECONDS)
-            except exceptions.GanttError as e:
-                self._recorder.count('gantt_zone_calls_failed_total', call='changes')
-                LOG.info('zone %s has not said what has changed: %s', zone.name, e.message)
-                return
-            if found.incarnation != incarnation and revision:
-                LOG.warning('the database of zone %s went back: all is read again', zone.name)
-                revision, incarnation = 0.0, found.incarnation
-                continue
-            self._note(zone, found)
-            if not found.more:
-                return
-            revision, incarnation = found.revision, found.incarnation
+    def follow(self, zone: ZoneRecord) -> bool:
+        """Read what has changed there since the last time; all of it where the database went back.
 
-    def _note(self, zone: ZoneRecord, found: ZoneChanges) -> None:
-        if not found.claims and found.incarnation == zone.incarnation:
-            return
-        self._store.note_changes_below(zone.uuid, found, found.claims)
+        Any thread.
+
+        :return: whether the zone has said what has changed
+        """
+        # Transactions become visible later than they noted the time.
+        since, incarnation = max(0.0, zone.revision - OVERLAP_SECONDS), zone.incarnation
+        after = ''
+        listed: set[str] | None = None  # where all is read: the claims that there are
+        end = self._clock.monotonic() + ZONE_SECONDS
+        while self._clock.monotonic() < end:
+            try:
+                found = self._zones.changes(zone, since, CALL_SECONDS, after)
+            except exceptions.GanttError as e:
+                LOG.info('zone %s has not said what has changed: %s', zone.name, e.message)
+                return False
+            if found.incarnation != incarnation and zone.revision:
+                if listed is not None:
+                    break  # it goes back all the time
+                LOG.warning('the database of zone %s went back: all is read again', zone.name)
+                since, incarnation, after, listed = 0.0, found.incarnation, '', set()
+                continue
+            self._note(zone, found, listed)
+            if not found.more or not found.claims:
+                break
+            since, incarnation = found.revision, found.incarnation
+            after = found.claims[-1].claim_id
+        return True
+
+    def _note(self, zone: ZoneRecord, found: ZoneChanges, listed: set[str] | None) -> None:
+        """Store a part of what has changed.
+
+        :param listed: all claims so far, where all is read as the database went back
+        """
+        known = list(found.claims)
+        if listed is not None:
+            listed.update(one.claim_id for one in known)
+            if found.more:
+                # Until all is read the next round begins anew.
+                found = msgspec.structs.replace(
+                    found, incarnation=zone.incarnation, revision=zone.revision
+                )
+            else:
+                known += self._lost(zone, listed)
+        if known or found.incarnation != zone.incarnation:
+            self._store.note_changes_below(zone.uuid, found, known)
+
+    def _lost(self, zone: ZoneRecord, listed: set[str]) -> list[ClaimBelow]:
+        """Claims that the zone does not know any more: no host confirms them.
+
+        What runs there is found by its host, and is that zone's own.
+        """
+        return [
+            ClaimBelow(
+                claim_id=one.claim_id,
+                key=one.key,
+                consumer=one.consumer,
+                state=State.RELEASED,
+            )
+            for one in self._store.claims_below(child=zone.uuid)
+            if one.state in LIVE and one.claim_id not in listed
+        ]

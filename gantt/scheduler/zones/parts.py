@@ -1,20 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a process needs to speak with other zones, put together."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from gantt import exceptions
-from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.zones.messages import ZoneRecord
+from gantt.core.zones import summary
+from gantt.core.zones.messages import ZoneFacts, ZoneRecord, ZoneSummary
 from gantt.core.zones.score import ScoreSet
+from gantt.core.zones.strategy import ZoneStrategy
+from gantt.core.zones.summary import LADDER, MostRequested
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.bound import BoundPlaces
+from gantt.scheduler.zones.conditions import ZoneConditions
 from gantt.scheduler.zones.directory import ZoneDirectory
-from gantt.scheduler.zones.evaluate import Evaluated, ZoneEvaluator
+from gantt.scheduler.zones.evaluate import ZoneEvaluator
+from gantt.scheduler.zones.own_hosts import OwnHosts
+from gantt.scheduler.zones.queries import CallRunner, ZoneQueries
+from gantt.scheduler.zones.standing import ZoneStanding
+from gantt.scheduler.zones.summaries import ZoneSummaries
+
+#: How old the table of the own hosts may be, in seconds.
+FRESH_SECONDS = 0.0
 
 
 class NoCalls:
@@ -26,7 +38,8 @@ class NoCalls:
     def close(self) -> None:
         pass
 
-    discover = evaluate = allocate = allocation = give_back = changes = _none
+    discover = summary = evaluate = capacity = changes = explain = marks = _none
+    allocate = allocation = give_back = extend = _none
 
 
 class ZoneParts:
@@ -34,6 +47,12 @@ class ZoneParts:
 
     :ivar directory: the zones around this one
     :ivar calls: to those below
+    :ivar evaluator: what this zone and those below have for a request
+    :ivar summaries: what those below say of themselves in advance
+    :ivar standing: how those below have behaved
+    :ivar bound: what requests are bound to
+    :ivar requested: the shapes that this zone was evaluated for
+    :ivar conditions: of those below
     """
 
     def __init__(
@@ -45,33 +64,72 @@ class ZoneParts:
         settings: SchedulerSettings,
         clock: Clock,
         count: Callable[..., None],
+        strategies: Sequence[ZoneStrategy] = (),
+        runner: CallRunner | None = None,
+        dice: random.Random | None = None,
     ) -> None:
         """Nothing is read yet.
 
         :param cache: a follower of the database
+        :param strategies: by which zones below are queried; none: all at once
+        :param runner: what carries out calls to them; None: threads
+        :param dice: what strategies draw with
         """
         self.directory = ZoneDirectory(store, clock)
         self.calls = calls
         self._pipeline = pipeline
-        self.evaluator = ZoneEvaluator(
-            cache,
-            pipeline,
-            settings,
+        self._own = OwnHosts(cache, pipeline, settings, FRESH_SECONDS)
+        self.summaries = ZoneSummaries(calls, self.directory.children, clock)
+        self.standing = ZoneStanding(clock)
+        self.bound = BoundPlaces(store, cache, self.directory.own_uuid)
+        self.requested = MostRequested()
+        self.conditions = ZoneConditions(
             calls,
             self.directory.children,
+            self.score_set,
+            clock,
+            lambda: cache.database_now,
+        )
+        self.evaluator = ZoneEvaluator(
+            self._own,
+            self.bound,
+            pipeline,
+            ZoneQueries(calls, self.standing, clock, runner),
+            self.directory.children,
             self.directory.own_uuid,
+            self.summaries,
+            self.standing,
+            strategies,
+            clock,
             count,
+            dice,
         )
 
     def close(self) -> None:
         """Begin no more calls, and close their connections."""
+        self.summaries.close()
         self.evaluator.close()
         self.calls.close()
-
-    def evaluate(self, request: SelectDestinations, want: int, seconds: float) -> Evaluated:
-        """See ``ZoneEvaluator.evaluate``."""
-        return self.evaluator.evaluate(request, want, seconds)
 
     def score_set(self) -> str:
         """What the scores of this zone are made of."""
         return ScoreSet.of(self._pipeline().comparable()).digest
+
+    def facts(self) -> ZoneFacts:
+        """What exists in this zone and below it."""
+        self._follow()
+        below = self.summaries.summaries()
+        parts = [None] if below is None else [facts for _, facts in below]
+        own = summary.facts_of(self._own.table())
+        return summary.together(own, parts, self.summaries.facts_age())
+
+    def summary(self) -> ZoneSummary:
+        """What this zone and those below it have room for, soon outdated."""
+        self._follow()
+        own = self._own.fits({**LADDER, **self.requested.most()})
+        below = [one for one, _ in self.summaries.summaries() or []]
+        return summary.summary_of(summary.added(own, below), self.facts())
+
+    def _follow(self) -> None:
+        if self.directory.children():
+            self.summaries.follow()

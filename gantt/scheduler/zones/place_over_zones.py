@@ -16,23 +16,25 @@ Requests are carried out by threads of their own, in bounded number; beyond it i
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claims.claim import LIVE, State
 from gantt.core.claims.commit import CommitStatus, DecisionRecord
 from gantt.core.claims.request_state import RequestState
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
+    ExtendClaims,
     Lifecycle,
     OfferedPlace,
+    Purpose,
     RequestKind,
     SelectDestinations,
 )
-from gantt.core.records import decision_codec
-from gantt.core.records.decision import Answer, Decision, Outcome
+from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import pack, plain
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice, Share
@@ -47,11 +49,14 @@ from gantt.scheduler.placing.admission import (
 )
 from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store
-from gantt.scheduler.ports.zones import OpenRequest, Zones
+from gantt.scheduler.ports.zones import OpenRequest
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones.evaluate import Evaluated, ZoneEvaluator, digest_of
+from gantt.scheduler.zones import decisions
+from gantt.scheduler.zones.dry_run import would_be
+from gantt.scheduler.zones.evaluate import Evaluated, digest_of
 from gantt.scheduler.zones.follow import GiveBacks
+from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.shares import MadeShare, ShareClaims, among
 
 LOG = logging.getLogger(__name__)
@@ -65,6 +70,7 @@ LOOK_SECONDS = 0.1
 RESOLVE_SECONDS = 1.0
 #: Offers of one zone.
 WANT = 5
+NOBODY: Mapping[str, int] = {}
 #: Outcomes of the own hosts after which no other place is looked for.
 _FINAL = (Outcome.PLACED, Outcome.REFUSED, Outcome.REUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
@@ -74,10 +80,12 @@ class Opening(NamedTuple):
 
     :ivar number: of its attempt
     :ivar token: from which the keys of what it claims in other zones follow
+    :ivar fingerprint: of the request as it came
     """
 
     number: int
     token: str
+    fingerprint: str
 
 
 class _Ended(Exception):
@@ -98,30 +106,33 @@ class PendingZones(NamedTuple):
 class PlaceOverZones:
     """See the module docstring.  All methods may be called from any thread.
 
-    :param children: the zones directly below, as they are registered
-    :param own_uuid: of this zone
+    :param zones: what this process speaks with other zones by
+    :param follow: reads what has changed in a zone below
     """
 
     def __init__(
         self,
         store: Store,
-        zones: Zones,
-        evaluator: ZoneEvaluator,
+        zones: ZoneParts,
         admission: Admission,
         stored_answers: StoredAnswers,
         recorder: Recorder,
         clock: Clock,
         settings: SchedulerSettings,
-        children: Callable[[], Sequence[ZoneRecord]],
-        own_uuid: Callable[[], str],
         give_backs: GiveBacks,
+        follow: Callable[[ZoneRecord], object],
     ) -> None:
-        self._store, self._evaluator = store, evaluator
+        self._calls = zones.calls
+        self._store, self._evaluator, self._bound = store, zones.evaluator, zones.bound
         self._admission, self._stored, self._recorder = admission, stored_answers, recorder
         self._clock, self._settings = clock, settings
-        self._children, self._own_uuid, self._give_backs = children, own_uuid, give_backs
+        children, own_uuid = zones.directory.children, zones.directory.own_uuid
+        self._children, self._own_uuid = children, own_uuid
         self._shares = ShareClaims(
-            store, zones, admission, recorder, clock, children, own_uuid, give_backs
+            *(store, zones.calls, admission, recorder, clock, children, own_uuid, give_backs),
+            zones.summaries,
+            zones.standing,
+            follow,
         )
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, 'over-zones')
         self._lock = threading.Lock()
@@ -135,10 +146,9 @@ class PlaceOverZones:
             return any(place.child is not None for place in request.places)
         return (
             request.hops > 0
-            and not request.dry_run
             and request.spec.kind is RequestKind.HOST
             and request.lifecycle is Lifecycle.HOST
-            and not request.spec.purpose.is_move
+            and request.spec.purpose is not Purpose.REBUILD
             and any(zone.enabled for zone in self._children())
         )
 
@@ -172,13 +182,26 @@ class PlaceOverZones:
         return not self._inside
 
     def cancel(self, request_id: str) -> None:
-        """Give back what a request has below: it is cancelled here."""
+        """Give back what a request has below: it is cancelled here.
+
+        Its consumers stay its own until the zones below have heard of it: until then a host there
+        may start a guest.
+        """
         found = self._store.claims_below(request_id)
-        if not found:
-            return
-        self._store.cancel_below(request_id)
-        for child, key in {(one.child, one.key) for one in found}:
-            self._give_backs.add(child, key)
+        self._shares.end({(one.child, one.key) for one in found if one.state in LIVE})
+
+    def extend(self, message: ExtendClaims) -> bool:
+        """Lengthen the leases of what a request has reserved below; whether there is any.
+
+        :raises GanttError: a zone has not done it
+        """
+        found = self._store.claims_below(message.request_id)
+        keys = {(one.child, one.key) for one in found if one.state == State.RESERVED.value}
+        known = {zone.uuid: zone for zone in self._children()}
+        for child, key in sorted(keys):
+            if child in known:
+                self._calls.extend(known[child], key, message.seconds, RESOLVE_SECONDS)
+        return bool(keys)
 
     def _refusal(self, request: SelectDestinations, found: PendingZones | None) -> Answer | None:
         """Why a request is neither taken in nor joined to one that is inside."""
@@ -216,11 +239,40 @@ class PlaceOverZones:
     def _answer(self, request: SelectDestinations, end: float) -> Answer:
         if digest_of(request.request_id, self._own_uuid()) in request.via:
             raise exceptions.ZoneLoop()
+        fingerprint, ruled = request.fingerprint, self._bound.with_rule(request)
+        if self._bound.of(ruled) == {self._own_uuid()}:
+            return self._placed_here(request, end)
+        if request.dry_run:
+            return self._tried(ruled, end)
         try:
-            opening = self._open(request, first_attempt(self._clock.wall()), end)
-            return self._place(request, opening, end)
+            number = first_attempt(self._clock.wall())
+            opening = self._open(ruled, fingerprint, number, end)
+            return self._place(ruled, opening, end)
         except _Ended as e:
             return e.answer
+
+    def _placed_here(self, request: SelectDestinations, end: float) -> Answer:
+        """Have the thread that places take all of it, as a request of this zone alone."""
+        waiter = Waiter()
+        left = max(0.0, end - self._clock.monotonic())
+        spent = max(0.0, request.budget_ms - left * 1000)
+        for one in self._admission.submit(request, None, waiter, spent):
+            one.replies.send_soon([(one.handle, one.answer)])
+        return plain(waiter.wait(request, left + RESOLVE_SECONDS))
+
+    def _tried(self, request: SelectDestinations, end: float) -> Answer:
+        """Where a request would go; nothing is claimed."""
+        found = self._offers(request, end, thorough=False)
+        shares = choice.split(
+            range(len(request.consumers)), found.choices, choice.is_whole(request)
+        )
+        if len(shares) == 1 and shares[0].choice.child is None:
+            return self._placed_here(among(request, shares[0].choice.place.hosts), end)
+        answer, decision = would_be(
+            request, found, shares, self._children(), self._serially(request)
+        )
+        self._recorder.record(decisions.record_of(decision, request))
+        return answer
 
     def _place(self, request: SelectDestinations, opening: Opening, end: float) -> Answer:
         """Take one offer after the other until all members have a place.
@@ -229,15 +281,15 @@ class PlaceOverZones:
         """
         gone: set[tuple[str | None, str]] = set()
         lost = 0
-        for _ in range(self._settings.attempts_per_request):
+        for attempt in range(self._settings.attempts_per_request):
             try:
-                found = self._offers(request, end)
+                found = self._offers(request, end, thorough=attempt > 0)
             except exceptions.GanttError:
                 # Nothing is claimed: nobody has to wait for the deadline of the row.
                 self._store.give_up(request.request_id, self._settings.worker, opening.number)
                 raise
             choices = [one for one in found.choices if _key_of(one) not in gone]
-            taken = self._take(request, opening, choices, gone, end)
+            taken = self._take(request, opening, choices, gone, end, found)
             if isinstance(taken, Answer):
                 return taken
             if not choices or taken is None:
@@ -245,11 +297,15 @@ class PlaceOverZones:
             lost += taken
             if self._clock.monotonic() >= end:
                 break
-            opening = self._open(request, opening.number + 1, end)
+            opening = self._open(request, opening.fingerprint, opening.number + 1, end)
         self._store.give_up(request.request_id, self._settings.worker, opening.number)
         return refusal(request, Outcome.CONFLICT, f'gave up after {lost} offers that were gone')
 
-    def _offers(self, request: SelectDestinations, end: float) -> Evaluated:
+    def _offers(self, request: SelectDestinations, end: float, thorough: bool) -> Evaluated:
+        """What there is for a request.
+
+        :param thorough: of all zones: what those had that were queried first is gone
+        """
         if request.places:
             # What was offered to the zone above, in its order.
             choices = [
@@ -257,13 +313,17 @@ class PlaceOverZones:
                     place.child,
                     place,
                     ZoneScore(n, 0.0, 0.0),
-                    len(request.consumers),
+                    place.fits or len(request.consumers),
                 )
                 for n, place in enumerate(request.places)
             ]
-            return Evaluated(choices, Outcome.PLACED, '', 0, 0, {}, ZonesQueried(), True, '')
+            steps = tuple(request.places[0].steps)
+            hosts = sum(step.hosts for step in steps)
+            return Evaluated(
+                choices, Outcome.PLACED, '', hosts, 0, {}, ZonesQueried(), True, '', (), steps
+            )
         left = max(0.0, end - self._clock.monotonic())
-        return self._evaluator.evaluate(request, WANT, left * EVALUATE_SHARE)
+        return self._evaluator.evaluate(request, WANT, left * EVALUATE_SHARE, thorough=thorough)
 
     def _take(
         self,
@@ -272,6 +332,7 @@ class PlaceOverZones:
         choices: list[Choice],
         gone: set[tuple[str | None, str]],
         end: float,
+        found: Evaluated,
     ) -> Answer | int | None:
         """Claim offers for all members; the answer, or how many offers were gone.
 
@@ -284,23 +345,32 @@ class PlaceOverZones:
             shares = choice.split(members, choices, whole)
             if not shares:
                 return lost or None
-            if len(shares) == 1 and shares[0].choice.child is None:
-                answer = self._take_here(request, opening, choices, end)
+            best = shares[0].choice
+            place = best.child or self._own_uuid()
+            left = max(0.0, end - self._clock.monotonic())
+            if self._bound.decide(request, place, left) != place:
+                # Its group is somewhere else since: what that zone has is looked for anew.
+                gone.update(_key_of(one) for one in choices if one.child == best.child)
+                return lost + 1
+            if len(shares) == 1 and best.child is None:
+                answer = self._take_here(request, opening, choices, end, found)
                 if answer.outcome in _FINAL:
                     return answer
                 gone.update(_key_of(one) for one in choices if one.child is None)
                 # The row went with it.
                 return lost + 1
-            failed = self._take_shares(request, opening, shares, end)
+            failed = self._take_shares(request, opening, shares, end, found)
             if isinstance(failed, Answer):
                 return failed
-            gone.add(_key_of(failed))
+            gone.update(_key_of(one) for one in failed.offers)
             lost += 1
             choices = [one for one in choices if _key_of(one) not in gone]
         return lost
 
     # -- the row -----------------------------------------------------------------------
-    def _open(self, request: SelectDestinations, number: int, end: float) -> Opening:
+    def _open(
+        self, request: SelectDestinations, fingerprint: str, number: int, end: float
+    ) -> Opening:
         """Make the row of a request ours.
 
         :param number: of its attempt where nobody has it open
@@ -316,7 +386,7 @@ class PlaceOverZones:
             found = self._store.open_request(
                 OpenRequest(
                     id=request.request_id,
-                    fingerprint=request.fingerprint,
+                    fingerprint=fingerprint,
                     owner=self._settings.worker,
                     attempt=number,
                     takes_over=takes_over,
@@ -330,7 +400,7 @@ class PlaceOverZones:
                 if left_by_others:
                     # Nobody settles it any more: what was claimed is ended before anything is.
                     self._shares.end_opening(left_by_others)
-                return Opening(number, found.opening)
+                return Opening(number, found.opening, fingerprint)
             match outcome.outcome:
                 case CommitStatus.REPEAT:
                     self._recorder.count('gantt_repeats_total')
@@ -354,12 +424,14 @@ class PlaceOverZones:
         opening: Opening,
         choices: Sequence[Choice],
         end: float,
+        found: Evaluated,
     ) -> Answer:
         """Have the thread that places choose among the own hosts that were offered."""
         hosts = [host for one in choices if one.child is None for host in one.place.hosts]
         narrowed = among(request, list(dict.fromkeys(hosts)))
         call = PendingRequest(narrowed, end, opening.number)
-        call.fingerprint = request.fingerprint
+        call.fingerprint = opening.fingerprint
+        call.zones = decisions.steps_of(found, {'': len(request.consumers)})
         call.attempt = msgspec.structs.replace(call.attempt, state=RequestState.PARTLY_PLACED)
         waiter = Waiter()
         for one in self._admission.enter(call, None, waiter):
@@ -370,20 +442,25 @@ class PlaceOverZones:
 
     # -- several places ------------------------------------------------------------------
     def _take_shares(
-        self, request: SelectDestinations, opening: Opening, shares: Sequence[Share], end: float
-    ) -> Answer | Choice:
-        """Claim each share where it was offered; the answer, or the offer that is gone.
+        self,
+        request: SelectDestinations,
+        opening: Opening,
+        shares: Sequence[Share],
+        end: float,
+        found: Evaluated,
+    ) -> Answer | Share:
+        """Claim each share where it was offered; the answer, or the share whose offers are gone.
 
         All or none: what was claimed is given back where a share has no place.
         """
         made: list[MadeShare] = []
         for share in shares:
-            found = self._shares.claim(request, opening.token, share, end)
-            if found is None:
+            claimed = self._shares.claim(request, opening.token, share, end)
+            if claimed is None:
                 self._shares.give_back(made)
-                return share.choice
-            made.append(found)
-        answer = self._finished(request, opening.number, made)
+                return share
+            made.append(claimed)
+        answer = self._finished(request, opening.number, made, found)
         if answer is None:
             self._shares.give_back(made)
             raise _Ended(self._lost(request))
@@ -398,11 +475,16 @@ class PlaceOverZones:
         return refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms)
 
     def _finished(
-        self, request: SelectDestinations, number: int, made: Sequence[MadeShare]
+        self,
+        request: SelectDestinations,
+        number: int,
+        made: Sequence[MadeShare],
+        found: Evaluated,
     ) -> Answer | None:
         """The answer, stored with what was claimed; None: the request is no longer ours."""
-        names = ', '.join(sorted({one.where for one in made}))
-        record = self._record(request, number, Outcome.PLACED, f'placed in {names}')
+        taken = {one.zone: len(one.selections) for one in made}
+        reason = decisions.placed_reason(taken)
+        record = self._record(request, number, Outcome.PLACED, reason, found, taken)
         selections = {member: chosen for one in made for member, chosen in one.selections.items()}
         answer = Answer(
             request_id=request.request_id,
@@ -424,19 +506,7 @@ class PlaceOverZones:
     ) -> Answer:
         """No place is left: "no room" where everybody has said so, else it is not known."""
         self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        outcome, many = found.outcome, len(request.consumers)
-        if outcome is Outcome.PLACED:
-            outcome = Outcome.NO_VALID_HOST if found.complete else Outcome.UNKNOWN
-        if outcome not in (Outcome.NO_VALID_HOST, Outcome.UNKNOWN):
-            reason = found.reason
-        elif choice.is_whole(request) and many > 1:
-            reason = f'no one place has room for all {many} members together'
-        else:
-            reason = _no_room(found, many)
-        if lost:
-            reason += f'; {lost} offers were gone when they were taken'
-        if found.silent:
-            reason += f'; not known: zone {", ".join(found.silent)} has not answered'
+        outcome, reason = decisions.refusal_of(request, found, lost)
         record = self._record(request, opening.number, outcome, reason, found)
         self._recorder.record(record)
         return refusal(request, outcome, reason, decision_id=record.id)
@@ -447,43 +517,21 @@ class PlaceOverZones:
         number: int,
         outcome: Outcome,
         reason: str,
-        found: Evaluated | None = None,
+        found: Evaluated,
+        taken: Mapping[str, int] = NOBODY,
     ) -> DecisionRecord:
+        worker = self._settings.worker
+        decision = decisions.decision_over_zones(
+            self._serially(request), request, found, outcome, reason, taken, worker, number
+        )
+        return decisions.record_of(decision, request)
+
+    def _serially(self, request: SelectDestinations) -> str:
+        """The id of a decision."""
         with self._lock:
             self._serial += 1
             serial = self._serial
-        worker = self._settings.worker
-        decision = Decision(
-            id=derived_id('decision over zones', request.request_id, worker, serial),
-            request_id=request.request_id,
-            outcome=outcome,
-            hosts=0 if found is None else found.hosts,
-            members=[],
-            reason=reason,
-            worker=worker,
-            project_id=request.spec.project_id,
-            attempt=number,
-        )
-        return DecisionRecord(
-            id=decision.id,
-            request_id=request.request_id,
-            outcome=outcome.value,
-            project_id=request.spec.project_id,
-            reason=reason,
-            worker=worker,
-            packed=decision_codec.pack(decision, request),
-            origin=request.origin,
-            consumers=[] if outcome is Outcome.PLACED else list(request.consumers),
-        )
-
-
-def _no_room(found: Evaluated, many: int) -> str:
-    """What was looked at in all zones, and what removed hosts, the most first."""
-    places = found.children.answered + 1
-    for_all = f' for all {many} members' if many > 1 else ''
-    line = f'none of {found.hosts} hosts in {places} zones has room{for_all}'
-    most = sorted(found.removed.items(), key=lambda one: (-one[1], one[0]))
-    return line + (f': {", ".join(f"{name} removed {n}" for name, n in most)}' if most else '')
+        return derived_id('decision over zones', request.request_id, self._settings.worker, serial)
 
 
 def _key_of(one: Choice) -> tuple[str | None, str]:

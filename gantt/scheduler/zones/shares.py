@@ -9,7 +9,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import Destination, SelectDestinations
+from gantt.core.messages.request import PLACES_MAX, Destination, SelectDestinations
 from gantt.core.records.decision import Outcome, Selection
 from gantt.core.records.members import plain
 from gantt.core.zones.choice import Share
@@ -18,18 +18,23 @@ from gantt.scheduler.placing.admission import Admission
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones.evaluate import CALLS_MAX, budget_below, digest_of
+from gantt.scheduler.zones.evaluate import budget_below, digest_of
 from gantt.scheduler.zones.follow import GiveBacks
+from gantt.scheduler.zones.queries import while_busy
+from gantt.scheduler.zones.standing import ZoneStanding
+from gantt.scheduler.zones.summaries import ZoneSummaries
 
 LOG = logging.getLogger(__name__)
 #: What asking after an allocation may take, however little time is left.
 RESOLVE_SECONDS = 1.0
+#: Zones that are told at once to end what was claimed there.
+GIVE_BACKS_AT_ONCE = 16
 
 
 class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
     """What was claimed of a share.
 
-    :ivar where: in words
+    :ivar where: in words; ``zone``: name of the zone below, '' for this one
     :ivar child: uuid of the zone below; None: the own hosts
     :ivar key: the id of the share's request there
     :ivar selections: by the number of the member
@@ -37,6 +42,7 @@ class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     where: str
+    zone: str
     child: str | None
     key: str
     selections: dict[int, list[Selection]]
@@ -51,6 +57,7 @@ class ShareClaims:
     :param children: the zones directly below, as they are registered
     :param own_uuid: of this zone
     :param give_backs: tries again what a zone has not heard of
+    :param follow: reads what has changed in a zone
     """
 
     def __init__(
@@ -63,11 +70,16 @@ class ShareClaims:
         children: Callable[[], Sequence[ZoneRecord]],
         own_uuid: Callable[[], str],
         give_backs: GiveBacks,
+        summaries: ZoneSummaries,
+        standing: ZoneStanding,
+        follow: Callable[[ZoneRecord], object],
     ) -> None:
         self._store, self._zones, self._admission = store, zones, admission
+        self._summaries, self._standing = summaries, standing
         self._recorder, self._clock = recorder, clock
         self._children, self._own_uuid, self._give_backs = children, own_uuid, give_backs
-        self._calls = concurrent.futures.ThreadPoolExecutor(CALLS_MAX, 'zone-give-back')
+        self._follow = follow
+        self._calls = concurrent.futures.ThreadPoolExecutor(GIVE_BACKS_AT_ONCE, 'zone-give-back')
 
     def claim(
         self, request: SelectDestinations, opening: str, share: Share, end: float
@@ -96,16 +108,21 @@ class ShareClaims:
         zone = next((one for one in self._children() if one.uuid == share.choice.child), None)
         if zone is None:
             return None  # it was removed since
-        offer = share.choice.place
+        if self._give_backs.is_waiting(zone.uuid, key):
+            # What it may have claimed under the key is about to end.
+            return None
         body = ZoneAllocation(
-            request=part, evaluated=offer.evaluated or request.request_id, tokens=[offer.token]
+            request=part,
+            evaluated=share.choice.place.evaluated or request.request_id,
+            tokens=[one.place.token for one in share.offers][:PLACES_MAX],
         )
         found = self._allocated(zone, key, body, left)
-        if found is None:
-            return None
-        made = self._made(request, zone, share, found)
-        if made is None:
-            LOG.error('zone %s has left out members of an allocation', zone.name)
+        made = None if found is None else self._made(request, zone, key, share, found)
+        self._standing.offer_ended(zone.uuid, made is not None)
+        if made is not None:
+            self._summaries.took(zone.uuid, len(share.members))
+        elif found is not None:
+            LOG.error('zone %s has answered an allocation with another one', zone.name)
             self._give_back_soon(zone, key)
         return made
 
@@ -126,11 +143,29 @@ class ShareClaims:
         ]
         concurrent.futures.wait(ended, RESOLVE_SECONDS)
 
+    def end(self, claimed: Iterable[tuple[str, str]]) -> None:
+        """End allocations, each by its zone and key, and read what became of their claims.
+
+        What a zone has not heard of in a moment it hears later.
+        """
+        zones = {zone.uuid: zone for zone in self._children()}
+        ended = [
+            self._calls.submit(self._end, zones[child], key)
+            for child, key in claimed
+            if child in zones
+        ]
+        concurrent.futures.wait(ended, RESOLVE_SECONDS)
+
     # -- inside ------------------------------------------------------------------------
+    def _end(self, zone: ZoneRecord, key: str) -> None:
+        if self._give_back_soon(zone, key):
+            self._follow(zone)
+
     def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | None:
         """A share of the own hosts, as a request of its own."""
         waiter = Waiter()
-        narrowed = among(part, share.choice.place.hosts)
+        hosts = [host for one in share.offers for host in one.place.hosts]
+        narrowed = among(part, list(dict.fromkeys(hosts)))
         for one in self._admission.submit(narrowed, None, waiter):
             one.replies.send_soon([(one.handle, one.answer)])
         answer = plain(waiter.wait(narrowed, narrowed.budget_ms / 1000 + RESOLVE_SECONDS))
@@ -138,6 +173,7 @@ class ShareClaims:
             return None
         return MadeShare(
             where='this zone',
+            zone='',
             child=None,
             key=part.request_id,
             selections=dict(zip(share.members, answer.selections, strict=True)),
@@ -148,10 +184,12 @@ class ShareClaims:
     def _allocated(
         self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
     ) -> ZoneAllocated | None:
+        end = self._clock.monotonic() + seconds
         try:
-            return self._zones.allocate(zone, key, body, seconds)
+            return while_busy(
+                self._clock, end, lambda left: self._zones.allocate(zone, key, body, left)
+            )
         except exceptions.Unavailable as e:
-            self._recorder.count('gantt_zone_calls_failed_total', call='allocate')
             LOG.warning('zone %s: an allocation was not answered: %s', zone.name, e.message)
         except exceptions.GanttError as e:
             LOG.info('zone %s: an offer is gone: %s', zone.name, e.message)
@@ -167,18 +205,28 @@ class ShareClaims:
         self._give_back_soon(zone, key)
         return None
 
-    def _give_back_soon(self, zone: ZoneRecord, key: str) -> None:
+    def _give_back_soon(self, zone: ZoneRecord, key: str) -> bool:
+        """Whether the zone has heard of it."""
         try:
             self._zones.give_back(zone, key, RESOLVE_SECONDS)
         except exceptions.GanttError:
             self._give_backs.add(zone.uuid, key)
+            return False
+        return True
 
     @staticmethod
     def _made(
-        request: SelectDestinations, zone: ZoneRecord, share: Share, found: ZoneAllocated
+        request: SelectDestinations,
+        zone: ZoneRecord,
+        key: str,
+        share: Share,
+        found: ZoneAllocated,
     ) -> MadeShare | None:
         """None: it is not what was asked for."""
         by_consumer = {one.consumer: one for one in found.members}
+        claims = {one.claim_id for one in found.members}
+        if (found.state, found.key) != ('placed', key) or len(claims) != len(share.members):
+            return None
         selections: dict[int, list[Selection]] = {}
         below: list[StoredBelow] = []
         for member in share.members:
@@ -205,19 +253,21 @@ class ShareClaims:
                     claim_id=placed.claim_id,
                     child=zone.uuid,
                     request_id=request.request_id,
-                    key=found.key,
+                    key=key,
                     consumer=consumer,
                     purpose=request.spec.purpose,
                     project_id=request.spec.project_id,
                     parent=request.parent,
                     state='reserved',
                     place=placed.place,
+                    group=None if request.spec.group is None else request.spec.group.uuid,
                 )
             )
         return MadeShare(
             where=f'zone {zone.name}',
+            zone=zone.name,
             child=zone.uuid,
-            key=found.key,
+            key=key,
             selections=selections,
             below=below,
             level=found.level,

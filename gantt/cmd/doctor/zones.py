@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The zones directly below: whether each answers, lets this one in, and has comparable scores."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from gantt import exceptions
+from gantt.cmd import wiring
+from gantt.cmd.doctor.finding import Finding, Severity, found
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.zones.score import ScoreSet
+from gantt.db.stores import store
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.zones.conditions import ZoneCondition, ZoneConditions, ZoneState
+
+#: State -> how bad it is, and what to do.
+_STATES = {
+    ZoneState.SILENT: (
+        Severity.WARNING,
+        'Start it, correct its address with "gantt zone set NAME --url", or "gantt zone disable"',
+    ),
+    ZoneState.REFUSES: (
+        Severity.ERROR,
+        'Let this zone ask there ("gantt parent list" in that zone), or correct the credential',
+    ),
+    ZoneState.UNUSABLE: (Severity.ERROR, 'Correct [zones] credentials_file'),
+    ZoneState.OTHER_SCORES: (
+        Severity.WARNING,
+        'Give both the same weighers, or "gantt zone set NAME --accept-scores" with a scale',
+    ),
+    ZoneState.ANSWERS: (Severity.WARNING, 'Set the clocks of both by NTP'),
+}
+
+
+def zones_say(conf: Any) -> list[Finding]:
+    """A finding for each zone below that is enabled and not well."""
+    try:
+        connected = store.connect(conf)
+    except exceptions.GanttError:
+        return []  # what is wrong with the database is said by others
+    calls = wiring.zone_calls(conf, lambda: connected.zone_identity().uuid)
+    try:
+        children = [zone for zone in connected.child_zones() if zone.enabled]
+        if not children:
+            return []
+        scores = ScoreSet.of(pipeline_from_conf(conf).comparable()).digest
+        conditions = ZoneConditions(
+            calls, lambda: children, lambda: scores, SystemClock(), time.time
+        )
+        return list(_findings(conditions.find_out()))
+    except exceptions.GanttError:
+        return []
+    finally:
+        calls.close()
+        connected.close()
+
+
+def _findings(conditions: list[ZoneCondition]) -> Iterator[Finding]:
+    for one in conditions:
+        if one.problem:
+            severity, instead = _STATES[one.state]
+            yield found(severity, f'zone {one.zone.name}', one.zone.url, one.problem, instead)

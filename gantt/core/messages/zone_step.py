@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request over zones did with one of them: part of its decision, and of what is offered."""
+
+import msgspec
+
+
+class ZoneStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request over zones did with one of them.
+
+    :ivar zone: name of a zone directly below; '': this one
+    :ivar round: in which it was queried, from 1; 0: it was not
+    :ivar after: seconds from the start until it was queried; ``seconds``: that it took to answer
+    :ivar outcome: of its evaluation; '': it was not queried, or has not answered
+    :ivar offers: places that it offered, the best of them on ``level`` with ``score``
+    :ivar hosts: that it looked at: ``survivors`` and those of ``removed``, by filter, add up
+    :ivar below: how many zones below it were queried, have answered, have not, were left out
+    :ivar by: the strategy that left it out; ``reason``: why, or why it has not answered
+    :ivar taken: members that have their place there
+    """
+
+    zone: str
+    round: int = 0
+    after: float = 0.0
+    seconds: float = 0.0
+    outcome: str = ''
+    offers: int = 0
+    level: int = 0
+    score: float = 0.0
+    hosts: int = 0
+    survivors: int = 0
+    removed: dict[str, int] = {}
+    below: list[int] = []
+    by: str = ''
+    reason: str = ''
+    taken: int = 0

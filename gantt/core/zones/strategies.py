@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strategies that Gantt has.
+
+Sources: the list of optimisations in the proposal of a tree of schedulers (Nova, 2011); two random
+choices with outdated load: M. Mitzenmacher, "How Useful Is Old Information?", 2000; drawing without
+replacement by weights: P. Efraimidis and P. Spirakis, "Weighted random sampling with a reservoir",
+2006.
+"""
+
+import math
+from collections.abc import Sequence
+
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.plugin import Option
+from gantt.core.zones.choice import Choice
+from gantt.core.zones.strategy import ALL, Dice, KnownZone, ZoneStrategy
+from gantt.core.zones.summary import missing
+
+
+class StaticRuleOut(ZoneStrategy):
+    """Query no zone where a trait, a class or a place that is needed does not exist."""
+
+    guarantee = 'the place that brute force takes'
+    needs_summary = True
+
+    def rules_out(self, request: SelectDestinations, zone: KnownZone) -> str:
+        return '' if zone.facts is None else missing(zone.facts, request.spec)
+
+
+class BruteForce(ZoneStrategy):
+    """Query all zones at once, where there are few of them: the plain way, and the oracle."""
+
+    guarantee = 'the best place of all zones'
+    options = (
+        Option(
+            'brute_force_most',
+            int,
+            8,
+            'Up to so many zones are queried at once by BruteForce, whatever other strategies '
+            'would do; 0: however many there are.',
+            min=0,
+        ),
+    )
+    brute_force_most: int
+
+    def at_most(self, number: int, zones: int) -> int | None:
+        return ALL if zones <= self.brute_force_most or not self.brute_force_most else None
+
+
+class RandomOrder(ZoneStrategy):
+    """Query zones one after another in random order: the baseline for the others."""
+
+    guarantee = 'a place where there is one'
+
+    def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
+        return dice.sample(zones, len(zones))
+
+    def at_most(self, number: int, zones: int) -> int | None:
+        return 1
+
+
+class LikelyFirst(ZoneStrategy):
+    """Query those zones first that seem to have the most room, some at a time."""
+
+    guarantee = 'a place where there is one'
+    needs_summary = True
+    options = (
+        Option('likely_first_each', int, 4, 'Zones that LikelyFirst queries at a time.', min=1),
+    )
+    likely_first_each: int
+
+    def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
+        return sorted(zones, key=lambda one: -one.room)
+
+    def at_most(self, number: int, zones: int) -> int | None:
+        return self.likely_first_each
+
+
+class TopN(ZoneStrategy):
+    """Query the zones that seem to have the most room, and where they have none all others."""
+
+    guarantee = 'a place where there is one'
+    needs_summary = True
+    options = (Option('top_n_zones', int, 4, 'Zones that TopN queries first.', min=1),)
+    top_n_zones: int
+
+    def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
+        return sorted(zones, key=lambda one: -one.room)
+
+    def at_most(self, number: int, zones: int) -> int | None:
+        return self.top_n_zones if number == 0 else None
+
+
+class WeightedRandom(ZoneStrategy):
+    """Query two zones drawn by their room, then eight, then all.
+
+    Whoever goes where there seems to be most room meets all others who do: drawn at random they
+    spread, however old the counts are.
+    """
+
+    guarantee = 'a place where there is one'
+    needs_summary = True
+    options = (
+        Option('weighted_random_first', int, 2, 'Zones that WeightedRandom queries first.', min=1),
+        Option(
+            'weighted_random_then',
+            int,
+            8,
+            'Zones that WeightedRandom queries where the first have no room; then all others.',
+            min=1,
+        ),
+    )
+    weighted_random_first: int
+    weighted_random_then: int
+
+    def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
+        # The largest of u ** (1 / w) first; of logarithms, which do not run out.
+        keys = {one.zone.uuid: math.log(1.0 - dice.random()) / one.room for one in zones}
+        return sorted(zones, key=lambda one: -keys[one.zone.uuid])
+
+    def at_most(self, number: int, zones: int) -> int | None:
+        rounds = (self.weighted_random_first, self.weighted_random_then)
+        return rounds[number] if number < len(rounds) else None
+
+
+class GoodEnough(ZoneStrategy):
+    """Query no more zones once a place is good enough."""
+
+    guarantee = 'a place that is good enough where there is one, else the best of all'
+    options = (
+        Option(
+            'good_enough_score',
+            float,
+            0.85,
+            'A place with so high a score, from 0 to 1, is good enough for GoodEnough.',
+            min=0.0,
+            max=1.0,
+        ),
+    )
+    good_enough_score: float
+
+    def is_enough(self, found: Sequence[Choice]) -> bool | None:
+        return any(one.score.score >= self.good_enough_score for one in found)
+
+
+class Threshold(ZoneStrategy):
+    """Query on until a place gives up no rule, and take one that does only where all have none."""
+
+    guarantee = 'a place on the best level of the ladder of rules'
+
+    def is_enough(self, found: Sequence[Choice]) -> bool | None:
+        return found[0].score.level == 0
+
+
+#: In force unless configured otherwise.
+DEFAULT = ('StaticRuleOut', 'BruteForce', 'WeightedRandom', 'Threshold')

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that may go down, on PostgreSQL: opened in one statement, and finished in one.
+
+Each is a transaction of its own, and a round trip with it.  Where nothing is in the way it has
+done what the statements one by one would do, and else little or nothing: what it left of a new
+request those go on with.
+"""
+
+import sqlalchemy as sa
+
+from gantt.db.engine.session import CLOCK
+from gantt.db.engine.unnest import columns_of, names
+from gantt.db.schema import models
+
+_NOW = CLOCK['postgresql']
+#: What is given for a claim below; the rest is of its request.
+BELOW = columns_of(models.claims_below, 'request_id', 'created_at', 'updated_at')
+_ARRAYS = ', '.join(f'CAST(:{name} AS {kind}[])' for name, kind in BELOW)
+
+#: A new request, and whom it is for: how many rows of each were made, and whether hosts of here
+#: have claims for one of them.
+OPEN_AT_ONCE = sa.text(f"""
+    WITH made AS (
+        INSERT INTO requests (id, fingerprint, state, owner, attempt, deadline, token, created_at,
+                              updated_at, claims)
+        SELECT :id, :fingerprint, 'open', :owner, CAST(:attempt AS int), n.now + :seconds, :token,
+               n.now, n.now, 0
+          FROM (SELECT {_NOW} AS now) n
+            ON CONFLICT (id) DO NOTHING
+        RETURNING id),
+    noted AS (
+        INSERT INTO consumers_on_their_way (consumer, purpose, request_id)
+        SELECT c, :purpose, made.id FROM made, unnest(CAST(:consumers AS text[])) c ORDER BY c
+            ON CONFLICT (consumer, purpose) DO NOTHING
+        RETURNING consumer)
+    SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM noted),
+           EXISTS (SELECT 1 FROM claims
+                    WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
+                      AND lifecycle <> 'api')
+""")  # noqa: S608 - the clock's expression is a constant
+#: The answer of an open request, with what it has below: 1, or 0 where it is not open, or a zone
+#: was removed meanwhile.
+FINISH_AT_ONCE = sa.text(f"""
+    WITH done AS (
+        UPDATE requests
+           SET state = 'placed', answer = :answer, token = :token, claims = 0, updated_at = {_NOW}
+         WHERE id = :id AND state = 'open' AND owner = :owner AND attempt = :attempt
+           AND NOT EXISTS (SELECT 1 FROM unnest(CAST(:child AS text[])) c
+                            WHERE c NOT IN (SELECT uuid FROM child_zones))
+        RETURNING id, updated_at),
+    noted AS (
+        INSERT INTO claims_below (request_id, created_at, updated_at, {names(BELOW)})
+        SELECT done.id, done.updated_at, done.updated_at, b.*
+          FROM done, unnest({_ARRAYS}) AS b
+            ON CONFLICT (claim_id, child) DO NOTHING)
+    SELECT count(*) FROM done
+""")  # noqa: S608 - names of columns only

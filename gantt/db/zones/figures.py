@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted and compared over zones: live claims by zone, hosts by their marks, consumers."""
+
+from collections.abc import Collection
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.zones.marks import RegisteredHost
+from gantt.db.engine import session
+from gantt.db.engine.session import reading, reading_long
+from gantt.db.hosts.base import HostTables
+from gantt.db.schema import models
+from gantt.db.schema.zone_models import claims_below
+from gantt.scheduler.ports.zones import LiveClaims, LiveHere
+
+_p, _c, _f, _b = models.providers, models.claims, models.provider_facts, claims_below
+#: Consumers looked for in one statement.
+_PART = 500
+
+_live_below = _b.c.state.in_(('reserved', 'confirmed'))
+LIVE_OF_CHILDREN = (
+    sa.select(_b.c.child, sa.func.count().label('claims')).where(_live_below).group_by(_b.c.child)
+)
+LIVE_OF_PARENTS = (
+    sa.select(_c.c.parent_key.label('parent'), sa.func.count().label('claims'))
+    .where(_c.c.live == 1, _c.c.parent_key.is_not(None))
+    .group_by(_c.c.parent_key),
+    sa.select(_b.c.parent, sa.func.count().label('claims'))
+    .where(_live_below, _b.c.parent.is_not(None))
+    .group_by(_b.c.parent),
+)
+REGISTERED = (
+    sa.select(_p.c.name, _p.c.uuid, _f.c.journal)
+    .join(_f, _f.c.provider_id == _p.c.id)
+    .where(_p.c.kind == 'host')
+    .order_by(_p.c.name)
+)
+_ids: Any = sa.bindparam('ids', expanding=True)
+#: A guest that was found running is nobody's promise, and of a move there are two.
+LIVE_HERE = sa.select(_c.c.id, _c.c.consumer, _c.c.purpose).where(
+    _c.c.consumer.in_(_ids),
+    _c.c.live == 1,
+    _c.c.adopted == 0,
+    _c.c.lifecycle != Lifecycle.API.value,
+    _c.c.purpose.not_in([one.value for one in Purpose if one.is_move]),
+)
+
+
+class SqlZoneFigures(HostTables):
+    """See ``scheduler.ports.zones``."""
+
+    @reading
+    def live_claims_over_zones(self, tx: session.Tx) -> LiveClaims:
+        children = {row.child: int(row.claims) for row in tx.all(LIVE_OF_CHILDREN)}
+        parents: dict[str, int] = {}
+        for query in LIVE_OF_PARENTS:
+            for row in tx.all(query):
+                parents[row.parent] = parents.get(row.parent, 0) + int(row.claims)
+        return LiveClaims(children=children, parents=parents)
+
+    @reading_long
+    def registered_hosts(self, tx: session.Tx) -> list[RegisteredHost]:
+        return [RegisteredHost(row.name, row.uuid, row.journal or '') for row in tx.all(REGISTERED)]
+
+    @reading_long
+    def live_here(self, tx: session.Tx, consumers: Collection[str]) -> list[LiveHere]:
+        wanted = sorted(consumers)
+        found: list[Any] = []
+        for first in range(0, len(wanted), _PART):
+            found += tx.all(LIVE_HERE, ids=wanted[first : first + _PART])
+        return [LiveHere(row.id, row.consumer, Purpose(row.purpose)) for row in found]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the audit of a zone above compares: by what hosts are known here and below, as digests."""
+
+import concurrent.futures
+import logging
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.zones import marks
+from gantt.core.zones.marks import HostMarks
+from gantt.core.zones.messages import HostMarksPage, HostMarksQuery, ZoneRecord
+from gantt.http.context import Caller, HandlerContext
+from gantt.http.zones.callers import parent_of
+from gantt.scheduler.zones.audit import MARKS_SECONDS, page_of, via_of
+from gantt.scheduler.zones.conditions import AT_ONCE
+
+LOG = logging.getLogger(__name__)
+#: Hosts of one page: 2 MiB of an answer.
+HOSTS_MAX = 50_000
+#: What a zone may take that is asked by one that is asked: less with each hop.
+HOP_SHARE = 0.7
+
+
+def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery) -> HostMarksPage:
+    """Show by what hosts here and below are known, as digests under a salt.
+
+    It is for the audit of the zone above: the same host has the same digests in each zone, and
+    nothing else can be read from them.
+    """
+    parent = parent_of(world, caller)
+    own_uuid = world.zones.directory.own_uuid()
+    if via_of(body.salt, own_uuid) in body.via:
+        raise exceptions.ZoneLoop()
+    with world.gates.trials.passing(caller, parent.project_id):
+        salt = bytes.fromhex(body.salt)
+        hosts = world.store.registered_hosts()
+        own = [marks.marks_of(host, own_uuid, salt) for host in hosts]
+        below, complete = _below(world, body, own_uuid)
+        shown, more = marks.page(own, below, bytes.fromhex(body.after), HOSTS_MAX)
+    return HostMarksPage(marks=marks.written(shown), more=more, complete=complete)
+
+
+def _below(
+    world: HandlerContext, body: HostMarksQuery, own_uuid: str
+) -> tuple[list[tuple[list[HostMarks], bool]], bool]:
+    """A page of each zone below, and whether all of them have answered."""
+    known = [zone for zone in world.zones.directory.children() if zone.enabled]
+    if not known or not body.hops:
+        return [], not known
+    query = msgspec.structs.replace(
+        body, hops=body.hops - 1, via=[*body.via, via_of(body.salt, own_uuid)]
+    )
+    seconds = MARKS_SECONDS * HOP_SHARE ** len(query.via)
+
+    def page(zone: ZoneRecord) -> tuple[list[HostMarks], bool, bool]:
+        try:
+            return page_of(world.zones.calls, zone, query, seconds)
+        except exceptions.GanttError as e:
+            LOG.warning('zone %s has not said which hosts it has: %s', zone.name, e.message)
+            return [], False, False
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
+        pages = list(threads.map(page, known))
+    return [(of, more) for of, more, _ in pages], all(whole for *_, whole in pages)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision over zones, level by level: each zone explains what it did, and names nobody below."""
+
+from collections.abc import Mapping
+
+from gantt import exceptions
+from gantt.core.records.decision import ZoneStep
+from gantt.core.zones.messages import ExplainedShare, ZoneExplanation
+from gantt.insights.views import Explanation
+from gantt.scheduler.ports import Store
+from gantt.scheduler.zones.parts import ZoneParts
+
+#: What a zone below may take to explain itself, in seconds.
+EXPLAIN_SECONDS = 2.0
+
+
+def of_zones_below(
+    found: Explanation, around: ZoneParts, store: Store
+) -> dict[str, ZoneExplanation]:
+    """What the zones below that have members of a request say of it, by name, as far as they do."""
+    taken = {step.zone for step in found.zones if step.taken and step.zone}
+    if not taken:
+        return {}
+    keys = {one.child: one.key for one in store.claims_below(found.request_id)}
+    explained: dict[str, ZoneExplanation] = {}
+    for zone in around.directory.children():
+        if zone.name in taken and zone.uuid in keys:
+            try:
+                explained[zone.name] = around.calls.explain(zone, keys[zone.uuid], EXPLAIN_SECONDS)
+            except exceptions.GanttError:
+                continue  # the lines say that it has not explained itself
+    return explained
+
+
+def explained_below(
+    found: Explanation, around: ZoneParts, store: Store, key: str
+) -> ZoneExplanation:
+    """A decision as the zone above gets it."""
+    if found.zones:
+        below = of_zones_below(found, around, store)
+        shares = [_share(step, below) for step in found.zones]
+        hosts = sum(share.hosts for share in shares)
+        survivors = sum(share.survivors for share in shares)
+        removed: dict[str, int] = {}
+        for share in shares:
+            for name, count in share.removed.items():
+                removed[name] = removed.get(name, 0) + count
+    else:
+        shares, hosts = [], found.hosts
+        member = found.members[-1] if found.members else None
+        survivors = member.survivors if member else 0
+        removed = (
+            {step.filter: step.removed for step in member.funnel if step.removed} if member else {}
+        )
+    return ZoneExplanation(
+        key=key,
+        outcome=found.outcome,
+        level=max((member.level for member in found.members), default=0),
+        attempts=found.attempts,
+        hosts=hosts,
+        survivors=survivors,
+        removed=removed,
+        zones=shares,
+    )
+
+
+def _share(step: ZoneStep, below: Mapping[str, ZoneExplanation]) -> ExplainedShare:
+    # Why a zone has not answered may name it, or say what is wrong inside.
+    reason = step.reason if step.by or step.outcome else 'it has not answered'
+    return ExplainedShare(
+        is_own=not step.zone,
+        round=step.round,
+        after=step.after,
+        seconds=step.seconds,
+        outcome=step.outcome,
+        offers=step.offers,
+        level=step.level,
+        score=step.score,
+        hosts=step.hosts,
+        survivors=step.survivors,
+        removed=step.removed,
+        by=step.by,
+        reason=reason if not (step.outcome and not step.by) else '',
+        taken=step.taken,
+        below=below.get(step.zone),
+    )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dry run over zones: nothing is claimed, nothing is written, and no scheduler is asked."""
+
+import msgspec
+
+from gantt.core.messages import request as requests
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.request import RequestKind, SelectDestinations
+from gantt.core.records.decision import Answer, error_of
+from gantt.core.records.decision_codec import StoredDecision
+from gantt.core.zones import choice
+from gantt.http.context import HandlerContext
+from gantt.insights.explain import explaining, redacting
+from gantt.insights.views import Explanation
+from gantt.scheduler.zones.dry_run import would_be
+from gantt.scheduler.zones.shares import among
+
+#: Offers of one zone.
+WANT = 5
+
+
+def over_zones(
+    world: HandlerContext, request: SelectDestinations, public: bool
+) -> tuple[Answer, Explanation] | SelectDestinations:
+    """Where a request would go; where that is to the own hosts, the request for just those.
+
+    :param public: say only what everybody may know
+    :raises GanttError: it is no placement, as for a real request
+    """
+    directory = world.zones.directory
+    directory.freshen()
+    children = directory.children()
+    if request.spec.kind is not RequestKind.HOST or not request.hops or not children:
+        return request
+    seconds = request.budget_ms / 1000
+    found = world.zones.evaluator.evaluate(request, WANT, seconds)
+    whole = choice.is_whole(request)
+    shares = choice.split(range(len(request.consumers)), found.choices, whole)
+    if len(shares) == 1 and shares[0].choice.child is None:
+        return among(request, shares[0].choice.place.hosts)
+    known = world.insights.cache.declared_classes(request.spec.resources)
+    requests.check(request, known | request.spec.resources.keys())
+    decision_id = derived_id('dry run over zones', request.request_id)
+    answer, decision = would_be(request, found, shares, children, decision_id)
+    now = world.insights.cache.database_now
+    stored = StoredDecision(decision, request)
+    explanation = explaining.explain(stored, now, now, b'', is_stored=False)
+    if public:
+        words = redacting.words_of(world.insights.pipeline.filters)
+        explanation = redacting.redacted(explanation, words)
+        answer = msgspec.structs.replace(answer, reason=explanation.reason)
+    error = error_of(answer)
+    if error is not None:
+        # The decision is stored nowhere: its explanation goes with the refusal.
+        error.kwargs.pop('decision_id', None)
+        error.kwargs['explanation'] = explanation.lines
+        raise error
+    return answer, explanation

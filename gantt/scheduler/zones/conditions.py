@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the zones directly below are: what each says of itself when it is called, and what is wrong.
+
+Whoever shows it calls them at once, or takes what is remembered: health is shown without waiting
+for another zone.
+"""
+
+import concurrent.futures
+import enum
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.zones.messages import ZoneInfo, ZoneRecord
+from gantt.scheduler.ports import Clock
+from gantt.scheduler.ports.zones import Zones
+
+#: What one zone may take to say who it is.
+ANSWER_SECONDS = 3.0
+#: Zones that are called at once.
+AT_ONCE = 16
+#: How old what is remembered may be before it is found out anew.
+REMEMBERED_SECONDS = 10.0
+#: Clocks of two databases that differ by less are taken for the same.
+CLOCK_SECONDS = 5.0
+
+
+class ZoneState(enum.StrEnum):
+    """How a zone below is."""
+
+    ANSWERS = 'answers'
+    DISABLED = 'disabled'
+    SILENT = 'silent'  # no answer, or none of this zone's
+    REFUSES = 'refuses'  # it does not let this one in
+    UNUSABLE = 'unusable'  # the credential for it cannot be read here
+    OTHER_SCORES = 'other_scores'  # its offers cannot be compared, and do not count
+
+
+class ZoneCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """How a zone below is.
+
+    :ivar problem: what is wrong, in words; '': nothing
+    :ivar seconds: until it answered
+    :ivar clock_apart: seconds that its database's clock is before ours; less than nothing: behind
+    """
+
+    zone: ZoneRecord
+    state: ZoneState
+    problem: str = ''
+    seconds: float = 0.0
+    info: ZoneInfo | None = None
+    clock_apart: float = 0.0
+
+
+class ZoneConditions:
+    """Finds out.  Any thread.
+
+    :param score_set: of this zone
+    :param database_now: the clock of this zone's database
+    """
+
+    def __init__(
+        self,
+        zones: Zones,
+        children: Callable[[], Sequence[ZoneRecord]],
+        score_set: Callable[[], str],
+        clock: Clock,
+        database_now: Callable[[], float],
+    ) -> None:
+        self._zones, self._children, self._score_set = zones, children, score_set
+        self._clock, self._now = clock, database_now
+        self._lock = threading.Lock()
+        self._found: list[ZoneCondition] | None = None
+        self._found_at = float('-inf')
+        self._running: threading.Thread | None = None
+
+    def find_out(self) -> list[ZoneCondition]:
+        """Of all zones below, by name: each is called now."""
+        known = list(self._children())
+        if known:
+            with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(known))) as threads:
+                found = list(threads.map(self.of, known))
+        else:
+            found = []
+        with self._lock:
+            self._found, self._found_at = found, self._clock.monotonic()
+        return found
+
+    def remembered(self) -> list[ZoneCondition] | None:
+        """As it was found last, some seconds ago at most; None: not yet.  Nobody waits."""
+        with self._lock:
+            is_old = self._clock.monotonic() - self._found_at > REMEMBERED_SECONDS
+            if is_old and (self._running is None or not self._running.is_alive()):
+                self._running = threading.Thread(
+                    target=self._find_out_quietly, name='zone-conditions', daemon=True
+                )
+                self._running.start()
+            return self._found
+
+    def _find_out_quietly(self) -> None:
+        try:
+            self.find_out()
+        except exceptions.GanttError:  # the database is away, which others say
+            return
+
+    def of(self, zone: ZoneRecord) -> ZoneCondition:
+        """Of one zone; one that is disabled is called as well."""
+        begun = self._clock.monotonic()
+        try:
+            info = self._zones.discover(zone, ANSWER_SECONDS)
+        except exceptions.Misconfigured as e:
+            return ZoneCondition(zone=zone, state=ZoneState.UNUSABLE, problem=e.message)
+        except exceptions.Unavailable as e:
+            return ZoneCondition(zone=zone, state=ZoneState.SILENT, problem=e.message)
+        except exceptions.GanttError as e:
+            return ZoneCondition(zone=zone, state=ZoneState.REFUSES, problem=e.message)
+        seconds = self._clock.monotonic() - begun
+        state, problem = ZoneState.ANSWERS, ''
+        apart = info.now - self._now() if info.now else 0.0
+        apart = 0.0 if abs(apart) <= seconds else apart
+        if not zone.enabled:
+            state = ZoneState.DISABLED
+        elif info.score_set not in (self._score_set(), zone.score_set):
+            state = ZoneState.OTHER_SCORES
+            problem = 'it has other weighers, multipliers or settings: its offers do not count'
+        elif abs(apart) > CLOCK_SECONDS:
+            where = 'before' if apart > 0 else 'behind'
+            problem = f'the clock of its database is {abs(apart):.0f} s {where} ours'
+        return ZoneCondition(
+            zone=zone, state=state, problem=problem, seconds=seconds, info=info, clock_apart=apart
+        )
+
+
+def summed_up(found: Sequence[ZoneCondition]) -> str:
+    """What is wrong with zones below that are enabled, in a line; '': nothing."""
+    wrong = [
+        one for one in found if one.zone.enabled and (one.problem or one.state.value != 'answers')
+    ]
+    if not wrong:
+        return ''
+    names = '; '.join(
+        f'{one.zone.name} {one.state.value.replace("_", " ")}: {one.problem}' for one in wrong
+    )
+    return f'{len(wrong)} of {len(found)} zones below are not well: {names}'

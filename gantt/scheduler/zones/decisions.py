@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions of requests over zones: who was queried, what there was, and why others were not."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gantt.core.claims.commit import DecisionRecord
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import Decision, Outcome, ZoneStep
+from gantt.core.zones import choice
+from gantt.scheduler.zones.evaluate import Evaluated
+
+
+def decision_over_zones(
+    decision_id: str,
+    request: SelectDestinations,
+    found: Evaluated,
+    outcome: Outcome,
+    reason: str,
+    taken: Mapping[str, int],
+    worker: str = '',
+    attempt: int = 1,
+) -> Decision:
+    """The decision.
+
+    :param found: what was offered
+    :param taken: name of a zone, '' for this one -> members that have their place there
+    """
+    return Decision(
+        id=decision_id,
+        request_id=request.request_id,
+        outcome=outcome,
+        hosts=found.hosts,
+        members=[],
+        reason=reason,
+        worker=worker,
+        project_id=request.spec.project_id,
+        attempt=attempt,
+        zones=steps_of(found, taken),
+    )
+
+
+def steps_of(found: Evaluated, taken: Mapping[str, int]) -> list[ZoneStep]:
+    """What was done with each zone, and who has a place there."""
+    return [msgspec.structs.replace(step, taken=taken.get(step.zone, 0)) for step in found.steps]
+
+
+def record_of(decision: Decision, request: SelectDestinations) -> DecisionRecord:
+    """The decision as it is stored."""
+    is_placed = decision.outcome is Outcome.PLACED
+    return DecisionRecord(
+        id=decision.id,
+        request_id=decision.request_id,
+        outcome=decision.outcome.value,
+        project_id=decision.project_id,
+        reason=decision.reason,
+        worker=decision.worker,
+        packed=decision_codec.pack(decision, request),
+        origin=request.origin,
+        consumers=[] if is_placed else list(request.consumers),
+    )
+
+
+def placed_reason(taken: Mapping[str, int]) -> str:
+    """Where the members have their places, in words."""
+    names = sorted('this zone' if not name else f'zone {name}' for name in taken)
+    return f'placed in {", ".join(names)}'
+
+
+def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tuple[Outcome, str]:
+    """How a request ends that has no place, and why: "no room" where everybody has said so.
+
+    :param lost: offers that were gone when they were taken
+    """
+    outcome, many = found.outcome, len(request.consumers)
+    if outcome is Outcome.PLACED:
+        outcome = Outcome.NO_VALID_HOST if found.complete else Outcome.UNKNOWN
+    if outcome not in (Outcome.NO_VALID_HOST, Outcome.UNKNOWN):
+        reason = found.reason
+    elif choice.is_whole(request) and many > 1:
+        reason = f'no one place has room for all {many} members together'
+    else:
+        reason = _no_room(found, many)
+    if lost:
+        reason += f'; {lost} offers were gone when they were taken'
+    if found.silent:
+        reason += f'; not known: zone {", ".join(found.silent)} has not answered'
+    half = [step.zone for step in found.steps if step.below and step.below[2]]
+    if half:
+        reason += f'; not known: not all zones below {", ".join(half)} have answered'
+    return outcome, reason
+
+
+def _no_room(found: Evaluated, many: int) -> str:
+    """What was looked at in all zones, and what removed hosts, the most first."""
+    places = found.children.answered + 1
+    for_all = f' for all {many} members' if many > 1 else ''
+    line = f'none of {found.hosts} hosts in {places} zones has room{for_all}'
+    ruled_out = sum(1 for step in found.steps if step.by and not step.round)
+    if ruled_out:
+        line += f'; {ruled_out} more zone{"s" * (ruled_out > 1)} without what it needs'
+    most = sorted(found.removed.items(), key=lambda one: (-one[1], one[0]))
+    return line + (f': {", ".join(f"{name} removed {n}" for name, n in most)}' if most else '')

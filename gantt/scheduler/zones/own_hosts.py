@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the own hosts have for a request, on scores that may be compared between zones."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.messages import request as requests
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.request import OfferedPlace, RequestSpec, SelectDestinations
+from gantt.core.placement import capacity
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import (
+    CHOSEN,
+    PASSED,
+    Decision,
+    MemberDecision,
+    Outcome,
+    Score,
+)
+from gantt.core.table.host_table import HostTable
+from gantt.core.zones import choice
+from gantt.core.zones.choice import Choice
+from gantt.core.zones.score import ScoreSet
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing import trial
+from gantt.scheduler.settings import SchedulerSettings
+
+#: What every host that may be used now has room for.
+_LEAST = SelectDestinations(
+    request_id=derived_id('summary'),
+    spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 1}),
+    consumers=[derived_id('summary', 'consumer')],
+    alternates=0,
+    dry_run=True,
+)
+#: Hosts named in one offer for several members, beyond those that they would be on.
+SPARE_HOSTS = 5
+
+
+class OwnOffers(msgspec.Struct, frozen=True):
+    """What the own hosts have, best first.
+
+    :ivar outcome: ``placed``: there are offers; else as of a decision
+    :ivar reason: the verdict
+    :ivar hosts: that were looked at; ``survivors`` and those of ``removed``, by filter, add up to
+        them
+    """
+
+    choices: list[Choice]
+    outcome: Outcome
+    reason: str
+    hosts: int = 0
+    survivors: int = 0
+    removed: dict[str, int] = {}
+
+
+class OwnHosts:
+    """Plans requests on a copy of the table of the own hosts.  Any thread.
+
+    :param cache: a follower of the database, whose table may be read from any thread
+    :param pipeline: as it is configured now
+    :param max_age: of the table, in seconds
+    """
+
+    def __init__(
+        self,
+        cache: HostCache,
+        pipeline: Callable[[], Pipeline],
+        settings: SchedulerSettings,
+        max_age: float,
+    ) -> None:
+        self._cache, self._pipeline = cache, pipeline
+        self._settings, self._max_age = settings, max_age
+
+    def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
+        """What they have for a request.
+
+        :param want: offers at most
+        :param is_only: no other zone could know what is not known here
+        :raises InvalidMessage, Refused: no zone could place it, as it is wrong
+        """
+        declared = self._cache.declared_classes(request.spec.resources)
+        try:
+            requests.check(request, declared)
+        except exceptions.UnknownResourceClass:
+            # It may be known below: here nobody has it.
+            if is_only:
+                raise
+            return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known')
+        table = self._cache.table(self._max_age)
+        if not len(table):
+            return _nothing(Outcome.NO_VALID_HOST, 'no host is registered here')
+        pipeline = self._pipeline().comparable()
+        dry = msgspec.structs.replace(request, dry_run=True, alternates=want - 1, places=[])
+        decision = self._planned(table, dry, pipeline)
+        fits = len(decision.members)
+        if decision.outcome is Outcome.NO_VALID_HOST:
+            fits -= 1  # the last one has no place
+            if fits > 0 and not choice.is_whole(request):
+                fewer = msgspec.structs.replace(dry, consumers=dry.consumers[:fits])
+                placed = self._planned(table, fewer, pipeline)
+                if placed.is_placed:
+                    return _found(placed, want, fits, ScoreSet.of(pipeline))
+        if not decision.is_placed:
+            return _nothing(decision.outcome, decision.reason, decision)
+        return _found(decision, want, fits, ScoreSet.of(pipeline))
+
+    def fits(self, shapes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+        """How many of each shape fit, host by host."""
+        table = self._cache.table(self._max_age)
+        if not len(table):
+            return dict.fromkeys(shapes, 0)
+        pipeline = self._pipeline().comparable()
+        decision = self._planned(table, _LEAST, pipeline)
+        verdicts = np.frombuffer(decision.members[0].verdicts, np.uint8)
+        rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
+        return {
+            name: capacity.room(table, RequestSpec(resources=dict(shape)), rows).total
+            for name, shape in shapes.items()
+        }
+
+    def table(self) -> HostTable:
+        """All that is known of the own hosts."""
+        return self._cache.table(self._max_age)
+
+    def _planned(
+        self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
+    ) -> Decision:
+        return trial.plan(table, request, self._cache, pipeline, self._settings).decision
+
+
+def _found(decision: Decision, want: int, fits: int, scores: ScoreSet) -> OwnOffers:
+    members = list(decision.members)
+    first = members[0]
+    if len(members) == 1:
+        offered = [([one.host], one) for one in first.scores[:want]]
+    else:
+        chosen = [one.selection.host for one in members if one.selection is not None]
+        spare = [one.host for member in members[-1:] for one in member.scores[:SPARE_HOSTS]]
+        worst = min((one for member in members for one in member.scores[:1]), key=_total)
+        offered = [(list(dict.fromkeys([*chosen, *spare])), worst)]
+    level = max(member.level for member in members)
+    choices = [
+        Choice(None, OfferedPlace(hosts=hosts), scores.score(level, one.weighted), fits)
+        for hosts, one in offered
+    ]
+    return OwnOffers(
+        choices, Outcome.PLACED, decision.reason, decision.hosts, first.survivors, _removed(first)
+    )
+
+
+def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:
+    if decision is None or not decision.members:
+        return OwnOffers([], outcome, reason, 0 if decision is None else decision.hosts)
+    last = decision.members[-1]
+    return OwnOffers([], outcome, reason, decision.hosts, last.survivors, _removed(last))
+
+
+def _removed(member: MemberDecision) -> dict[str, int]:
+    return {one.name: one.removed for one in member.filters if one.removed}
+
+
+def _total(score: Score) -> float:
+    return score.total

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluations asked of zones below, several at once, each with its bound.
+
+A zone that is silent costs the others little: it is left alone for a while, and where the others
+have enough it is not waited for.
+"""
+
+import concurrent.futures
+import functools
+import logging
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord
+from gantt.core.zones.strategy import KnownZone
+from gantt.scheduler.ports import Clock
+from gantt.scheduler.ports.zones import Zones
+from gantt.scheduler.zones.standing import ZoneStanding
+
+LOG = logging.getLogger(__name__)
+#: After so many seconds a round waits no longer for the last ones, where what was found is enough:
+#: for those that were silent before, and for so large a share of all.
+PATIENCE_SECONDS, LATE_SHARE = 0.15, 0.15
+#: How long a zone that is busy is left alone before it is asked again, in seconds.
+BUSY_WAITS = (0.03, 0.1, 0.3, 0.6)
+#: Zones below that are queried at once, in one process.
+CALLS_MAX = 64
+
+
+class QueriedZone(msgspec.Struct, frozen=True):
+    """A zone that was queried.
+
+    :ivar round: in which, from 1
+    :ivar begun: when, in seconds of the monotonic clock; ``seconds``: how long it took
+    :ivar found: what it has answered; None: it has not, as ``problem`` says
+    """
+
+    zone: ZoneRecord
+    round: int
+    begun: float
+    seconds: float
+    found: ZoneEvaluated | None = None
+    problem: str = ''
+
+
+T = TypeVar('T')
+Call = concurrent.futures.Future[QueriedZone]
+
+
+def while_busy(clock: Clock, end: float, call: Callable[[float], T]) -> T:
+    """Call a zone; where that is busy again, after a while that grows, within bounds.
+
+    :param call: with the seconds that are left
+    :raises GanttError: of the last try
+    """
+    for wait in BUSY_WAITS:
+        try:
+            return call(max(0.001, end - clock.monotonic()))
+        except exceptions.Busy:
+            # Drawn, so that those who were turned away together do not come together again.
+            pause = wait * (0.5 + random.random())
+            if clock.monotonic() + pause >= end:
+                raise
+            clock.sleep(pause)
+    return call(max(0.001, end - clock.monotonic()))
+
+
+class CallRunner(Protocol):
+    """What carries out calls next to each other."""
+
+    def begin(self, job: Callable[[], QueriedZone]) -> Call:
+        """Begin a call, or let it wait for its turn."""
+
+    def wait(
+        self, calls: Collection[Call], seconds: float
+    ) -> tuple[Collection[Call], Collection[Call]]:
+        """Wait until one is over, for so long at most: those that are over, and the others."""
+
+    def close(self) -> None:
+        """Begin no more."""
+
+
+class CallThreads:
+    """Calls in threads of their own, in bounded number."""
+
+    def __init__(self) -> None:
+        self._threads = concurrent.futures.ThreadPoolExecutor(CALLS_MAX, 'zone-call')
+
+    def begin(self, job: Callable[[], QueriedZone]) -> Call:
+        return self._threads.submit(job)
+
+    def wait(self, calls: Collection[Call], seconds: float) -> tuple[set[Call], set[Call]]:
+        found = concurrent.futures.wait(calls, seconds, concurrent.futures.FIRST_COMPLETED)
+        return found.done, found.not_done
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class ZoneQueries:
+    """Calls of all requests of this process.  Any thread.
+
+    :param runner: what carries them out; None: threads
+    """
+
+    def __init__(
+        self,
+        zones: Zones,
+        standing: ZoneStanding,
+        clock: Clock,
+        runner: CallRunner | None = None,
+    ) -> None:
+        self._zones, self._standing, self._clock = zones, standing, clock
+        self._runner = runner or CallThreads()
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        self._runner.close()
+
+    def begin(
+        self, zones: Sequence[KnownZone], body: ZoneEvaluation, number: int, end: float
+    ) -> dict[Call, ZoneRecord]:
+        """Ask each zone, but for those that were silent just now.
+
+        :param number: of the round
+        :param end: of the time that they have, of the monotonic clock
+        """
+        begun: dict[Call, ZoneRecord] = {}
+        now = self._clock.monotonic()
+        seconds = max(0.001, end - now)
+        for one in zones:
+            if self._standing.may_query(one.zone.uuid):
+                job = functools.partial(self._query, one.zone, body, number, seconds)
+                call = self._runner.begin(job)
+            else:
+                call = concurrent.futures.Future()
+                silent = 'it was silent not long ago, and is left alone for a while'
+                call.set_result(QueriedZone(one.zone, number, now, 0.0, None, silent))
+            begun[call] = one.zone
+        return begun
+
+    def wait(
+        self,
+        calls: dict[Call, ZoneRecord],
+        is_enough: Callable[[], bool],
+        number: int,
+        end: float,
+    ) -> Iterator[QueriedZone]:
+        """Each zone with what it has answered, as they come.
+
+        :param is_enough: whether what was found until now is enough
+        """
+        begun = self._clock.monotonic()
+        pending: Collection[Call] = list(calls)
+        while pending:
+            now = self._clock.monotonic()
+            patience = begun + PATIENCE_SECONDS - now
+            if now >= end or (patience <= 0 and is_enough() and self._are_late(calls, pending)):
+                break
+            until = end - now if patience <= 0 else min(end - now, patience)
+            over, pending = self._runner.wait(pending, until)
+            for call in over:
+                yield call.result()
+        now = self._clock.monotonic()
+        for call in pending:
+            call.cancel()
+            zone = calls[call]
+            if now >= end:
+                self._standing.was_silent(zone.uuid)
+            late = 'it had not answered when its time was over'
+            yield QueriedZone(zone, number, begun, now - begun, None, late)
+
+    def _query(
+        self, zone: ZoneRecord, body: ZoneEvaluation, number: int, seconds: float
+    ) -> QueriedZone:
+        begun = self._clock.monotonic()
+        end = begun + seconds
+        found, problem, is_silent = None, '', False
+        try:
+            found = while_busy(
+                self._clock, end, lambda left: self._zones.evaluate(zone, body, left)
+            )
+        except exceptions.GanttError as e:
+            LOG.warning('zone %s has not answered an evaluation: %s', zone.name, e.message)
+            problem = e.message
+            is_silent = isinstance(e, exceptions.Unavailable) and not isinstance(e, exceptions.Busy)
+        if is_silent:
+            self._standing.was_silent(zone.uuid)
+        else:
+            self._standing.answered(zone.uuid)
+        return QueriedZone(zone, number, begun, self._clock.monotonic() - begun, found, problem)
+
+    def _are_late(self, calls: dict[Call, ZoneRecord], pending: Collection[Call]) -> bool:
+        """Whether those that have not answered yet are not waited for."""
+        slow = [one for one in pending if not self._standing.is_silent(calls[one].uuid)]
+        return len(slow) <= LATE_SHARE * len(calls)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network whose calls end in time, however slowly the other side sends.
+
+A bound for each read is none for the call: a head that comes a byte at a time never ends.  So what
+a read may take is what is left of the call.
+"""
+
+import contextlib
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import httpcore
+
+
+class _CallBound(threading.local):
+    """Of the call that this thread makes; monotonic seconds."""
+
+    end = float('inf')
+
+    def left(self, timeout: float | None) -> float:
+        """Seconds.  :raises httpcore.ReadTimeout: there are none"""
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise httpcore.ReadTimeout('the answer takes too long')
+        return left if timeout is None else min(left, timeout)
+
+
+class BoundedNetwork(httpcore.NetworkBackend):
+    """Connections of any thread, each bounded by the call of that thread."""
+
+    def __init__(self) -> None:
+        self._network, self._bound = httpcore.SyncBackend(), _CallBound()
+
+    @contextlib.contextmanager
+    def until(self, end: float) -> Iterator[None]:
+        """Whatever this thread does ends by then."""
+        self._bound.end = end
+        try:
+            yield
+        finally:
+            self._bound.end = float('inf')
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        stream = self._network.connect_tcp(
+            host, port, self._bound.left(timeout), local_address, socket_options
+        )
+        return _BoundedStream(stream, self._bound)
+
+    def sleep(self, seconds: float) -> None:
+        self._network.sleep(seconds)
+
+
+class _BoundedStream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream, bound: _CallBound) -> None:
+        self._stream, self._bound = stream, bound
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._bound.left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, self._bound.left(timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        stream = self._stream.start_tls(ssl_context, server_hostname, self._bound.left(timeout))
+        return _BoundedStream(stream, self._bound)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

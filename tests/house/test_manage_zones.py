@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gantt-manage of a zone with another one below it: the audit, the doctor, hosts named."""
+
+import json
+import shutil
+import uuid
+
+import msgspec
+import pytest
+from oslo_config import cfg
+
+from gantt import conf as options
+from gantt.cmd.doctor import checks, zones
+from gantt.core.messages.report import RegisterHost
+from gantt.db.stores.store import SqlStore
+from tests.world import a_request
+from tests.zones.tree import Zone
+
+
+@pytest.fixture
+def east(tmp_path, sqlite_template):
+    """A zone with two hosts."""
+    path = shutil.copy(sqlite_template, tmp_path / 'east.db')
+    made = Zone('east', SqlStore.for_url(f'sqlite:///{path}')).start()
+    yield made.hosts(2)
+    made.stop()
+    made.store.close()
+
+
+@pytest.fixture
+def top(synced, east):
+    """The zone of the configuration file, above it."""
+    made = Zone('top', SqlStore.for_url(f'sqlite:///{synced}/gantt.db')).start()
+    yield made.above(east)
+    made.stop()
+    made.store.close()
+
+
+def register(zone, journal):
+    zone.scheduler.register_host(
+        RegisterHost(name='same', boot_nonce=str(uuid.uuid4()), journal=journal)
+    )
+
+
+def test_the_audit_is_over_the_zones_below(east, top, manage):
+    assert top.select(a_request()).selections
+    code, out, error = manage('audit')
+    assert code == 0, error
+    assert out.splitlines() == [
+        'over-commit 0, lost 0, leaked 0, doubled 0, providers 0',
+        'zone east: compared, live claims there: 1, hosts: 2',
+    ]
+    journal = str(uuid.uuid4())
+    register(east, journal)
+    register(top, journal)
+    code, out, _ = manage('audit')
+    assert code == 1
+    assert 'doubled: host same: is registered here and in zone east' in out
+    assert 'to do, doubled: a host that is registered in two zones: ' in out
+    east.cut()
+    code, out, _ = manage('audit', '-f', 'json')
+    found = json.loads(out)
+    # What cannot be compared is no finding, and not nothing either.
+    assert code == 1 and not any(found['counts'].values())
+    assert 'its claims are not known' in found['zones'][0]['problem']
+
+
+@pytest.fixture
+def conf(synced):
+    made = cfg.ConfigOpts()
+    options.register_opts(made)
+    made([], project='gantt', default_config_files=[])
+    made.set_override('connection', f'sqlite:///{synced}/gantt.db', 'database')
+    return made
+
+
+def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced):
+    def found():
+        return [(one.severity.value, one.option) for one in zones.zones_say(conf)]
+
+    def set_(**values):
+        [record] = top.store.child_zones()
+        top.store.save_child_zone(msgspec.structs.replace(record, **values))
+
+    assert found() == []
+    conf.set_override('enabled_weighers', ['RAMWeigher'], 'filters')
+    [scores] = zones.zones_say(conf)
+    assert scores.severity == 'warning' and 'offers do not count' in scores.why
+    conf.clear_override('enabled_weighers', 'filters')
+    east.put('/v1/parents/top', {'enabled': False})
+    assert found() == [('error', 'zone east')]
+    east.cut()
+    assert found() == [('warning', 'zone east')]
+    set_(credential='nowhere')
+    [unusable] = zones.zones_say(conf)
+    assert unusable.severity == 'error' and 'credentials_file' in unusable.why
+    set_(enabled=False)
+    assert found() == []
+    secrets = synced / 'credentials'
+    secrets.write_text('[hall-2]\n')
+    secrets.chmod(0o644)
+    conf.set_override('credentials_file', str(secrets), 'zones')
+    assert '[zones] credentials_file' in {one.option for one in checks.files(conf)}
+    secrets.chmod(0o600)
+    assert '[zones] credentials_file' not in {one.option for one in checks.files(conf)}

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a zone above or below may do wrong: each has an answer of its own, and changes nothing."""
+
+import uuid
+
+import httpx
+import msgspec
+import pytest
+
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.records.decision import Outcome
+from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation
+from gantt.db.schema import migration
+from gantt.http.zones.seals import SealedOffer, Seals
+from gantt.scheduler.zones.evaluate import digest_of
+from tests.builders import uuid_of
+from tests.nemesis.backup import Backup
+from tests.world import a_request
+from tests.zones.other_side import Liar
+from tests.zones.test_protocol import allocate, call, code, evaluate, tokens_of
+from tests.zones.tree import VERSION, until
+
+
+@pytest.fixture
+def east(zone):
+    """A zone with two hosts that another may ask."""
+    found = zone('east').hosts(2, 8)
+    said = {'identity': 'parent-uuid', 'project_id': 'of-parent', 'lease_seconds_max': 60}
+    assert found.put('/v1/parents/parent', said).status_code == 200
+    return found
+
+
+def test_each_token_that_is_not_good_is_refused_alike_and_changes_nothing(east):
+    request = a_request(vcpu=2)
+    good = tokens_of(evaluate(east, request))[0]
+    now = east.insights.cache.database_now
+    identity = east.around.directory.identity()
+    offer = Seals(identity).open(good, SealedOffer, 'parent', now)
+    other = msgspec.structs.replace(identity, secret=b'x' * 32)
+    before = msgspec.structs.replace(identity, incarnation=identity.incarnation - 1)
+    for_others = msgspec.structs.replace(offer, members=b'')
+    middle = len(good) // 2
+    changed = 'A' if good[middle] != 'A' else 'B'
+    bad = {
+        'expired': Seals(identity).seal(offer, 'parent', now - 3600),
+        'altered': good[:middle] + changed + good[middle + 1 :],
+        'cut': good[:-10],
+        'of another parent': Seals(identity).seal(offer, 'other', now),
+        'of another zone': Seals(other).seal(offer, 'parent', now),
+        'of a database of before': Seals(before).seal(offer, 'parent', now),
+        'for other consumers': Seals(identity).seal(for_others, 'parent', now),
+        'nonsense': 'g1.AAAA',
+    }
+    written = east.written()
+    answers = {}
+    for name, token in bad.items():
+        _, answer = allocate(east, request, [token])
+        answers[name] = (answer.status_code, code(answer), answer.json()['errors'][0]['detail'])
+    assert len(set(answers.values())) == 1, answers
+    assert answers['expired'][:2] == (410, 'gantt.token_refused')
+    assert east.written() == written
+    # Used again, it is good for its consumers alone, who have a claim once.
+    assert allocate(east, request, [good])[1].status_code == 200
+    twice = msgspec.structs.replace(request, consumers=[uuid_of('another')])
+    _, answer = allocate(east, twice, [good])
+    assert code(answer) == 'gantt.token_refused'
+    allocate(east, request, [good])
+    assert east.live() == 1
+
+
+def test_what_a_parent_says_wrong_has_its_own_answer_and_changes_nothing(east):
+    request = a_request(vcpu=2)
+    tokens = tokens_of(evaluate(east, request))
+    written = east.written()
+    unknown = {'OpenStack-API-Version': 'scheduler 1.999', 'X-User-Id': 'parent-uuid'}
+    body = msgspec.to_builtins(ZoneEvaluation(request=request))
+    looped = msgspec.structs.replace(request, via=[digest_of(request.request_id, east.uuid)])
+    ruled = msgspec.to_builtins(ZoneEvaluation(request=request))
+    ruled['request']['spec']['group'] = {'uuid': uuid_of('group'), 'policy': 'same-colour'}
+    more = msgspec.to_builtins(ZoneEvaluation(request=request))
+    more['request']['spec']['of_tomorrow'] = 1
+    key = str(uuid.uuid4())
+    spent = msgspec.structs.replace(request, budget_ms=1, request_id=key)
+    allocation = ZoneAllocation(request=spent, evaluated=request.request_id, tokens=tokens)
+    found = {
+        'version': call(east, 'POST', '/evaluations', body, by=unknown),
+        'rule': call(east, 'POST', '/evaluations', ruled),
+        'field': call(east, 'POST', '/evaluations', more),
+        'loop': evaluate(east, looped),
+        'key': call(east, 'PUT', f'/allocations/{uuid.uuid4()}', allocation),
+        'no key': call(east, 'PUT', '/allocations/nonsense', allocation),
+        'revision': call(east, 'GET', '/changes?since=nan'),
+        'nobody': call(east, 'GET', '', by={**VERSION, 'X-User-Id': 'nobody'}),
+    }
+    assert {name: (one.status_code, code(one)) for name, one in found.items()} == {
+        'version': (406, 'gantt.unsupported_version'),
+        'rule': (400, 'gantt.invalid_message'),
+        'field': (400, 'gantt.invalid_message'),
+        'loop': (508, 'gantt.zone_loop'),
+        'key': (400, 'gantt.invalid_message'),
+        'no key': (400, 'gantt.invalid_message'),
+        'revision': (400, 'gantt.invalid_message'),
+        'nobody': (403, 'gantt.forbidden'),
+    }
+    assert 'policy' in found['rule'].text and 'of_tomorrow' in found['field'].text
+    assert east.written() == written
+    answer = call(east, 'PUT', f'/allocations/{key}', allocation)
+    assert answer.status_code in (200, 504), answer.text
+    assert east.live() == (answer.status_code == 200)
+
+
+def test_a_parent_that_floods_is_turned_away_and_what_it_has_stays(east, monkeypatch):
+    request = a_request(vcpu=2)
+    tokens = tokens_of(evaluate(east, request))
+    key, _ = allocate(east, request, tokens)
+    east.put('/v1/quotas/of-parent', {'limits': {'requests_per_minute': 2}})
+    east.scheduler.quotas.read()
+    found = []
+    for _ in range(5):
+        another = a_request(vcpu=1)
+        offers = tokens_of(evaluate(east, another))
+        found.append(allocate(east, another, offers)[1])
+    assert {one.status_code for one in found} == {200, 429}, [one.text for one in found]
+    turned_away = [one for one in found if one.status_code == 429]
+    assert all(int(one.headers['Retry-After']) > 0 for one in turned_away)
+    assert call(east, 'GET', f'/allocations/{key}').json()['state'] == 'placed'
+    assert east.live() == 1 + len(found) - len(turned_away)
+    assert east.select(a_request()).outcome is Outcome.PLACED  # others are served
+
+
+# -- below -------------------------------------------------------------------------------
+OFFER = {'token': 't', 'level': 0, 'tier': 1e15, 'score': 1.0, 'fits': 1000}
+PLACED = {'state': 'placed', 'level': 0, 'given_up': []}
+
+
+def members(body, **changes):
+    """An allocation as a zone answers it, with something else."""
+    request = body['request']
+    made = [
+        {
+            'consumer': one,
+            'claim_id': str(uuid.uuid4()),
+            'place': 'sealed',
+            'lease_seconds': 60.0,
+            **changes,
+        }
+        for one in request['consumers']
+    ]
+    return {**PLACED, 'key': request['request_id'], 'members': made}
+
+
+LIES = {
+    'it refuses what it offers': lambda body: (409, {'errors': [{'code': 'gantt.offer_gone'}]}),
+    'it has no words for it': lambda body: (400, {'errors': 'no'}),
+    'it leaves out members': lambda body: (200, {**members(body), 'members': []}),
+    'it places another one': lambda body: (200, members(body, consumer=uuid_of('another'))),
+    'it answers for another key': lambda body: (200, {**members(body), 'key': uuid_of('key')}),
+    'it has cancelled it': lambda body: (200, {**members(body), 'state': 'cancelled'}),
+    'it has one claim for all': lambda body: (200, members(body, claim_id=uuid_of('one'))),
+    'its claim is no claim': lambda body: (200, members(body, claim_id='x' * 5000)),
+    'it says nothing that can be read': lambda body: (200, ['?']),
+}
+
+
+def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
+    top, west = zone('top'), zone('west').hosts(4, 64)
+    top.above(west)
+    lie = {}
+
+    def answer(method, path, body):
+        if path.startswith('/evaluations'):
+            score_set = west.around.score_set()
+            said = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': score_set}
+            return 200, said
+        if path.startswith('/changes'):
+            return 200, {'incarnation': 1, 'revision': 1.0, 'claims': []}
+        if method == 'PUT':
+            return lie['is'](body)
+        if method == 'GET' and path.startswith('/allocations'):
+            return 404, {'errors': [{'code': 'gantt.not_found'}]}
+        return 200, {'key': 'k', 'state': 'cancelled'}
+
+    with Liar(str(uuid.uuid4()), answer) as liar:
+        record = msgspec.structs.replace(
+            top.store.child_zones()[0], uuid=liar.uuid, name='liar', url=liar.url
+        )
+        top.store.save_child_zone(record)
+        top.scheduler._zones.directory.refresh()
+        for n, (name, lies) in enumerate(LIES.items(), 1):
+            lie['is'] = lies
+            liar.heard.clear()
+            # Else nothing of it is taken any more.
+            top.scheduler._zones.standing._honoured.clear()
+            found = top.select(a_request(2, vcpu=1, budget_ms=20_000))
+            assert found.outcome is Outcome.PLACED, (name, found.reason)
+            where = {one[0].child for one in found.selections}
+            assert where == {'west'}, name
+            assert west.live() == 2 * n
+            puts = [path for method, path in liar.heard if method == 'PUT']
+            ended = [path for method, path in liar.heard if method == 'DELETE']
+            assert len(puts) == 1, 'one call for one lie'
+            if name not in ('it refuses what it offers', 'it has no words for it'):
+                assert puts == ended[:1], name
+        assert top.store.claims_below(child=liar.uuid) == []
+
+
+def test_a_zone_where_this_one_is_not_known_is_not_an_answer_of_no_room(zone):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    east.put('/v1/parents/top', {'enabled': False})
+    written = east.written()
+    found = top.select(a_request(budget_ms=4000))
+    assert found.outcome is Outcome.UNKNOWN
+    assert 'east' in found.reason
+    assert east.written() == written
+
+
+def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    finish, wanted = top.store.finish_request, a_request()
+    assert top.select(wanted).outcome is Outcome.PLACED
+    removed = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
+    assert removed.status_code == 409
+    assert [one.name for one in top.store.child_zones()] == ['east']
+    top.client.cancel_claims(wanted.request_id)
+
+    # Removed between the claim and the answer: nobody is answered with what nobody follows.
+    def removes(*args):
+        top.store.remove_child_zone(east.uuid)
+        return finish(*args)
+
+    top.store.finish_request = removes
+    assert top.select(a_request(budget_ms=3000)).outcome is not Outcome.PLACED
+    assert top.store.claims_below() == []
+
+
+def test_a_database_below_that_goes_back_leaves_no_consumer_behind(zone):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    first, lost = a_request(vcpu=1), a_request(vcpu=1)
+    assert top.select(first).outcome is Outcome.PLACED
+    # What has changed there was heard of once: from now on it is known where it stands.
+    until(lambda: top.store.child_zones()[0].revision > 0)
+    backup = Backup(east.store)
+    assert top.select(lost).outcome is Outcome.PLACED
+    assert east.live() == 2
+    backup.put_back()
+    migration.bump_incarnation(east.store.engine)
+    east.around.directory._identity = None
+    state = lambda one: top.store.claims_below(one.request_id)[0].state  # noqa: E731
+    until(lambda: state(lost) == 'released')
+    assert state(first) == 'reserved'
+    answer = top.select(a_request(vcpu=1, consumers=lost.consumers))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert east.live() == 2
+    assert not any(east.store.audit().values())
+
+
+def test_a_database_above_that_goes_back_claims_once_for_a_consumer(zone):
+    top, east = zone('top'), zone('east').hosts(2, 8)
+    top.above(east)
+    backup = Backup(top.store)
+    wanted = a_request(vcpu=2)
+    assert top.select(wanted).outcome is Outcome.PLACED
+    backup.put_back()
+    migration.bump_incarnation(top.store.engine)
+    top.scheduler._zones.directory.refresh()
+    again = top.select(wanted)
+    assert again.outcome is Outcome.PLACED, again.reason
+    assert east.live() == 1
+    assert east.store.load_claim(again.selections[0][0].claim_id).is_live
+    assert not any(east.store.audit().values())
+
+
+def test_a_hard_rule_that_no_zone_below_can_hold_is_no_claim(zone):
+    top, east = zone('top'), zone('east').hosts(1, 8)
+    top.above(east)
+    group = GroupRef(uuid=uuid_of('group'), policy=Policy.ANTI_AFFINITY)
+    found = top.select(a_request(2, group=group))
+    assert found.outcome is Outcome.NO_VALID_HOST
+    assert east.live() == 0

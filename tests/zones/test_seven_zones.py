@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seven zones on three levels, a process and a database each, against one zone with all hosts.
+
+``GANTT_ZONE_REQUESTS=300`` has it place so many; without it some that show the same.
+"""
+
+import os
+import random
+
+import msgspec
+import pytest
+
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.zones.shares import among
+from tests.builders import uuid_of
+from tests.world import a_request
+from tests.zones.zone_process import ZoneProcess
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.mysql]
+
+REQUESTS = int(os.environ.get('GANTT_ZONE_REQUESTS', '20'))
+#: Child -> zone above it; two of them have hosts and zones below.
+ABOVE = {'a': 'top', 'b': 'top', 'a1': 'a', 'a2': 'a', 'b1': 'b', 'b2': 'b'}
+#: Which zone has which database, where there is one of the kind.
+KINDS = {'a': 'postgresql', 'b1': 'mysql'}
+#: Any subset works; what holds of the place that is found, see ``holds``.
+STRATEGIES = {
+    ('RandomOrder',): 'a place',
+    ('TopN', 'Threshold'): 'the level',
+    ('WeightedRandom', 'GoodEnough'): 'good enough',
+    ('LikelyFirst',): 'a place',
+}
+GOOD = 0.85
+
+
+@pytest.fixture
+def tree(store_url):
+    """Zone by name, with ``flat``, which has all hosts."""
+    made: dict[str, ZoneProcess] = {}
+    try:
+        for name in ('top', *ABOVE, 'flat'):
+            made[name] = ZoneProcess(name, store_url(KINDS.get(name, 'sqlite')))
+        for upper in ('a', 'b', 'top'):
+            made[upper].above(*(made[one] for one, above in ABOVE.items() if above == upper))
+        yield made
+    finally:
+        for one in made.values():
+            one.stop()
+
+
+def wanted(dice):
+    needs = {'vcpu': dice.choice([1, 2, 3, 6, 11, 20]), 'ram': dice.choice([512, 4096, 20_000])}
+    if dice.random() < 0.2:
+        needs['required_traits'] = [f'CUSTOM_{dice.choice("XYZ")}']
+    if dice.random() < 0.1:
+        group = GroupRef(uuid=uuid_of(f'group {dice.random()}'), policy=Policy.ANTI_AFFINITY)
+        return a_request(2, group=group, **needs)
+    return a_request(**needs)
+
+
+def host_of(tree, chosen):
+    """The host of a place, redeemed zone by zone."""
+    name, place = chosen.child, chosen.place
+    if not name:
+        return chosen.host
+    while True:
+        found = tree[name].redeemed(place)
+        if not found['child']:
+            return found['host']
+        name, place = found['child'], found['place']
+
+
+def holds(what, score, scores):
+    best = max(scores, key=lambda one: (-one.level, one.tier, one.score))
+    if what == 'the level':
+        return score.level == best.level
+    if what == 'good enough':
+        return score.score >= min(GOOD, max(one.score for one in scores)) - 1e-9
+    return True
+
+
+def test_seven_zones_place_as_one_would(tree):
+    dice = random.Random(17)
+    names = [name for name in tree if name != 'flat']
+    hosts = {}
+    for n in range(21):
+        where, vcpu = names[n % 7], dice.choice([4, 8, 12, 24, 48])
+        traits = [f'CUSTOM_{one}' for one in 'XY' if dice.random() < 0.4]
+        hosts[f'machine{n:02d}x'] = where
+        for zone in (where, 'flat'):
+            tree[zone]('host', f'machine{n:02d}x', vcpu, traits=traits)
+    refused = 0
+    for number in range(REQUESTS):
+        request = wanted(dice)
+        outcome, scores = tree['flat']('scores', request)
+        if number % 10 == 0 and len(request.consumers) == 1:
+            check_strategies(tree, request, outcome, scores)
+        ours = tree['top']('select', request)
+        refused += ours.outcome is Outcome.NO_VALID_HOST
+        if len(request.consumers) > 1:
+            # All of them are in one zone, which a flat one need not do: it is filled alike.
+            if ours.outcome is Outcome.PLACED:
+                assert outcome == 'placed'
+                assert len({chosen.child for chosen, *_ in ours.selections}) == 1
+                for selections, consumer in zip(ours.selections, request.consumers, strict=True):
+                    one = a_request(consumers=[consumer])
+                    spec = among(request, [host_of(tree, selections[0])]).spec
+                    fill(tree, one, spec)
+            continue
+        assert ours.outcome.value == outcome, ours.reason
+        if ours.outcome is Outcome.PLACED:
+            host = host_of(tree, ours.selections[0][0])
+            best = max(scores.values(), key=lambda one: (-one.level, one.tier, one.score))
+            assert scores[host].order == pytest.approx(best.order)
+            fill(tree, request, among(request, [host]).spec)
+    assert refused, 'the test is to fill all zones'
+    assert [tree[name]('audit') for name in tree] == [0] * len(tree)
+    check_nobody_is_named(tree, hosts)
+
+
+def fill(tree, request, spec):
+    """The flat zone has the same claim, on the same host."""
+    same = msgspec.structs.replace(request, spec=spec)
+    assert tree['flat']('select', same).outcome is Outcome.PLACED
+
+
+def check_strategies(tree, request, outcome, scores):
+    """Whatever the strategies, they refuse what brute force refuses, and their guarantee holds."""
+    dry = msgspec.structs.replace(request, dry_run=True)
+    for strategies, what in STRATEGIES.items():
+        for name in ('top', 'a', 'b'):
+            tree[name]('use', strategies, {'top_n_zones': 1, 'good_enough_score': GOOD})
+        found = tree['top']('select', dry)
+        assert found.outcome.value == outcome, (strategies, found.reason)
+        if found.outcome is Outcome.PLACED and found.selections[0][0].host:
+            assert holds(what, scores[found.selections[0][0].host], scores.values()), strategies
+    for name in ('top', 'a', 'b'):
+        tree[name]('use', (), {})
+
+
+def check_nobody_is_named(tree, hosts):
+    """No database has a host of another zone, or a zone two levels away, in any column."""
+    for name in (*ABOVE, 'top'):
+        everything = tree[name]('everything')
+        near = {name, ABOVE.get(name), *(one for one, above in ABOVE.items() if above == name)}
+        foreign = [host for host, where in hosts.items() if where != name]
+        for far in set(tree) - near - {'flat'}:
+            foreign += [tree[far].uuid, tree[far].url]
+        for text in foreign:
+            assert text not in everything, (name, text)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit over zones: each fault made on purpose, and a sound tree without one."""
+
+import secrets
+import uuid
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from gantt.core.messages.report import RegisterHost
+from gantt.core.records import audit_remedies
+from gantt.core.records.decision import Outcome
+from gantt.core.zones import marks
+from gantt.core.zones.marks import RegisteredHost
+from gantt.db.schema import models
+from gantt.http.handlers import zone_audit as handler
+from gantt.http.handlers import zones
+from gantt.scheduler.zones import audit as zone_audit
+from gantt.scheduler.zones.audit import ZoneAudit
+from tests.world import a_request
+from tests.zones.tree import VERSION
+
+CLEAN = {'lost': [], 'leaked': [], 'doubled': []}
+
+
+def findings(zone):
+    """The lines of an audit over zones, each with something to do about it."""
+    found = ZoneAudit(zone.store, zone.around.calls).run()
+    for kind, lines in found.lines.items():
+        for line in lines:
+            assert audit_remedies.remedy_of(kind, line) is not None, line
+    return found
+
+
+def lines(zone, kind):
+    found = findings(zone)
+    assert not any(one.problem for one in found.zones)
+    assert not any(of for other, of in found.lines.items() if other != kind), found.lines
+    return found.lines[kind]
+
+
+def change(zone, statement):
+    with zone.store.engine.begin() as connection:
+        assert connection.execute(statement).rowcount
+
+
+def placed_below(top, **spec):
+    answer = top.select(a_request(**spec))
+    assert answer.outcome is Outcome.PLACED and answer.selections[0][0].child, answer
+    return answer.selections[0][0]
+
+
+@pytest.fixture
+def east(zone):
+    return zone('east').hosts(2)
+
+
+@pytest.fixture
+def top(zone, east):
+    return zone('top').above(east)
+
+
+def test_a_sound_tree_has_nothing(zone, east, top):
+    for _ in range(3):
+        chosen = placed_below(top)
+    east.confirm(chosen.claim_id)
+    found = findings(top)
+    assert found.lines == CLEAN
+    assert [(one.zone, one.claims, one.hosts, one.problem) for one in found.zones] == [
+        ('east', 3, 2, '')
+    ]
+    assert ZoneAudit(east.store, east.around.calls).run().zones == []
+    east.cut()
+    [one] = findings(top).zones
+    assert one.problem.startswith('its claims are not known: ')
+
+
+def test_claims_that_two_zones_know_otherwise_are_found(east, top):
+    gone, ended, unknown, silent = (placed_below(top) for _ in range(4))
+    claims, below = models.claims, models.claims_below
+    top.scheduler._follower.stop(5.0)  # what has ended is not noted any more
+    [key] = [one.key for one in top.store.claims_below() if one.claim_id == ended.claim_id]
+    east.store.cancel_request(key, 'ended there')
+    east.confirm(unknown.claim_id)
+    for one in (unknown, silent):
+        change(top, below.delete().where(below.c.claim_id == one.claim_id))
+    change(east, claims.delete().where(claims.c.id == gone.claim_id))
+    found = findings(top).lines
+    assert found['lost'] == [
+        f'claim {gone.claim_id} of {gone.consumer}: reserved as it is known here, '
+        'zone east does not know it'
+    ]
+    # What is reserved there ends with its lease, and is none yet.
+    assert found['leaked'] == [
+        f'claim {unknown.claim_id} of {unknown.consumer}: confirmed in zone east, '
+        'and not known here'
+    ]
+    assert found['doubled'] == []
+    change(east, claims.update().values(updated_at=1.0))
+    found = findings(top).lines
+    assert len(found['lost']) == len(found['leaked']) == 2
+    assert any('released in zone east for ' in line for line in found['lost'])
+
+
+def test_a_consumer_in_two_places_is_found(zone, east, top):
+    first, second = placed_below(top), placed_below(top)
+    west = zone('west').hosts(1)
+    top.above(west)
+    # The guard that stands in the way of it is taken away.
+    change(top, models.consumers_on_their_way.delete())
+    top.put('/v1/zones/east', {'enabled': False})
+    top.scheduler._zones.directory.refresh()
+    top.select(a_request(consumers=[first.consumer]))
+    top.host('top-1')
+    top.select(a_request(consumers=[second.consumer], hops=0))
+    words = 'has live claims for create in zone east and'
+    assert sorted(lines(top, 'doubled')) == sorted(
+        (
+            f'consumer {first.consumer}: {words} in zone west',
+            f'consumer {second.consumer}: {words} here',
+        )
+    )
+
+
+# -- hosts -----------------------------------------------------------------------------
+def register(zone, name, **said):
+    zone.scheduler.register_host(RegisterHost(name=name, boot_nonce=str(uuid.uuid4()), **said))
+
+
+def test_a_host_that_is_registered_here_and_below_is_found(east, top):
+    for by in ('journal', 'uuid'):
+        said = {by: str(uuid.uuid4())}
+        register(east, f'called-so-there-{by}', **said)
+        register(top, f'by-{by}', **said)
+    for zone in (east, top):
+        register(zone, 'by-name')
+        # Two machines have one name: each has a journal of its own.
+        register(zone, 'cmp-1', journal=str(uuid.uuid4()))
+    assert lines(top, 'doubled') == [
+        f'host by-{by}: is registered here and in zone east or below it, with the same {by}'
+        for by in ('journal', 'uuid', 'name')
+    ]
+
+
+def test_a_host_of_two_zones_below_is_found_wherever_it_is(zone, east, top, monkeypatch):
+    west = zone('west')
+    top.above(west)
+    shared = zone('shared').hosts(5)
+    for one in (east, west):
+        one.above(shared)
+    # The hosts of a zone that two others have below them are registered once.
+    monkeypatch.setattr(handler, 'HOSTS_MAX', 2)
+    found = findings(top)
+    assert found.lines == CLEAN
+    assert [(one.hosts, one.problem) for one in found.zones] == [(7, ''), (5, '')]
+    journal = str(uuid.uuid4())
+    register(west, 'secret-1', journal=journal)
+    register(shared, 'secret-2', journal=journal)
+    # It is registered in two zones that are below one of ours, and by another one below both.
+    found = lines(top, 'doubled')
+    assert found and all('in zones east and west or below them' in line for line in found)
+    assert 'secret' not in str(found)
+    shared.cut()
+    problems = {one.problem for one in findings(top).zones}
+    assert problems == {'not all hosts below it are known: a zone there is silent'}
+
+
+def test_what_a_zone_above_gets_names_no_host(east, top):
+    register(east, 'secret-name', uuid='0f8fad5b-d9cb-469f-a165-70867728950e')
+    salt = secrets.token_hex(32)
+    headers = {'X-User-Id': top.uuid, **VERSION}
+
+    def ask(by=headers, **body):
+        return httpx.post(f'{east.url}/zone/v1/host-marks', json=body, headers=by)
+
+    answer = ask(salt=salt)
+    assert answer.status_code == 200
+    assert 'secret' not in answer.text and '0f8fad5b' not in answer.text
+    found = marks.read(answer.json()['marks'])
+    assert len(found) == 3 and found == sorted(found)
+    # Another salt, other digests: what was learned once cannot be looked up.
+    other = marks.read(ask(salt=secrets.token_hex(32)).json()['marks'])
+    assert not {d for one in found for d in one} & ({d for one in other for d in one} - {b''})
+    for wrong in ({'salt': 'ab'}, {'salt': salt, 'after': 'x'}, {'salt': salt, 'hops': 9}, {}):
+        assert ask(**wrong).status_code == 400
+    assert ask(salt=salt, via=[zone_audit.via_of(salt, east.uuid)]).status_code == 508
+    assert ask({**headers, 'X-User-Id': 'x'}, salt=salt).status_code == 403
+
+
+def test_marks_are_read_as_they_are_written_and_nothing_else_is():
+    hosts = [RegisteredHost(f'h{n}', str(uuid.uuid4()), '' if n % 2 else 'j') for n in range(9)]
+    made = sorted(marks.marks_of(host, 'zone', b'0' * 32) for host in hosts)
+    assert marks.read(marks.written(made)) == made
+    for wrong in ('*', 'AAAA', 'x' * 44):
+        with pytest.raises(ValueError, match='marks of hosts'):
+            marks.read(wrong)
+
+
+# -- many --------------------------------------------------------------------------------
+def test_claims_come_in_pages_however_many_changed_at_once(east, top, monkeypatch):
+    for _ in range(5):
+        placed_below(top)
+    change(
+        east, models.claims.update().values(updated_at=sa.func.round(models.claims.c.updated_at))
+    )
+    monkeypatch.setattr(zones, 'CHANGES_MAX', 2)
+    found = findings(top)
+    assert found.lines == CLEAN and found.zones[0].claims == 5
+    # So does who follows: it comes to the last page.
+    change(east, models.claims.update().values(state='confirmed'))
+    top.scheduler._follower.step()
+    assert {one.state for one in top.store.claims_below()} == {'confirmed'}

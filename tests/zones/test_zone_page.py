@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard's panel of zones, in a headless Chromium."""
+
+import pytest
+
+from bench.browser import COMMANDS, Browser, command
+
+LOADED = "document.getElementById('freshness').textContent.startsWith('updated')"
+ROWS = "[...document.querySelectorAll('#zones tbody tr')].map((e) => e.innerText)"
+
+
+@pytest.fixture
+def browser():
+    if command() is None:
+        pytest.skip(f'NO CHROMIUM: none of {", ".join(COMMANDS)} is installed')
+    with Browser() as found:
+        yield found
+
+
+def test_the_dashboard_shows_zones_where_there_are_some(zone, browser, tmp_path):
+    east, cloud = zone('east').hosts(3), zone('cloud').hosts(1)
+    top = zone('top').hosts(1).above(east, cloud)
+    zone('over').above(top)
+    top.put('/v1/zones/cloud', {'last_resort': True})
+    cloud.cut()
+    for width in (1280, 390):
+        browser.screen(width, 900)
+        browser.open(f'{top.url}/dashboard')
+        browser.wait(LOADED)
+        assert browser.run('document.documentElement.scrollWidth') <= width
+        silent, answers, above = sorted(browser.run(ROWS), key=lambda row: row.split()[0])
+        assert silent.startswith('cloud last resort') and 'silent' in silent
+        assert answers.startswith('east') and answers.split()[-3:] == ['3', '3', '0']
+        assert above.startswith('over (above)')
+    browser.open(f'{east.url}/dashboard')
+    browser.wait(LOADED)
+    assert browser.run("document.getElementById('zones').hidden") is False  # it has one above
+    browser.open(f'{zone("alone").url}/dashboard')
+    browser.wait(LOADED)
+    assert browser.run("document.getElementById('zones').hidden") is True
+    assert browser.problems == []

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt zone tree``, health and the conditions of zones below, over HTTP."""
+
+from gantt.cli import main
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.zones.conditions import ZoneConditions, ZoneState
+from tests.world import a_request
+from tests.zones.tree import until
+
+
+def tree(zone):
+    return zone.get('/v1/zone-tree').json()
+
+
+def shown(zone, capsys, *words):
+    code = main.main(['--endpoint', zone.url, 'zone', *words])
+    found = capsys.readouterr()
+    return code, found.out or found.err
+
+
+def test_the_tree_has_this_zone_its_parents_and_its_children(zone, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '200')
+    east, north = zone('east').hosts(3), zone('north').hosts(2)
+    top = zone('top').hosts(1).above(east, north)
+    over = zone('over').above(top)
+    assert over.select(a_request(vcpu=2)).outcome is Outcome.PLACED
+    found = tree(top)
+    assert (found['uuid'], found['hosts'], found['hosts_up']) == (top.uuid, 1, 1)
+    assert [(one['name'], one['project_id']) for one in found['parents']] == [('over', 'of-over')]
+    rows = [
+        (one['name'], one['state'], one['hosts'], one['room'], one['complete'])
+        for one in found['children']
+    ]
+    assert rows == [('east', 'answers', 3, 3, True), ('north', 'answers', 2, 2, True)]
+    # Of what is below it a zone says how much there is, and nothing else.
+    below = tree(over)
+    assert [(one['name'], one['hosts']) for one in below['children']] == [('top', 6)]
+    assert not any(name in str(below) for name in (east.uuid, north.uuid, 'east', 'north'))
+    assert below['children'][0]['claims'] == found['parents'][0]['claims'] == 1
+    code, out = shown(top, capsys, 'tree')
+    assert code == 0, out
+    lines = out.splitlines()
+    assert lines[0] == (
+        'over (above): project of-over, leases of 600 s at most, 1 live claim of it here'
+    )
+    assert lines[1].startswith(f'└─ this zone ({top.uuid}): 1 host, 1 up, ')
+    assert lines[2].startswith('   ├─ east: answers in ') and '3 hosts, 3 with room' in lines[2]
+    assert lines[3].startswith('   └─ north: ')
+
+
+def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
+    east, cloud, other = zone('east').hosts(1), zone('cloud').hosts(1), zone('other').hosts(1)
+    top = zone('top').above(east, cloud, other)
+    top.put('/v1/zones/cloud', {'last_resort': True})
+    east.put('/v1/parents/top', {'enabled': False})
+    cloud.cut()
+    top.put('/v1/zones/other', {'enabled': False})
+    states = {one['name']: (one['state'], one['hosts']) for one in tree(top)['children']}
+    assert states == {
+        'east': ('refuses', None),
+        'cloud': ('silent', None),
+        'other': ('disabled', None),
+    }
+    code, out = shown(top, capsys, 'tree')
+    assert code == 0 and 'cloud: silent, last resort, 0 live claims of here' in out
+    assert 'gantt.forbidden' in out  # what it says no with
+    # None of it is a reason to take this API out of service.
+    until(lambda: 'zones below' in health(top)['zones']['detail'])
+    until(lambda: not health(top)['zones']['ok'])
+    found = top.get('/v1/health')
+    assert found.status_code == 200 and found.json()['healthy']
+    detail = health(top)['zones']['detail']
+    assert 'cloud silent' in detail and 'east refuses' in detail and 'other' not in detail
+
+
+def health(zone):
+    return {one['name']: one for one in zone.get('/v1/health').json()['checks']}
+
+
+def test_other_scores_and_another_clock_are_seen(zone):
+    top = zone('top').above(zone('east').hosts(1))
+
+    def found(scores, ahead):
+        parts = top.around
+        top.insights.freshen()
+        now = top.insights.cache
+        [one] = ZoneConditions(
+            parts.calls,
+            parts.directory.children,
+            lambda: scores,
+            now.clock,
+            lambda: now.database_now - ahead,
+        ).find_out()
+        return one.state, one.problem
+
+    own = top.around.score_set()
+    assert found(own, 0.0) == (ZoneState.ANSWERS, '')
+    assert found(own, 100.0) == (
+        ZoneState.ANSWERS,
+        'the clock of its database is 100 s before ours',
+    )
+    state, problem = found('other', 0.0)
+    assert state is ZoneState.OTHER_SCORES and 'do not count' in problem
+
+
+def test_who_has_no_zones_below_is_well(zone):
+    alone = zone('alone').hosts(1)
+    assert health(alone)['zones'] == {
+        'name': 'zones',
+        'ok': True,
+        'detail': 'there are no zones below',
+        'code': '',
+    }
+    assert tree(alone)['children'] == tree(alone)['parents'] == []

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Zones in service: one gets a zone above it while it runs, a host goes over to another one."""
+
+import threading
+import uuid
+
+from gantt.core.claims.claim import State
+from gantt.core.messages.report import RegisterHost, Running
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.zones.audit import ZoneAudit
+from tests.world import a_request
+from tests.zones.tree import until
+
+
+def audited(zone):
+    found = ZoneAudit(zone.store, zone.around.calls).run()
+    assert not any(one.problem for one in found.zones)
+    return [line for lines in found.lines.values() for line in lines]
+
+
+def test_a_zone_above_is_put_over_one_that_runs(zone):
+    hall = zone('hall').hosts(4, 64)
+    first = hall.select(a_request())
+    answers, stop = [], threading.Event()
+
+    def call():
+        while not stop.is_set():
+            answers.append(hall.select(a_request(vcpu=1, ram=64)))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    try:
+        until(lambda: len(answers) > 3)
+        before = len(answers)
+        top = zone('top').above(hall)
+        found = top.select(a_request(ram=64))
+        until(lambda: len(answers) > before + 3)
+    finally:
+        stop.set()
+        caller.join()
+    assert (found.outcome, found.selections[0][0].child) == (Outcome.PLACED, 'hall')
+    # Nothing was started anew, and its callers get what they got before: hosts.
+    assert {one.outcome for one in answers} == {Outcome.PLACED}
+    assert all(one.selections[0][0].host and not one.selections[0][0].child for one in answers)
+    mine = hall.store.load_claim(first.selections[0][0].claim_id)
+    assert (mine.state, mine.parent_key) == (State.RESERVED, None)
+    assert audited(top) == []
+    [above] = hall.get('/v1/zone-tree').json()['parents']
+    assert (above['name'], above['claims']) == ('top', 1)
+    # And it is taken away again: what it has there stays until it ends.
+    assert top.get('/v1/zones/hall').json()['claims'] == 1
+    hall.put('/v1/parents/top', {'enabled': False})
+    assert hall.select(a_request(ram=64)).outcome is Outcome.PLACED
+
+
+def test_a_host_with_its_guests_goes_to_a_sibling(zone):
+    old, new = zone('old'), zone('new')
+    journal = str(uuid.uuid4())
+
+    def register(of):
+        message = RegisterHost(
+            name='cmp-7', boot_nonce=str(uuid.uuid4()), journal=journal, journal_count=count.pop()
+        )
+        of.epochs['cmp-7'], of.sequences['cmp-7'] = of.scheduler.register_host(message).epoch, 0
+
+    count = [2, 1]
+    top = zone('top').above(old, new)
+    register(old)
+    old.report('cmp-7', 16)
+    guests = [top.select(a_request(vcpu=4)).selections[0][0] for _ in range(2)]
+    assert {old.store.load_claim(one.claim_id).host for one in guests} == {'cmp-7'}
+    for one in guests:
+        assert old.confirm(one.claim_id) == 'ok'
+    old.host('cmp-1')
+    top.scheduler._follower.step()
+    assert audited(top) == []
+
+    # 1. Nothing new lands there.
+    assert old.put('/v1/hosts/cmp-7/disable', {'reason': 'goes to new'}).status_code == 200
+    # 2. Its agent, with its journal, registers in the other zone, which adopts what runs.
+    register(new)
+    running = [
+        Running(consumer=one.consumer, claim_id=one.claim_id, resources={'VCPU': 4})
+        for one in guests
+    ]
+    new.report('cmp-7', 16, running=running)
+    adopted = new.store.claims(host='cmp-7', state='confirmed', limit=10)
+    assert {one.consumer for one in adopted} == {one.consumer for one in guests}
+    # Meanwhile it is registered twice, and the zone above says so without knowing its name.
+    [line] = audited(top)
+    assert 'is registered in zones new and old' in line and 'the same journal' in line
+    assert 'cmp-7' not in line
+    chosen = top.select(a_request(vcpu=8)).selections[0][0]
+    place = (old if chosen.child == 'old' else new).put_place(chosen.place)
+    assert (chosen.child, place['host']) != ('old', 'cmp-7')
+    # 3. The claims of before end, then the host is forgotten where it was.
+    for one in guests:
+        gone = old.delete(f'/v1/claims/{one.claim_id}?reason=moved')
+        assert gone.status_code == 200, gone.text
+
+    def states():
+        known = {one.claim_id: one.state for one in top.store.claims_below()}
+        return {known[one.claim_id] for one in guests}
+
+    until(lambda: states() == {'released'})
+    old.store.decommission_host('cmp-7')
+    assert audited(top) == []
+    assert new.store.load_claim(adopted[0].id).state is State.CONFIRMED

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A zone in a process of its own: what :mod:`tests.zones.tree` has in this one.
+
+The test calls its methods by name, over a pipe; zones call one another over HTTP.
+"""
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import httpx
+
+from tests.zones.tree import VERSION
+
+#: Imports are made once, for all of them.
+_SERVER = multiprocessing.get_context('forkserver')
+_SERVER.set_forkserver_preload(['tests.zones.tree', 'gantt.db.stores.store'])
+#: So long a call may take.
+SECONDS = 60.0
+
+
+class ZoneProcess:
+    """The process, and calls into it."""
+
+    def __init__(self, name: str, database: str) -> None:
+        self.name = name
+        self._here, there = _SERVER.Pipe()
+        self._process = _SERVER.Process(target=_serve, args=(name, database, there), daemon=True)
+        self._process.start()
+        self.url, self.uuid = self._answer()
+
+    def __call__(self, method: str, *args: Any, **more: Any) -> Any:
+        """Call a method of the zone, or of this module where it begins with ``_``."""
+        self._here.send((method, args, more))
+        return self._answer()
+
+    def put(self, path: str, body: Mapping[str, Any]) -> None:
+        found = httpx.put(f'{self.url}{path}', json=body, headers=VERSION, timeout=SECONDS)
+        assert found.status_code == 200, found.text
+
+    def above(self, *children: 'ZoneProcess') -> 'ZoneProcess':
+        """Put it above others."""
+        for child in children:
+            own = {'identity': self.uuid, 'project_id': f'of-{self.name}'}
+            child.put(f'/v1/parents/{self.name}', own)
+            self.put(f'/v1/zones/{child.name}', {'url': child.url})
+        self('refresh')
+        return self
+
+    def redeemed(self, place: str) -> dict[str, Any]:
+        """What a sealed place stands for there."""
+        body = {'place': place}
+        found = httpx.post(f'{self.url}/v1/places', json=body, headers=VERSION, timeout=SECONDS)
+        assert found.status_code == 200, found.text
+        return dict(found.json())
+
+    def stop(self) -> None:
+        """Stop it and wait for its end."""
+        self._here.send(None)
+        self._process.join(SECONDS)
+        self._process.kill()
+
+    def _answer(self) -> Any:
+        assert self._here.poll(SECONDS), f'zone {self.name} does not answer'
+        error, found = self._here.recv()
+        assert not error, f'zone {self.name}: {error}'
+        return found
+
+
+def _serve(name: str, database: str, pipe: Connection) -> None:
+    from gantt.db.stores.store import SqlStore
+    from tests.zones.tree import Zone
+
+    store = SqlStore.for_url(database)
+    zone = Zone(name, store).start()
+    pipe.send(('', (zone.url, zone.uuid)))
+    while (call := pipe.recv()) is not None:
+        method, args, more = call
+        try:
+            found = _CALLS[method](zone, *args) if method in _CALLS else None
+            if method not in _CALLS:
+                found = getattr(zone, method)(*args, **more)
+                found = None if found is zone else found
+            pipe.send(('', found))
+        except Exception as e:
+            pipe.send((f'{method}: {type(e).__name__}: {e}', None))
+    zone.stop()
+    store.close()
+
+
+def _refresh(zone: Any) -> None:
+    for parts in (zone.around, zone.scheduler._zones):
+        parts.directory.refresh()
+
+
+def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:
+    """The outcome, and the comparable score of each host that has room."""
+    found = zone.around.evaluator.evaluate(request, 20, 10.0)
+    return found.outcome.value, {one.place.hosts[0]: one.score for one in found.choices}
+
+
+def _use(zone: Any, strategies: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Query zones below by other strategies from now on."""
+    from gantt import plugin_loader
+
+    for parts in (zone.around, zone.scheduler._zones):
+        loaded = plugin_loader.load(strategies, options, plugin_loader.STRATEGIES)
+        parts.evaluator._strategies = tuple(loaded)
+        parts.evaluator._by_summary = False  # nothing is known in advance
+
+
+def _audit(zone: Any) -> int:
+    return sum(len(lines) for lines in zone.store.audit().values())
+
+
+_CALLS = {'refresh': _refresh, 'scores': _scores, 'use': _use, 'audit': _audit}
