@@ -1,14 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-sim``: the service in a simulated world full of faults, run after run."""
+"""``gantt-sim``: the service in a simulated world full of faults, or as a tree of zones."""
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 
+import msgspec
+
+from gantt import cmd, exceptions, plugin_loader
 from gantt.cmd.arguments import ArgumentParser, whole
+from gantt.core.zones.strategies import DEFAULT
 from gantt.sim.loop import Stacks
 from gantt.sim.world import SimVerdict, run
+from gantt.sim.zones.run import SUMMARIES, TreeFigures, TreePlan, TreeRun
+
+#: What is compared where no set is named: all zones at once, then one way after the other, then the
+#: usual ones together.
+COMPARED: tuple[tuple[str, ...], ...] = (
+    (),
+    ('RandomOrder',),
+    ('LikelyFirst',),
+    ('TopN',),
+    ('WeightedRandom',),
+    DEFAULT,
+)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -35,15 +52,64 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         default='text',
         help='text, or json: one object for each seed that failed, and a last one for all',
     )
+    _add_zones(
+        commands.add_parser(
+            'zones',
+            help='a tree of zones: how good and how dear each way of choosing zones is',
+            description='Requests in bursts over a tree of three levels in virtual time. Zones '
+            'know of each other what was so some minutes ago, those of a burst are under way '
+            'together. Each set of strategies gets the same tree and the same requests.',
+        )
+    )
     return parser.parse_args(argv)
 
 
+def _add_zones(zones: argparse.ArgumentParser) -> None:
+    usual = TreePlan()
+    zones.add_argument(
+        '--strategies',
+        action='append',
+        metavar='A,B,…',
+        help="strategies in force together, such as StaticRuleOut,WeightedRandom; '': none, all "
+        'zones are queried at once; may be given several times (some sets to compare)',
+    )
+    for name, what in (
+        ('hosts', 'in all zones together'),
+        ('middle', 'zones directly below the top'),
+        ('sites', 'zones with hosts below each of these'),
+        ('concurrent', 'requests under way together'),
+        ('bursts', 'how often so many'),
+        ('samples', 'requests whose place is compared with all others, about'),
+        ('seed', 'everything follows from it'),
+    ):
+        default = getattr(usual, name)
+        zones.add_argument(f'--{name}', type=whole(), default=default, help=f'{what} ({default})')
+    zones.add_argument(
+        '--summaries',
+        choices=SUMMARIES,
+        default=usual.summaries,
+        help='what zones say of their room: as it is, once and never again, anything, the '
+        f'opposite ({usual.summaries})',
+    )
+    zones.add_argument(
+        '-f',
+        '--format',
+        choices=('text', 'json'),
+        default='text',
+        help='text: a table; json: one object for each set',
+    )
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run the seeds; 0 where every promise was kept."""
+    """Run one command; 0 where every promise was kept."""
     try:
         given = _arguments(sys.argv[1:] if argv is None else argv)
     except SystemExit as e:
         return int(e.code or 0)
+    return _zones(given) if given.command == 'zones' else _faults(given)
+
+
+def _faults(given: argparse.Namespace) -> int:
     stacks, began = Stacks(), time.monotonic()
     failed, placed, events = [], 0, 0
     for seed in range(given.first, given.first + given.seeds):
@@ -109,6 +175,50 @@ def _sum_up(given: argparse.Namespace, total: dict[str, object]) -> None:
         f'{given.seeds} seeds from {given.first} in {total["seconds"]} s: '
         f'{total["events"]} events, {total["placed"]} requests placed, {len(failed)} seeds failed'
     )
+
+
+def _zones(given: argparse.Namespace) -> int:
+    """Each set of strategies on the same tree; 0 where nobody was refused what there was."""
+    sets: Sequence[Sequence[str]] = COMPARED
+    if given.strategies is not None:
+        sets = [[name for name in text.split(',') if name] for text in given.strategies]
+    fields = ('hosts', 'middle', 'sites', 'concurrent', 'bursts', 'samples', 'seed', 'summaries')
+    plan = TreePlan(**{name: getattr(given, name) for name in fields})
+    stacks, missed = Stacks(), 0
+    try:
+        for names in sets:
+            plugin_loader.load(names, {}, plugin_loader.STRATEGIES)
+    except exceptions.PluginError as e:
+        print(f'gantt-sim: {e.message}', file=sys.stderr)
+        return cmd.USAGE
+    if given.format == 'text':
+        print(_LINE.format('quality', 'worst 5 %', 'messages', '99 %', 'conflicts', 'missed', ''))
+    for names in sets:
+        figures = TreeRun(msgspec.structs.replace(plan, strategies=names), stacks).figures()
+        missed += figures.missed + len(figures.defects)
+        _show_figures(names, figures, given.format)
+    return 1 if missed else 0
+
+
+_LINE = '{:>8} {:>9} {:>8} {:>6} {:>9} {:>6}  {}'
+
+
+def _show_figures(names: Sequence[str], figures: TreeFigures, form: str) -> None:
+    if form == 'json':
+        print(json.dumps({'strategies': list(names), **msgspec.to_builtins(figures)}), flush=True)
+        return
+    line = _LINE.format(
+        f'{figures.quality:.3f}',
+        f'{figures.quality_p05:.3f}',
+        f'{figures.messages:.1f}',
+        f'{figures.messages_p99:.0f}',
+        f'{figures.conflicts:.3f}',
+        figures.missed,
+        ' '.join(names) or 'none: all zones at once',
+    )
+    print(line, flush=True)
+    for defect in figures.defects:
+        print(defect, flush=True)
 
 
 if __name__ == '__main__':

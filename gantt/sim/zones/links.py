@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls from a zone to those directly below it: each way takes a while, and calls are counted.
+
+Reading what a zone says of itself takes no time and is no call of a request.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.zones.messages import (
+    PlacedBelow,
+    ZoneAllocated,
+    ZoneAllocation,
+    ZoneEvaluated,
+    ZoneEvaluation,
+    ZoneInfo,
+    ZoneRecord,
+    ZoneSummary,
+)
+from gantt.sim.loop import Loop
+from gantt.sim.zones import placing
+from gantt.sim.zones.zone import ClaimInTree, SimZone
+
+#: One way between two zones, in seconds: half of the messages are faster; and the spread of that.
+WAY_SECONDS, WAY_SPREAD = 0.003, 0.6
+LEASE_SECONDS = 60.0
+
+
+def unchanged(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
+    """What a zone says, as it is."""
+    return summary
+
+
+class ZoneLinks:
+    """The Zones port of all zones of a tree.
+
+    :ivar calls: by consumer, how many calls over all levels its request has made
+    :ivar altered: what becomes of a summary on its way
+    :param loop: whose time passes on the way; None: no time passes
+    """
+
+    def __init__(self, loop: Loop | None, dice: random.Random) -> None:
+        self._loop, self._dice = loop, dice
+        self.zones: dict[str, SimZone] = {}
+        self.calls: Counter[str] = Counter()
+        self.evaluations = self.allocations = 0
+        self.altered: Callable[[ZoneRecord, ZoneSummary], ZoneSummary] = unchanged
+        self._claims: dict[str, list[ClaimInTree]] = {}
+
+    def close(self) -> None:
+        pass
+
+    # -- what a zone says of itself ------------------------------------------------------
+    def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:
+        return self.zones[zone.uuid].info()
+
+    def summary(self, zone: ZoneRecord, seconds: float) -> ZoneSummary:
+        return self.altered(zone, self.zones[zone.uuid].parts.summary())
+
+    # -- requests ------------------------------------------------------------------------
+    def evaluate(self, zone: ZoneRecord, body: ZoneEvaluation, seconds: float) -> ZoneEvaluated:
+        end = self._now() + seconds
+        self.evaluations += 1
+        self.calls[body.request.consumers[0]] += 1
+        self._travel()
+        found = self.zones[zone.uuid].evaluate(body)
+        self._travel()
+        if self._now() > end:
+            raise exceptions.Unavailable(f'zone {zone.name}: no answer within {seconds} s')
+        return found
+
+    def allocate(
+        self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
+    ) -> ZoneAllocated:
+        self.allocations += 1
+        self.calls[body.request.consumers[0]] += 1
+        self._travel()
+        below = self.zones[zone.uuid]
+        places = below.opened(body.tokens)
+        found = placing.carry_out(below, msgspec.structs.replace(body.request, places=places))
+        self._travel()
+        if not found.is_placed:
+            raise exceptions.OfferGone()
+        self._claims[key] = found.claims
+        members = [
+            PlacedBelow(
+                consumer=consumer,
+                claim_id=claim.claim_id,
+                place=f'{claim.zone.name}/{claim.host}',
+                lease_seconds=LEASE_SECONDS,
+            )
+            for consumer, claim in zip(body.request.consumers, found.claims, strict=True)
+        ]
+        return ZoneAllocated(key=key, state='placed', members=members)
+
+    def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
+        for claim in self._claims.pop(key, []):
+            claim.zone.release(claim)
+
+    def claims(self, key: str) -> list[ClaimInTree]:
+        """What was claimed under a key."""
+        return self._claims[key]
+
+    def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
+        raise exceptions.Unavailable('links of a simulation lose no answers')
+
+    allocation = capacity = extend = explain = changes = marks = _none
+
+    def _now(self) -> float:
+        return 0.0 if self._loop is None else self._loop.now
+
+    def _travel(self) -> None:
+        if self._loop is not None:
+            self._loop.sleep(self._dice.lognormvariate(math.log(WAY_SECONDS), WAY_SPREAD))

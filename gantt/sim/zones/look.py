@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A look at all hosts of a tree at one moment: how good a choice was, and whether there is room.
+
+The quality of a place is the share of the hosts which fit that are not better: 1.0 is the best of
+the whole tree.  That of a request is the mean of its members, each compared with the hosts that fit
+one of them; members that have to be on one host, with those that fit all.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from gantt.core.messages.request import Policy, RequestSpec, SelectDestinations
+from gantt.core.placement.evaluation import FilterRun
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.members import placed_of
+from gantt.core.table.columns import FloatArray, IntArray
+from gantt.core.zones import choice
+from gantt.core.zones.choice import Share
+from gantt.scheduler.placing import trial
+from gantt.scheduler.zones.place_over_zones import WANT
+from gantt.scheduler.zones.shares import among
+from gantt.sim.zones.zone import ClaimInTree, SimZone
+
+#: Totals that differ by less are equal.
+EQUAL = 1e-9
+
+
+class FullLook:
+    """The hosts that fit one member, with their scores.
+
+    :param zones: with hosts
+    :param pipeline: with comparable scores
+    """
+
+    def __init__(
+        self, zones: Iterable[SimZone], request: SelectDestinations, pipeline: Pipeline
+    ) -> None:
+        spec, consumer = _of_one(request), request.consumers[0]
+        self._scores: dict[str, tuple[IntArray, FloatArray]] = {}
+        for zone in zones:
+            run = FilterRun(zone.table, spec, pipeline)
+            run.look(consumer)
+            if run.left:
+                ranking = run.rank()
+                self._scores[zone.uuid] = ranking.rows, ranking.total
+        totals = [total for _, total in self._scores.values()]
+        self._all: FloatArray = np.concatenate(totals) if totals else np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def quality(self, zone: SimZone, host: str) -> float:
+        """Of a host that fits."""
+        rows, totals = self._scores[zone.uuid]
+        row = zone.table.host_state(host).row
+        at = int(np.searchsorted(rows, row))
+        better = int(np.count_nonzero(self._all > totals[at] + EQUAL))
+        return 1.0 - better / len(self._all)
+
+
+def _of_one(request: SelectDestinations) -> RequestSpec:
+    """What one place has to have: for a member, or all where they have to be on one host."""
+    spec, group = request.spec, request.spec.group
+    many = 1
+    if group is not None and group.policy is Policy.AFFINITY:
+        many = len(request.consumers)
+    resources = {name: amount * many for name, amount in spec.resources.items()}
+    return msgspec.structs.replace(spec, resources=resources, group=None, destination=None)
+
+
+def shares_of(zones: Iterable[SimZone], request: SelectDestinations) -> list[Share]:
+    """Where a request goes if all zones are queried now; empty: there is no room."""
+    choices = []
+    for zone in zones:
+        for one in zone.own.offers(request, WANT, is_only=True).choices:
+            choices.append(msgspec.structs.replace(one, child=zone.uuid))
+    members = range(len(request.consumers))
+    return choice.split(members, choice.ranked(choices), choice.is_whole(request))
+
+
+class SampledRequest:
+    """A request whose places are compared with all others.
+
+    :ivar qualities: of its members, as they were claimed
+    :ivar brute: of the places that all zones had led to at that moment
+    """
+
+    def __init__(self, request: SelectDestinations) -> None:
+        self.request = request
+        self.qualities: list[float] = []
+        self.brute: float | None = None
+
+
+class Sampler:
+    """Watches the claims of some requests.
+
+    :param zones: with hosts
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline.comparable()
+        self.zones: Sequence[SimZone] = ()
+        self._of_consumer: dict[str, SampledRequest] = {}
+
+    def sample(self, request: SelectDestinations) -> SampledRequest:
+        """Watch what becomes of a request."""
+        found = SampledRequest(request)
+        self._of_consumer |= dict.fromkeys(request.consumers, found)
+        return found
+
+    def before(self, request: SelectDestinations) -> object:
+        found = self._of_consumer.get(request.consumers[0])
+        if found is None:
+            return None
+        looked = FullLook(self.zones, found.request, self._pipeline)
+        brute = self._brute(found.request, looked) if found.brute is None else found.brute
+        return found, looked, brute
+
+    def after(self, noted: object, claims: list[ClaimInTree]) -> None:
+        if noted is not None:
+            found, looked, brute = cast(tuple[SampledRequest, FullLook, float], noted)
+            found.brute = brute
+            found.qualities += [looked.quality(one.zone, one.host) for one in claims]
+
+    def _brute(self, request: SelectDestinations, looked: FullLook) -> float:
+        if len(request.consumers) == 1:
+            return 1.0  # the best host of all is what it takes
+        of_uuid = {zone.uuid: zone for zone in self.zones}
+        qualities: list[float] = []
+        for share in shares_of(self.zones, request):
+            zone = of_uuid[share.choice.child or '']
+            qualities += [looked.quality(zone, host) for host in _hosts(zone, request, share)]
+        return float(np.mean(qualities)) if qualities else 0.0
+
+
+def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str]:
+    """The hosts that members of a share would be claimed on."""
+    consumers = [request.consumers[member] for member in share.members]
+    part = msgspec.structs.replace(request, consumers=consumers, dry_run=True, alternates=0)
+    narrowed = among(part, share.choice.place.hosts)
+    found = trial.plan(
+        zone.table, narrowed, zone.cache, zone.around.pipeline.comparable(), zone.settings
+    )
+    return [one.host.host for one in placed_of(found.decision)]

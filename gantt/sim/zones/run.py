@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: requests in bursts over a tree whose zones know old things of each other.
+
+Those of a burst are under way together: they are evaluated on about the same state, and claimed
+in whatever order the links bring them.  Between bursts guests come and go; zones say what they have
+room for every ``age`` seconds, each at a moment of its own.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gantt import plugin_loader
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.zones.messages import ZoneRecord, ZoneSummary
+from gantt.core.zones.strategies import DEFAULT
+from gantt.sim.loop import Loop, Process, ProcessClock, Stacks
+from gantt.sim.zones import stock
+from gantt.sim.zones.links import ZoneLinks, unchanged
+from gantt.sim.zones.look import Sampler, shares_of
+from gantt.sim.zones.orders import orders
+from gantt.sim.zones.placing import carry_out
+from gantt.sim.zones.runner import TaskRunner
+from gantt.sim.zones.zone import SimZone, Surroundings
+
+#: Between two bursts, how long it takes until all of one have begun, and a step of the load.
+BURST_SECONDS, BEGIN_SECONDS, STEP_SECONDS = 8.0, 0.02, 32.0
+#: What zones say of their room: as it is, once and never again, anything, the opposite.
+SUMMARIES = ('true', 'frozen', 'random', 'inverted')
+_MANY = 1_000_000
+
+
+class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run.
+
+    :ivar hosts: in all zones together
+    :ivar middle: zones directly below the top
+    :ivar sites: zones with hosts below each of these
+    :ivar concurrent: requests of a burst
+    :ivar samples: of how many requests the place is compared with all others, about
+    :ivar age: seconds after which a zone says anew what it has room for
+    :ivar summaries: what becomes of that, see ``SUMMARIES``
+    """
+
+    seed: int = 1
+    hosts: int = 5_000
+    middle: int = 10
+    sites: int = 10
+    load: float = 0.8
+    concurrent: int = 16
+    bursts: int = 6
+    samples: int = 100
+    age: float = 300.0
+    summaries: str = 'true'
+    strategies: Sequence[str] = DEFAULT
+    options: Mapping[str, Any] = {}
+
+    @property
+    def requests(self) -> int:
+        return self.bursts * self.concurrent
+
+
+class TreeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it.
+
+    :ivar missed: requests without a place although a look at all hosts finds one at that moment
+    :ivar conflicts: offers that were gone when they were taken, for each request
+    :ivar quality: mean over the sampled requests; ``brute``: of all zones at once
+    :ivar overcommitted: hosts with less than nothing left
+    :ivar messages: evaluations and allocations of a request over all levels, mean
+    """
+
+    requests: int
+    placed: int
+    refused: int
+    missed: int
+    conflicts: float
+    sampled: int
+    quality: float
+    quality_p05: float
+    brute: float
+    messages: float
+    messages_p99: float
+    evaluations: int
+    allocations: int
+    overcommitted: int
+    defects: list[str] = []
+
+
+class TreeRun:
+    """A tree, and the requests of one plan.
+
+    :param note: gets a line of what is done now
+    """
+
+    def __init__(
+        self,
+        plan: TreePlan,
+        stacks: Stacks | None = None,
+        note: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.plan, self._note = plan, note
+        self.loop = Loop(stacks or Stacks())
+        self._process = Process(self.loop, 'tree')
+        self.links = ZoneLinks(self.loop, self._dice('ways'))
+        pipeline = plugin_loader.load_pipeline()
+        self.sampler = Sampler(pipeline)
+        around = Surroundings(
+            clock=ProcessClock(self._process),
+            pipeline=pipeline,
+            links=self.links,
+            runner=lambda: TaskRunner(self.loop, self._process),
+            strategies=plugin_loader.load(plan.strategies, plan.options, plugin_loader.STRATEGIES),
+            dice=self._dice('strategies'),
+            watch=self.sampler,
+        )
+        each = max(1, plan.hosts // (plan.middle * plan.sites))
+        self.tree = stock.planted(around, plan.middle, plan.sites, each, plan.load, plan.seed)
+        self.links.zones = {zone.uuid: zone for zone in self.tree.zones}
+        self.links.altered = self._altered()
+        self.sampler.zones = [site.zone for site in self.tree.sites]
+        self._messages: list[int] = []
+        self._placed = self._refused = self._missed = self._lost = 0
+
+    def figures(self) -> TreeFigures:
+        """Run all of it."""
+        try:
+            return self._figures()
+        finally:
+            self.loop.close()
+
+    # -- the course of a run -----------------------------------------------------------
+    def _figures(self) -> TreeFigures:
+        plan, dice = self.plan, self._dice('bursts')
+        self._note('zones read what those below them have')
+        for zone in [*self.tree.middle, self.tree.top]:
+            for child in zone.children:
+                zone.parts.summaries.read(child)
+                if plan.summaries != 'frozen':
+                    self.loop.at(dice.uniform(0, plan.age), self._read, zone, child)
+        requests = orders(plan.requests, plan.seed)
+        share = plan.samples / len(requests)
+        sampled = [self.sampler.sample(one) for one in requests if dice.random() < share]
+        # By then what they know is as old as it is later on.
+        begin = plan.age
+        self._live(0.0, begin)
+        for number in range(plan.bursts):
+            at = begin + number * BURST_SECONDS
+            for one in requests[number * plan.concurrent : (number + 1) * plan.concurrent]:
+                self.loop.at(dice.uniform(0, BEGIN_SECONDS), self._begin, one)
+            self._live(at, at + BURST_SECONDS)
+            self._note(f'burst {number + 1} of {plan.bursts}; missed: {self._missed}')
+        measured = [one for one in sampled if one.brute is not None]
+        qualities = [float(np.mean(one.qualities)) for one in measured] or [0.0]
+        return TreeFigures(
+            requests=len(requests),
+            placed=self._placed,
+            refused=self._refused,
+            missed=self._missed,
+            conflicts=round(self._lost / len(requests), 4),
+            sampled=len(measured),
+            quality=round(float(np.mean(qualities)), 4),
+            quality_p05=round(float(np.quantile(qualities, 0.05)), 4),
+            brute=round(float(np.mean([one.brute or 0.0 for one in measured] or [0.0])), 4),
+            messages=round(float(np.mean(self._messages)), 2),
+            messages_p99=round(float(np.quantile(self._messages, 0.99)), 1),
+            evaluations=self.links.evaluations,
+            allocations=self.links.allocations,
+            overcommitted=sum(site.overcommitted() for site in self.tree.sites),
+            defects=self.loop.defects,
+        )
+
+    def _live(self, first: float, last: float) -> None:
+        """Let time pass; in its last part, when no request is under way, some zones change."""
+        at, parts = first, int(STEP_SECONDS / BURST_SECONDS)
+        while at < last:
+            self.loop.run(min(last, at + 0.75 * BURST_SECONDS))
+            turn = int(at / BURST_SECONDS) % parts
+            for site in self.tree.sites[turn::parts]:
+                site.step()
+            at += BURST_SECONDS
+        self.loop.run(last)
+
+    def _read(self, zone: SimZone, child: ZoneRecord) -> None:
+        zone.parts.summaries.read(child)
+        self.loop.at(self.plan.age, self._read, zone, child)
+
+    def _begin(self, request: SelectDestinations) -> None:
+        self.loop.spawn(self._process, 'request', self._carry_out, request)
+
+    def _carry_out(self, request: SelectDestinations) -> None:
+        found = carry_out(self.tree.top, request)
+        self._lost += found.lost
+        self._messages.append(sum(self.links.calls.pop(one, 0) for one in request.consumers))
+        if found.is_placed:
+            self._placed += 1
+            return
+        self._refused += 1
+        self._missed += bool(shares_of(self.sampler.zones, request))
+
+    # -- inside ------------------------------------------------------------------------
+    def _dice(self, what: str) -> random.Random:
+        return random.Random(f'{what} {self.plan.seed}')
+
+    def _altered(self) -> Callable[[ZoneRecord, ZoneSummary], ZoneSummary]:
+        """What becomes of what a zone says."""
+        dice = self._dice('summaries')
+
+        def anything(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
+            fits = {name: dice.randrange(_MANY) for name in summary.fits}
+            return msgspec.structs.replace(summary, fits=fits, revision=str(dice.random()))
+
+        def opposite(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
+            fits = {name: _MANY // (1 + count) for name, count in summary.fits.items()}
+            return msgspec.structs.replace(summary, fits=fits)
+
+        return {'random': anything, 'inverted': opposite}.get(self.plan.summaries, unchanged)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One zone of a tree: the production code of one over a table that nobody else writes."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast
+
+import msgspec
+
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.request import OfferedPlace, SelectDestinations
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.members import placed_of
+from gantt.core.table.host_table import HostTable
+from gantt.core.zones import choice
+from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
+from gantt.core.zones.strategy import ZoneStrategy
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing.admission import PendingRequest
+from gantt.scheduler.placing.planning import Planner
+from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports.zones import ZoneIdentity, Zones
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.own_hosts import OwnHosts
+from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.queries import CallRunner
+from gantt.scheduler.zones.shares import among
+from gantt.testing.store.memory import MemoryStore
+
+
+class ClaimInTree(NamedTuple):
+    """A member that has a place."""
+
+    zone: 'SimZone'
+    host: str
+    provider_id: int
+    claim_id: str
+
+
+class Links(Zones, Protocol):
+    """Calls from a zone to those below it."""
+
+    def claims(self, key: str) -> list[ClaimInTree]:
+        """What was claimed under a key."""
+
+
+class ClaimWatch(Protocol):
+    """Who looks on while claims are made."""
+
+    def before(self, request: SelectDestinations) -> object:
+        """Members of a request are about to be claimed somewhere."""
+
+    def after(self, noted: object, claims: list[ClaimInTree]) -> None:
+        """They were claimed; ``noted`` is what ``before`` returned."""
+
+
+class Surroundings(NamedTuple):
+    """What all zones of a tree share.
+
+    :ivar runner: makes what carries out the calls of one zone
+    :ivar strategies: by which zones are queried
+    :ivar watch: None: nobody looks on
+    """
+
+    clock: Clock
+    pipeline: Pipeline
+    links: Links
+    runner: Callable[[], CallRunner]
+    strategies: Sequence[ZoneStrategy]
+    dice: random.Random
+    watch: ClaimWatch | None = None
+
+
+class TreeStore(MemoryStore):
+    """The store of a zone, which knows the zones below it."""
+
+    def __init__(self, clock: Clock, uuid: str) -> None:
+        super().__init__(clock)
+        self.uuid, self.children = uuid, list[ZoneRecord]()
+
+    def zone_identity(self) -> ZoneIdentity:
+        return ZoneIdentity(uuid=self.uuid, secret=b'', incarnation=1)
+
+    def child_zones(self) -> list[ZoneRecord]:
+        return list(self.children)
+
+    def parent_zones(self) -> list[object]:
+        return []
+
+    def place_of_group(self, group: str, own: str) -> str:
+        return ''  # each request brings a group of its own
+
+
+class TableAsItIs(HostCache):
+    """A table that is the truth: there is no database that it could be older than."""
+
+    def table(self, max_age: float = 1.0) -> HostTable:
+        return self.working
+
+    def declared_classes(self, names: Iterable[str]) -> frozenset[str]:
+        return self.classes
+
+    @property
+    def age_seconds(self) -> float:
+        return 0.0
+
+
+class SimZone:
+    """See the module docstring.
+
+    :ivar parts: what it has for a request, and what it says of itself
+    :ivar own: its own hosts alone
+    :ivar laid: what was claimed and is not in the rows of the hosts, by host and claim
+    """
+
+    def __init__(self, name: str, around: Surroundings, table: HostTable | None = None) -> None:
+        self.name, self.uuid = name, derived_id('zone', name)
+        self.around, self.links = around, around.links
+        self._store = TreeStore(around.clock, self.uuid)
+        store = cast(Store, self._store)
+        self.cache = TableAsItIs(store, around.clock)
+        if table is not None:
+            self.cache.working = table
+        self.settings = settings = SchedulerSettings(worker=name)
+        self.own = OwnHosts(self.cache, lambda: around.pipeline, settings, 0.0)
+        self.parts = ZoneParts(
+            store,
+            around.links,
+            self.cache,
+            lambda: around.pipeline,
+            settings,
+            around.clock,
+            _not_counted,
+            around.strategies,
+            around.runner(),
+            around.dice,
+        )
+        # Whoever simulates says when summaries are read: no thread does.
+        self.parts.summaries.close()
+        self._planner = Planner(store, self.cache, settings)
+        self._serial = itertools.count(1)
+        self.laid: dict[int, dict[str, Mapping[str, int]]] = {}
+
+    @property
+    def table(self) -> HostTable:
+        return self.cache.working
+
+    @property
+    def children(self) -> list[ZoneRecord]:
+        """The zones directly below."""
+        return self._store.children
+
+    def put_above(self, child: 'SimZone', last_resort: bool = False) -> None:
+        """Put another zone directly below this one."""
+        record = ZoneRecord(
+            uuid=child.uuid, name=child.name, url=child.name, last_resort=last_resort
+        )
+        self._store.children.append(record)
+        self.parts.directory.refresh()
+
+    def info(self) -> ZoneInfo:
+        """Who it is."""
+        return ZoneInfo(
+            uuid=self.uuid,
+            name=self.name,
+            minor=0,
+            score_set=self.parts.score_set(),
+            candidates_max=20,
+            lease_seconds_max=600,
+            facts=self.parts.facts(),
+        )
+
+    def evaluate(self, body: ZoneEvaluation) -> ZoneEvaluated:
+        """What it has for a request of the zone above."""
+        request = body.request
+        found = self.parts.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
+        self.parts.requested.note(request.spec.resources)
+        tokens = [self._token(one.place) for one in found.choices]
+        return found.for_parent(tokens, len(request.consumers))
+
+    def _token(self, place: OfferedPlace) -> str:
+        # As sealed ones no two are the same.
+        sealed = next(self._serial), self._marks(place), place
+        return msgspec.json.encode(sealed).decode()
+
+    def _marks(self, place: OfferedPlace) -> list[tuple[int, int]]:
+        """Of its hosts, other ones after each change of what is used there."""
+        table = self.table
+        rows = [table.hosts[table.host_state(name).row] for name in place.hosts]
+        return [(row.version, len(table.pending_of(row.id))) for row in rows]
+
+    def opened(self, tokens: Iterable[str]) -> list[OfferedPlace]:
+        """The places that tokens stand for, in the order in which they are tried."""
+        offers = [msgspec.json.decode(token, type=_SimToken) for token in tokens]
+        return choice.unchanged_first(
+            (place, marks != self._marks(place)) for _, marks, place in offers
+        )
+
+    def claim(self, request: SelectDestinations, hosts: list[str]) -> list[ClaimInTree] | None:
+        """Claim places on own hosts for all members; None: there are none any more."""
+        watch = self.around.watch
+        noted = None if watch is None else watch.before(request)
+        narrowed = msgspec.structs.replace(
+            among(request, hosts), request_id=self.next_key(request.request_id)
+        )
+        plan = self._planner.plan(
+            PendingRequest(narrowed, float('inf')), self.around.pipeline.comparable()
+        )
+        if not plan.is_placed:
+            return None
+        claims = []
+        for one in placed_of(plan.decision):
+            assert one.claim_id is not None
+            host = one.host
+            claims.append(ClaimInTree(self, host.host, host.provider_id, one.claim_id))
+            on_host = self.laid.setdefault(host.provider_id, {})
+            on_host[one.claim_id] = request.spec.resources
+        if watch is not None:
+            watch.after(noted, claims)
+        return claims
+
+    def next_key(self, request_id: str) -> str:
+        """An id for a share of a request, another one each time."""
+        return derived_id('share', request_id, self.name, next(self._serial))
+
+    def release(self, claim: ClaimInTree) -> None:
+        """Give a place back."""
+        amounts = self.laid[claim.provider_id].pop(claim.claim_id)
+        self.table.give(claim.provider_id, amounts, claim.claim_id)
+
+
+_SimToken = tuple[int, list[tuple[int, int]], OfferedPlace]
+
+
+def _not_counted(name: str, value: int = 1, **labels: str) -> None:
+    pass

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random trees of zones, and requests to them: small, and often full.
+
+A tree is up to four levels deep, with hosts at any level.  What its zones know of each other is
+true, old, or wrong.
+"""
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+from gantt import plugin_loader
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostChange, HostFacts, HostRow
+from gantt.core.table.host_table import HostTable
+from gantt.core.zones import choice
+from gantt.core.zones.choice import Choice
+from gantt.core.zones.messages import ZoneRecord, ZoneSummary
+from gantt.core.zones.strategy import ZoneStrategy
+from gantt.sim.zones.links import ZoneLinks
+from gantt.sim.zones.runner import RunAtOnce
+from gantt.sim.zones.zone import SimZone, Surroundings
+
+NOW = 1_000_000.0
+DEPTH_MOST, BELOW_MOST, HOSTS_MOST, ZONES_MOST = 4, 4, 6, 12
+TRAITS = ('CUSTOM_A', 'CUSTOM_B')
+STRATEGIES = (
+    'StaticRuleOut',
+    'BruteForce',
+    'RandomOrder',
+    'LikelyFirst',
+    'TopN',
+    'WeightedRandom',
+    'GoodEnough',
+    'Threshold',
+)
+#: No place has more than 0.33: most weighers have nothing to say of such hosts.
+GOOD_ENOUGH = 0.25
+PIPELINE = plugin_loader.load_pipeline()
+
+
+class SetClock:
+    """A clock that stands still but for what is added to it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class AnyTree:
+    """The tree of a seed.
+
+    :param strategies: that are in force; None: any
+    :param is_plain: what zones know of each other is so, and none is a last resort
+    :ivar zones: all of them, the top one first
+    """
+
+    def __init__(
+        self, seed: int, strategies: Sequence[str] | None = None, is_plain: bool = False
+    ) -> None:
+        self._last_resorts = 0.0 if is_plain else 0.1
+        self.dice = random.Random(f'tree {seed}')
+        self.seed, self.clock = seed, SetClock()
+        self.names = list(self._some() if strategies is None else strategies)
+        self.links = ZoneLinks(None, self.dice)
+        self.links.altered = self._altered
+        self._around = Surroundings(
+            clock=self.clock,
+            pipeline=PIPELINE,
+            links=self.links,
+            runner=RunAtOnce,
+            strategies=self._strategies(),
+            dice=self.dice,
+        )
+        self.zones: list[SimZone] = []
+        self._summaries = self.dice.choice(('true', 'random', 'inverted'))
+        self.top = self._zone(1)
+        self._read()
+        if self.dice.random() < 0.5 and not is_plain:
+            self._change()
+
+    def _some(self) -> list[str]:
+        chosen = [name for name in STRATEGIES if self.dice.random() < 0.4]
+        return self.dice.sample(chosen, len(chosen))
+
+    def _strategies(self) -> list[ZoneStrategy]:
+        small = {
+            'brute_force_most': 2,
+            'top_n_zones': 1,
+            'likely_first_each': 1,
+            'weighted_random_first': 1,
+            'weighted_random_then': 1,
+            'good_enough_score': GOOD_ENOUGH,
+        }
+        return plugin_loader.load(self.names, small, plugin_loader.STRATEGIES)
+
+    # -- what there is -------------------------------------------------------------------
+    def _zone(self, level: int) -> SimZone:
+        dice = self.dice
+        is_last = level == DEPTH_MOST or (level > 1 and dice.random() < 0.5)
+        hosts = dice.randint(0, HOSTS_MOST) if is_last or dice.random() < 0.4 else 0
+        name = f'{self.seed}-{len(self.zones)}'
+        zone = SimZone(name, self._around, self._table(name, hosts))
+        self.zones.append(zone)
+        self.links.zones[zone.uuid] = zone
+        if not is_last:
+            for _ in range(dice.randint(1, BELOW_MOST)):
+                if len(self.zones) < ZONES_MOST:
+                    zone.put_above(
+                        self._zone(level + 1), last_resort=dice.random() < self._last_resorts
+                    )
+        return zone
+
+    def _table(self, name: str, hosts: int) -> HostTable:
+        traits = [one for one in TRAITS if self.dice.random() < 0.3]
+        changes = [self._change_of(f'{name}-{n}', n, 1, traits) for n in range(1, hosts + 1)]
+        return HostTable.build(changes, [], {}, now=NOW)
+
+    def _change_of(self, name: str, number: int, version: int, traits: list[str]) -> HostChange:
+        vcpus = self.dice.choice((2, 4, 8))
+        inventories = {'VCPU': Inventory(total=vcpus), 'MEMORY_MB': Inventory(total=16 * 1024)}
+        row = HostRow(
+            id=number,
+            uuid=name,
+            name=name,
+            version=version,
+            facts=HostFacts(inventories=inventories, traits=traits),
+            used={
+                'VCPU': self.dice.randint(0, vcpus),
+                'MEMORY_MB': self.dice.randint(0, 16) * 1024,
+            },
+            reported_at=NOW,
+        )
+        return HostChange(provider_id=number, row=row)
+
+    # -- what is known of it ---------------------------------------------------------------
+    def _altered(self, zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
+        if self._summaries == 'random':
+            fits = {name: self.dice.randrange(100) for name in summary.fits}
+        elif self._summaries == 'inverted':
+            fits = {name: 100 // (1 + count) for name, count in summary.fits.items()}
+        else:
+            return summary
+        return msgspec.structs.replace(summary, fits=fits)
+
+    def _read(self) -> None:
+        for zone in reversed(self.zones):
+            for child in zone.children:
+                zone.parts.summaries.read(child)
+
+    def _change(self) -> None:
+        """All hosts of some zones are others by now, their traits too."""
+        for zone in self.zones:
+            if self.dice.random() < 0.5:
+                traits = [one for one in TRAITS if self.dice.random() < 0.3]
+                for row in list(zone.table.hosts):
+                    zone.table.apply(self._change_of(row.name, row.id, row.version + 1, traits))
+        self.clock.now += 10.0
+
+    # -- what is requested -------------------------------------------------------------------
+    def request(self, number: int, rules: bool = False) -> SelectDestinations:
+        """For one guest or some.
+
+        :param rules: some that may be given up
+        """
+        dice = self.dice
+        kind = dice.choice(('one', 'one', 'one', 'together', 'apart', 'several'))
+        many = 1 if kind == 'one' or rules else dice.randint(2, 3)
+        policies = {'together': Policy.AFFINITY, 'apart': Policy.ANTI_AFFINITY}
+        group = None
+        if kind in policies and many > 1:
+            group = GroupRef(uuid=derived_id(self.seed, number), policy=policies[kind])
+        texts = [f'drop {n}: free.VCPU >= {dice.randint(3, 8)}' for n in (1, 2)] if rules else []
+        return SelectDestinations(
+            request_id=derived_id('request', self.seed, number),
+            spec=RequestSpec(
+                resources={
+                    'VCPU': dice.choice((1, 1, 2, 3, 8)),
+                    'MEMORY_MB': dice.choice((1, 2, 5, 12)) * 1024,
+                },
+                group=group,
+                required_traits=[dice.choice(TRAITS)] if dice.random() < 0.3 else [],
+                hints={'rules': texts} if texts else {},
+            ),
+            consumers=[derived_id('guest', self.seed, number, k) for k in range(many)],
+            alternates=0,
+        )
+
+    # -- what is so ------------------------------------------------------------------------
+    def all_choices(self, request: SelectDestinations) -> list[Choice]:
+        """What all zones have, of its own hosts alone; best first."""
+        found = []
+        for zone in self.zones:
+            for one in zone.own.offers(request, 1, is_only=True).choices:
+                found.append(msgspec.structs.replace(one, child=zone.uuid))
+        return choice.ranked(found)
+
+    def has_room(self, request: SelectDestinations) -> bool:
+        """Whether a look at all hosts finds places for all members.
+
+        Those that may be split over places go to zones directly below, as brute force has it.
+        """
+        members, whole = range(len(request.consumers)), choice.is_whole(request)
+        if len(members) == 1 or whole:
+            return bool(choice.split(members, self.all_choices(request), whole))
+        found = self.top.parts.evaluator.evaluate(request, 20, 2.0, thorough=True)
+        return bool(choice.split(members, found.choices, whole))
