@@ -75,11 +75,17 @@ def connected(made: Rig, broker: str = '') -> Iterator[Any]:
 
 
 def report_hosts(
-    made: Rig, transport: Any, hosts: int, inventories: dict[str, Inventory] | None = None
+    made: Rig,
+    transport: Any,
+    hosts: int,
+    inventories: dict[str, Inventory] | None = None,
+    used_mb: int = 0,
 ) -> None:
     """Register hosts and report each once; returns when the scheduler knows them.
 
     Their memory differs by what they use beside claims, so that scores do.
+
+    :param used_mb: what each of them uses more than that
     """
     claims, stats = client.ClaimsClient(transport), client.StatsClient(transport)
     given = inventories or AMPLE
@@ -98,7 +104,7 @@ def report_hosts(
             running=[],
             pending=[],
             inventories=given,
-            foreign={'MEMORY_MB': spread * (number % 97)},
+            foreign={'MEMORY_MB': spread * (number % 97) + used_mb},
         )
         stats.update_resource_stats(found, wait=False)
 

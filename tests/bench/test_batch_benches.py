@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 def bench_result(rabbit_url, postgresql_url):
     """Run one to its end on the servers of the tests; its result and its conditions."""
 
-    def run(name, *args):
+    def run(name, *args, seconds=150):
         done = subprocess.run(
             [sys.executable, '-m', 'bench', name, '--json', *args],
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=seconds,
             env=os.environ | {'GANTT_TEST_POSTGRESQL': postgresql_url},
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
@@ -44,8 +44,8 @@ def bench_result(rabbit_url, postgresql_url):
 def bench(bench_result):
     """The same of one that states what it knows of the server's disk."""
 
-    def run(*args):
-        result, stated = bench_result(*args)
+    def run(*args, **more):
+        result, stated = bench_result(*args, **more)
         assert stated['fdatasync_ms_of_database'] is not None
         return result, stated
 
@@ -159,6 +159,23 @@ def test_tenants_measures_one_project_while_another_floods(bench):
     assert stated['flood_answered'].get('201', 0) + stated['flood_answered'].get('200', 0) > 0
     assert set(stated['rss_growth_mb_by_process']) == {'scheduler-1', 'api'}
     assert result['value'] == stated['p99_ms_by_repeat'][0]
+
+
+@pytest.mark.slow
+def test_zones_measures_a_tree_in_turn_with_one_zone_and_counts_what_goes_between(bench):
+    small = ('--hosts', '5', '--requests', '4', '--seconds', '0.3', '--repeats', '1')
+    result, stated = bench('zones', *small, seconds=600)  # six zones are started
+    assert (stated['levels'], stated['zones'], stated['requests']) == (2, 4, 4)
+    assert sum(stated['placed_in'].values()) == 4
+    assert set(stated['placed_in']) <= {'hall-1', 'hall-2', 'hall-3'}
+    assert 2 <= stated['calls']['POST evaluations'] <= 3
+    assert stated['calls']['PUT allocations'] == 1
+    assert stated['calls_per_request'] == pytest.approx(sum(stated['calls'].values()), abs=0.05)
+    assert stated['bytes_per_request'] > 1000
+    assert stated['p99_ms'] >= result['value'] > 0
+    assert stated['brute_p99_ms'] >= stated['brute_p50_ms'] > 0
+    assert stated['tree_rate'] > 0 < stated['flat_rate']
+    assert stated['cpu_ms_per_request'] > 0
 
 
 @pytest.mark.slow

@@ -97,6 +97,20 @@ def test_pools_change_no_decision_about_who_does_not_ask_for_them():
     assert conditions['asked_and_placed'] == 128
 
 
+def test_a_tree_of_zones_is_compared_with_all_zones_at_once():
+    small = ('--hosts', '120', '--middle', '2', '--sites', '3', '--concurrent', '8')
+    done = run('zones-sim', *small, '--bursts', '2', '--samples', '16', '--json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['bench'], result['audit']) == ('zones-sim', 0)
+    stated = result['conditions']
+    assert (stated['hosts'], stated['zones'], stated['requests']) == (120, 9, 16)
+    assert stated['placed'] + stated['refused'] == 16
+    assert stated['missed'] == 0
+    assert 0 < stated['quality_p05'] <= result['value'] <= 1
+    assert 0 < stated['messages_mean'] <= stated['messages_p99']
+
+
 def test_an_unknown_bench_is_a_usage_error_that_lists_them():
     done = run('decied')
     assert done.returncode == 64

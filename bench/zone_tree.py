@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree of zones as operators run them: processes, a broker and a database each."""
+
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import sqlalchemy as sa
+
+from bench import callers
+from bench.rig import Rig, rig
+from gantt import client
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+
+VERSION = {'OpenStack-API-Version': 'scheduler 1.7'}
+#: Zones directly below the top one, and below each of these where there are three levels.
+BELOW_TOP, BELOW_EACH = 3, 2
+#: MiB that hosts have less for each level that lies below theirs: the best place is at the bottom.
+LESS_MB = 200_000
+BUDGET_MS = 60_000
+#: For two dozen processes that start at the same time.
+START_SECONDS = 300.0
+CONNECT_SECONDS, END_SECONDS = 60.0, 60.0
+#: Of the top zone: the usual ones but for that which queries all zones where they are few.
+TWO_FIRST = 'StaticRuleOut, WeightedRandom, Threshold'
+#: What has not ended, in any table.
+LIVE = {
+    'claims': 'SELECT count(*) FROM claims WHERE live = 1',
+    'claims below': "SELECT count(*) FROM claims_below WHERE state IN ('reserved', 'confirmed')",
+}
+CLAIMS_OF = 'SELECT id, consumer FROM claims WHERE live = 1'
+
+
+class ZoneProcesses:
+    """One zone: a scheduler, and an API where others ask it.
+
+    :ivar below: the zones directly below
+    :ivar level: 1 of the top zone
+    """
+
+    def __init__(self, name: str, made: Rig, transport: Any, level: int) -> None:
+        self.name, self.rig, self.transport, self.level = name, made, transport, level
+        self.below: list[ZoneProcesses] = []
+        self.url = ''
+        self.client = client.SchedulerClient(transport, attempt_seconds=30.0)
+        # A server has not many connections for so many processes.
+        self._engine = sa.create_engine(made.database, poolclass=sa.NullPool)
+
+    def start(self, api: bool = True) -> None:
+        """Start the processes; ``wait`` until they are ready."""
+        self.rig.start('scheduler', 'gantt-scheduler')
+        if api:
+            self.rig.start('api', 'gantt-api')
+
+    def wait(self) -> None:
+        """Until they are ready."""
+        self.rig.wait_for('scheduler', 'is ready', START_SECONDS)
+        if 'api' in self.rig.processes:
+            self.rig.wait_for('api', 'listens on', START_SECONDS)
+            found = re.search(r'listens on (http://[\d.:]+)', self.rig.log('api'))
+            assert found is not None
+            self.url = found[1]
+
+    def close(self) -> None:
+        """End the processes."""
+        callers.end(self.rig)
+
+    def put(self, path: str, body: dict[str, object]) -> None:
+        """:raises HTTPStatusError:"""
+        httpx.put(self.url + path, json=body, headers=VERSION, timeout=60.0).raise_for_status()
+
+    def add_below(self, zone: 'ZoneProcesses', url: str = '') -> None:
+        """Register a zone directly below; again, with another address.
+
+        :param url: by which it is called; '': its own
+        """
+        own = httpx.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
+        given = {'identity': own, 'project_id': self.name}
+        zone.put(f'/v1/parents/{self.name}', given | {'lease_seconds_max': callers.LEASE_SECONDS})
+        self.put(f'/v1/zones/{zone.name}', {'url': url or zone.url})
+        if zone not in self.below:
+            self.below.append(zone)
+
+    def live(self) -> list[str]:
+        """What has not ended, and what is noted of those below: how much of each."""
+        found = [(what, self._rows(query)[0][0]) for what, query in LIVE.items()]
+        return [f'{self.name}: {many} {what}' for what, many in found if many]
+
+    def claims(self) -> list[tuple[str, str]]:
+        """Id and consumer of the live claims on its hosts."""
+        return [(row.id, row.consumer) for row in self._rows(CLAIMS_OF)]
+
+    def _rows(self, query: str) -> list[Any]:
+        """What a query returns; where the server has no connection left, after a while."""
+        end = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                with self._engine.connect() as connection:
+                    return list(connection.execute(sa.text(query)))
+            except sa.exc.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    def cpu_seconds(self) -> float:
+        """Of its processes so far."""
+        return sum(self.rig.cpu_seconds(name) for name in self.rig.processes)
+
+
+class Tree:
+    """The zones of a bench.
+
+    :ivar top: queries two of the zones below it first; ``thorough``: another top zone over the
+        same ones, which queries them all
+    :ivar below: all others
+    """
+
+    def __init__(
+        self, top: ZoneProcesses, thorough: ZoneProcesses, below: Sequence[ZoneProcesses]
+    ) -> None:
+        self.top, self.thorough, self.below = top, thorough, list(below)
+
+    @property
+    def zones(self) -> list[ZoneProcesses]:
+        """All of them."""
+        return [self.top, self.thorough, *self.below]
+
+    @property
+    def under_top(self) -> list[ZoneProcesses]:
+        """The top zone and those below it."""
+        return [self.top, *self.below]
+
+    @property
+    def bottom(self) -> list[ZoneProcesses]:
+        """Those with no zone below."""
+        return [zone for zone in self.below if not zone.below]
+
+    def links(self) -> list[tuple[ZoneProcesses, ZoneProcesses]]:
+        """Each zone under the top one with each directly below it."""
+        return [(zone, child) for zone in self.under_top for child in zone.below]
+
+
+@contextlib.contextmanager
+def zone(
+    name: str, level: int, options: dict[str, dict[str, object]] | None = None
+) -> Iterator[ZoneProcesses]:
+    """One, not started."""
+    given = callers.options(api={'port': 0}, **(options or {}))
+    with rig(given) as made, callers.connected(made) as transport:
+        found = ZoneProcesses(name, made, transport, level)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+@contextlib.contextmanager
+def tree(levels: int, hosts: int) -> Iterator[Tree]:
+    """Two top zones without hosts over the same zones, and ``hosts`` in each of these.
+
+    :param levels: 2, or 3
+    """
+    with contextlib.ExitStack() as stack:
+        top = stack.enter_context(zone('top', 1, {'zones': {'strategies': TWO_FIRST}}))
+        thorough = stack.enter_context(zone('thorough', 1))
+        halls = [stack.enter_context(zone(f'hall-{n}', 2)) for n in range(1, BELOW_TOP + 1)]
+        rooms = {
+            hall: [
+                stack.enter_context(zone(f'{hall.name}-{n}', 3)) for n in range(1, BELOW_EACH + 1)
+            ]
+            for hall in (halls if levels == 3 else ())
+        }
+        below = [*halls, *(room for found in rooms.values() for room in found)]
+        for one in (top, thorough, *below):
+            one.start()
+        for one in (top, thorough, *below):
+            one.wait()
+        for one in below:
+            used = LESS_MB * (levels - one.level)
+            callers.report_hosts(one.rig, one.transport, hosts, used_mb=used)
+        for above, found in [*rooms.items(), (top, halls), (thorough, halls)]:
+            for child in found:
+                above.add_below(child)
+        yield Tree(top, thorough, below)
+
+
+@contextlib.contextmanager
+def flat(hosts: int) -> Iterator[ZoneProcesses]:
+    """One zone that has as many hosts as all others together."""
+    with zone('flat', 1) as found:
+        found.start(api=False)
+        found.wait()
+        callers.report_hosts(found.rig, found.transport, hosts)
+        yield found
+
+
+class OneCaller:
+    """Asks at one zone, and knows what it was promised.
+
+    :ivar promised: consumer -> claim, of what was not taken back
+    """
+
+    def __init__(self, at: ZoneProcesses) -> None:
+        self._at = at
+        self.promised: dict[str, str] = {}
+        self._requests: list[str] = []
+
+    def place(self) -> None:
+        """One instance; the same each time, but for who it is."""
+        request = SelectDestinations(
+            request_id=str(uuid.uuid4()),
+            spec=RequestSpec(resources=callers.TAKES),
+            consumers=[str(uuid.uuid4())],
+            budget_ms=BUDGET_MS,
+            lease_seconds=callers.LEASE_SECONDS,
+        )
+        answer = self._at.client.select_destinations(request)
+        self._requests.append(request.request_id)
+        self.promised.update((s[0].consumer, s[0].claim_id or '') for s in answer.selections)
+
+    def cancel(self) -> None:
+        """Take it all back."""
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._at.client.cancel_claims, self._requests))
+        self._requests.clear()
+        self.promised.clear()
+
+
+def wait_until_empty(zones: Sequence[ZoneProcesses]) -> None:
+    """Until nothing lives in any of these zones.
+
+    :raises RuntimeError: something does
+    """
+    end = time.monotonic() + END_SECONDS
+    while left := [line for zone in zones for line in zone.live()]:
+        if time.monotonic() > end:
+            raise RuntimeError(f'not ended within {END_SECONDS:.0f} s: {", ".join(left)}')
+        time.sleep(0.1)
