@@ -59,6 +59,7 @@ def zones_are_registered(tree: ZoneTree) -> None:
         _hosts_report(zone)
     hosts = ', '.join(f'{zone.name} {zone.hosts}' for zone in tree.zones)
     say.line(f'hosts: {hosts}')
+    tree.top.must('zone', 'tree')
 
 
 def _hosts_report(zone: ZoneProcess) -> None:

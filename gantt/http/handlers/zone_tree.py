@@ -9,13 +9,13 @@ import concurrent.futures
 import uuid
 
 from gantt import exceptions
-from gantt.core.messages.request import HOPS_MAX, RequestSpec, SelectDestinations
-from gantt.core.zones.messages import ParentRecord, ZoneEvaluated, ZoneEvaluation
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.zones.messages import ParentRecord, ZoneCapacity, ZoneCapacityOf
 from gantt.http import microversion
 from gantt.http.context import Caller, HandlerContext
 from gantt.insights.views import View
 from gantt.scheduler.zones.conditions import AT_ONCE, ZoneCondition, ZoneState
-from gantt.scheduler.zones.evaluate import budget_below, digest_of
+from gantt.scheduler.zones.evaluate import for_below
 
 #: What each zone below is to have room for, and the time that it has to say so.
 SHAPE = {'VCPU': 1}
@@ -110,23 +110,16 @@ def show_zone_tree(world: HandlerContext, caller: Caller) -> ZoneTree:
     )
 
 
-def _room(world: HandlerContext, one: ZoneCondition) -> ZoneEvaluated | None:
+def _room(world: HandlerContext, one: ZoneCondition) -> ZoneCapacity | None:
     """What a zone that answers has; None: it does not say so."""
     if one.state not in (ZoneState.ANSWERS, ZoneState.OTHER_SCORES):
         return None
-    request_id = str(uuid.uuid4())
-    request = SelectDestinations(
-        request_id=request_id,
-        spec=RequestSpec(resources=SHAPE),
-        consumers=[str(uuid.uuid4())],
-        budget_ms=budget_below(ROOM_SECONDS),
-        hops=HOPS_MAX - 1,
-        via=[digest_of(request_id, world.zones.directory.own_uuid())],
-        dry_run=True,
-    )
-    body = ZoneEvaluation(request=request, want=1)
+    spec, guest = RequestSpec(resources=SHAPE), str(uuid.uuid4())
+    request = SelectDestinations(request_id=str(uuid.uuid4()), spec=spec, consumers=[guest])
+    own_uuid = world.zones.directory.own_uuid()
+    body = ZoneCapacityOf(request=for_below(request, own_uuid, ROOM_SECONDS))
     try:
-        return world.zones.calls.evaluate(one.zone, body, ROOM_SECONDS)
+        return world.zones.calls.capacity(one.zone, body, ROOM_SECONDS)
     except exceptions.GanttError:
         return None
 
@@ -141,7 +134,7 @@ def _above(parent: ParentRecord, claims: dict[str, int]) -> TreeParent:
     )
 
 
-def _below(one: ZoneCondition, room: ZoneEvaluated | None, claims: dict[str, int]) -> TreeChild:
+def _below(one: ZoneCondition, room: ZoneCapacity | None, claims: dict[str, int]) -> TreeChild:
     info = one.info
     return TreeChild(
         name=one.zone.name,
@@ -153,7 +146,7 @@ def _below(one: ZoneCondition, room: ZoneEvaluated | None, claims: dict[str, int
         enabled=one.zone.enabled,
         last_resort=one.zone.last_resort,
         hosts=None if room is None else room.hosts,
-        room=None if room is None else room.survivors,
+        room=None if room is None else room.eligible,
         complete=room is not None and room.complete,
         lease_seconds_max=0 if info is None else info.lease_seconds_max,
         claims=claims.get(one.zone.uuid, 0),
