@@ -34,6 +34,11 @@ def test_no_strategy_refuses_what_there_is_room_for(first):
     assert BLOCK * REQUESTS * 0.2 < placed < BLOCK * REQUESTS
 
 
+@pytest.mark.parametrize('seed', [395, 5734])
+def test_members_find_the_one_zone_further_down_that_has_room_for_all(seed):
+    check_refusals(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(10_800)
 @pytest.mark.parametrize('first', range(150, 100_150, 5000))

@@ -49,7 +49,9 @@ class ZoneSearch:
         dice: Dice,
     ) -> None:
         self._request, self._strategies = request, strategies
-        self._members, self._whole = range(len(request.consumers)), choice.is_whole(request)
+        self._members = range(len(request.consumers))
+        # A zone above takes one offer of this one: it cannot split members over what is below here.
+        self._whole = choice.is_whole(request) or bool(request.via)
         self.found: list[Choice] = []
         self._best: list[Choice] | None = None
         self.ruled_out: list[NotQueried] = []
