@@ -145,7 +145,7 @@ class Trial(Endpoint):
         name, uuid = body['name'], body.get('uuid') or str(uuids.uuid4())
         self._check_name(name, f'Unable to create resource provider "{name}", {uuid}: ')
         for key, value in (('uuid', uuid), ('name', name)):
-            self._must_be_free(key, value)
+            self._must_be_free(key, value, f'{key}: {value}')
         made = {
             'name': name,
             'uuid': uuid,
@@ -180,7 +180,7 @@ class Trial(Endpoint):
                 )
         if body['name'] != now['name']:
             self._must_be_ours(now)
-            self._must_be_free('name', body['name'])
+            self._must_be_free('name', body['name'], body['name'])
         self._differ(_place(now), _place(body))
         return body
 
@@ -233,11 +233,11 @@ class Trial(Endpoint):
         except exceptions.InvalidMessage as e:
             _refuse(400, f'{problem}{e.message}')
 
-    def _must_be_free(self, key: str, value: str) -> None:
+    def _must_be_free(self, key: str, value: str, what: str) -> None:
         if self.get(_PROVIDERS, **{key: value})['resource_providers']:
             _refuse(
                 409,
-                f'Conflicting resource provider {key}: {value} already exists.',
+                f'Conflicting resource provider {what} already exists.',
                 'placement.duplicate_name',
             )
 

@@ -15,7 +15,7 @@ from gantt import exceptions
 from gantt.cli.endpoint import Failure
 from gantt.cmd.arguments import ArgumentParser
 from gantt.demo import say, zone_scenario
-from gantt.demo.zone_processes import ZoneTree
+from gantt.demo.zone_processes import FourZones
 
 NEXT = (
     'doc/source/admin/zones.rst         zones below one another, for operators',
@@ -52,7 +52,7 @@ def _interrupt(number: int, frame: Any) -> NoReturn:
 def _play(folder: pathlib.Path) -> int:
     began = time.monotonic()
     say.heading('Gantt: four zones, for each a process, a SQLite database and no broker')
-    tree = ZoneTree(folder, zone_scenario.SHAPES)
+    tree = FourZones(folder, zone_scenario.SHAPES)
     with contextlib.ExitStack() as stack:
         stack.callback(_end, tree)
         tree.start()
@@ -73,7 +73,7 @@ def _play(folder: pathlib.Path) -> int:
     return 0 if all(promises) else 1
 
 
-def _end(tree: ZoneTree) -> None:
+def _end(tree: FourZones) -> None:
     # Whoever presses Ctrl-C twice would leave processes behind.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -198,7 +198,7 @@ class ZoneProcess:
             engine.dispose()
 
 
-class ZoneTree:
+class FourZones:
     """The four zones; all their processes end with it."""
 
     def __init__(self, folder: pathlib.Path, shapes: Mapping[str, Sequence[Shape]]) -> None:

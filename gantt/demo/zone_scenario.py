@@ -21,7 +21,7 @@ from gantt.core.claims.claim import LIVE, Claim
 from gantt.db.stores.store import SqlStore
 from gantt.demo import say
 from gantt.demo.environment import wait_until
-from gantt.demo.zone_processes import ZoneProcess, ZoneTree, hosts_up
+from gantt.demo.zone_processes import FourZones, ZoneProcess, hosts_up
 
 TRAIT = 'CUSTOM_GPU'
 SHAPES = {
@@ -47,7 +47,7 @@ PAGE = 1000
 
 
 # -- 1 -------------------------------------------------------------------------------
-def zones_are_registered(tree: ZoneTree) -> None:
+def zones_are_registered(tree: FourZones) -> None:
     """By URL, with the real commands; then all hosts have reported."""
     for above, below in tree.edges:
         own = above.api.get('/v1/zones')['uuid']
@@ -83,7 +83,7 @@ class DeepRequest:
         return dict(found['selections'][0][0])
 
 
-def placed_two_levels_down(tree: ZoneTree) -> DeepRequest:
+def placed_two_levels_down(tree: FourZones) -> DeepRequest:
     """One request, explained, and its sealed place redeemed level by level."""
     request = DeepRequest()
     tree.top.must(*request.words)
@@ -121,7 +121,7 @@ def _explain(zone: ZoneProcess, request_id: str) -> None:
 
 
 # -- 3 -------------------------------------------------------------------------------
-def east_is_filled(tree: ZoneTree) -> bool:
+def east_is_filled(tree: FourZones) -> bool:
     """Requests at the top until nothing of this size fits below east; the next is the cloud's."""
     went: collections.Counter[str] = collections.Counter()
     requests = 0
@@ -144,7 +144,7 @@ def east_is_filled(tree: ZoneTree) -> bool:
     return bool(answer['selections'][0][0]['child'] == tree.cloud.name)
 
 
-def _left(tree: ZoneTree) -> list[int]:
+def _left(tree: FourZones) -> list[int]:
     """How many more large guests fit in east and below, by zone, as these say."""
     body = {'spec': {'resources': LARGE}}
     return [zone.api.post('/v1/capacity', body)['count'] for zone in (tree.east, tree.east_gpu)]
@@ -162,7 +162,7 @@ def _place(top: ZoneProcess, resources: dict[str, int], members: int = 1) -> lis
 
 
 # -- 4 -------------------------------------------------------------------------------
-def a_zone_is_killed(tree: ZoneTree, earlier: DeepRequest) -> bool:
+def a_zone_is_killed(tree: FourZones, earlier: DeepRequest) -> bool:
     """The others go on, what only it could place is not known, and all is well when it is back."""
     went: collections.Counter[str] = collections.Counter()
     enough = threading.Event()
@@ -207,7 +207,7 @@ def a_zone_is_killed(tree: ZoneTree, earlier: DeepRequest) -> bool:
     return going_on and not_known and is_same
 
 
-def _repeated(tree: ZoneTree, request: DeepRequest, before: dict[str, Any]) -> bool:
+def _repeated(tree: FourZones, request: DeepRequest, before: dict[str, Any]) -> bool:
     """Whether a request that is sent again has the same answer."""
     done = tree.top.run(*request.words)
     return done.returncode == Exit.PLACED and request.chosen(tree.top) == before
@@ -218,7 +218,7 @@ def _same(is_same: bool, before: dict[str, Any]) -> str:
 
 
 # -- 5 -------------------------------------------------------------------------------
-def audit(tree: ZoneTree) -> bool:
+def audit(tree: FourZones) -> bool:
     """Quiet, then every promise in each database, and what zones hold of each other."""
     wait_until(lambda: not any(_open(tree)), WAIT_SECONDS, 0.5)
     total: collections.Counter[str] = collections.Counter()
@@ -242,7 +242,7 @@ def audit(tree: ZoneTree) -> bool:
     return not total.total()
 
 
-def _open(tree: ZoneTree) -> Iterator[tuple[str, str]]:
+def _open(tree: FourZones) -> Iterator[tuple[str, str]]:
     """What contradicts each other, or is not confirmed yet: a kind of the audit, and a line."""
     where: dict[str, set[str]] = collections.defaultdict(set)
     for zone in tree.zones:

@@ -28,6 +28,8 @@ BODIES: dict[str, Any] = {
     'set_parent': {'identity': 'f3a1c5', 'project_id': '5f2d1c7a9b3e4c60a1d2e3f405162738'},
     'redeem_place': {'place': 'g1.AAAA'},
     'evaluate_zone': {'request': _PLACEMENT, 'want': 5},
+    'count_capacity_of_zone': {'request': _PLACEMENT},
+    'extend_zone_lease': {'seconds': 300},
     'show_host_marks': {'salt': '0f' * 32},
     'allocate_in_zone': {'request': _PLACEMENT, 'evaluated': REQUEST, 'tokens': ['g1.AAAA']},
     'set_metric': {'unit': 'W', 'lower': 0, 'upper': 2000, 'description': 'power drawn'},

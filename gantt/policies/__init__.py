@@ -422,9 +422,13 @@ RULES = [
         'Ask as a zone above. Whoever asks has to be registered as one as well: see '
         'gantt:parents:set.',
         'GET /zone/v1',
+        'GET /zone/v1/summary',
         'GET /zone/v1/changes',
         'POST /zone/v1/evaluations',
+        'POST /zone/v1/capacity',
         'PUT /zone/v1/allocations/{key}',
+        'PUT /zone/v1/allocations/{key}/lease',
+        'GET /zone/v1/explanations/{key}',
         'GET /zone/v1/allocations/{key}',
         'DELETE /zone/v1/allocations/{key}',
     ),

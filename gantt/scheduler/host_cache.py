@@ -77,8 +77,7 @@ class HostCache:
         working: HostTable | None = None,
     ) -> None:
         self.store = store
-        self._count = count or (lambda name, value=1: None)
-        self.log = log
+        self._count, self.log = count or (lambda name, value=1: None), log
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone) if working is None else working
         #: Provider id -> version that the host will be known whole at when all news is folded:

@@ -15,8 +15,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 #: 250 and 40 for a request until units were judged under the lock, by the rule of acceptance, and
 #: columns by class and their caches became parts of the table; 262 changes until what is taken of
 #: pools went with a pick to its claim, and requests could be for pools alone; one less until who is
-#: on hosts had a module of its own.
-CHANGES_MAX = {'request': 279, 'report': 111}
+#: on hosts had a module of its own.  A report was 111 until it read what nobody had counted on
+#: providers that it states anew.
+CHANGES_MAX = {'request': 279, 'report': 115}
 FILES_MAX = {'request': 50, 'report': 27}
 
 

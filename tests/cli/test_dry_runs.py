@@ -271,4 +271,4 @@ def test_any_command_ends_as_its_dry_run(site: Site, gantt: Gantt, seed: int) ->
         if not done.code:
             done_at_all += 1
             assert ('nothing would change' in trial.out) is (_rows(site) == before), words
-    assert done_at_all > 10
+    assert done_at_all > 5

@@ -73,6 +73,7 @@ def test_without_a_broker_it_answers_what_it_can_and_says_what_is_away(rig: Rig,
             'host_table': True,
             'broker': False,
             'schedulers': False,
+            'zones': True,
         }
         assert 'guest:guest' not in health.text
     assert rig.stop('api') == 0

@@ -40,6 +40,8 @@ KINDS_MAX = 32
 HINTS_BYTES_MAX = 16_384
 #: Zones below one another that a request may go down through, and offers that it comes back with.
 HOPS_MAX, PLACES_MAX = 4, 20
+#: Zones that a place says of how they were queried for it.
+STEPS_MAX = 20
 
 
 class Purpose(enum.StrEnum):
@@ -316,7 +318,7 @@ class OfferedPlace(Message, frozen=True, kw_only=True):
     child: Uuid | None = None
     token: Annotated[str, msgspec.Meta(max_length=65_536)] = ''
     evaluated: Uuid | None = None
-    steps: Annotated[list[ZoneStep], since(8)] = []
+    steps: Annotated[list[ZoneStep], msgspec.Meta(max_length=STEPS_MAX), since(8)] = []
     fits: Annotated[int, msgspec.Meta(ge=0), since(8)] = 0
 
 

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request over zones did with one of them: part of its decision, and of what is offered."""
 
+from typing import Annotated
+
 import msgspec
+
+from gantt.core.messages.base import Text
+
+#: Filters of one zone.
+NAMES_MAX = 256
 
 
 class ZoneStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -18,18 +25,18 @@ class ZoneStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar taken: members that have their place there
     """
 
-    zone: str
+    zone: Text
     round: int = 0
     after: float = 0.0
     seconds: float = 0.0
-    outcome: str = ''
+    outcome: Text = ''
     offers: int = 0
     level: int = 0
     score: float = 0.0
     hosts: int = 0
     survivors: int = 0
-    removed: dict[str, int] = {}
-    below: list[int] = []
-    by: str = ''
-    reason: str = ''
+    removed: Annotated[dict[Text, int], msgspec.Meta(max_length=NAMES_MAX)] = {}
+    below: Annotated[list[int], msgspec.Meta(max_length=4)] = []
+    by: Text = ''
+    reason: Text = ''
     taken: int = 0

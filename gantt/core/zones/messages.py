@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 
 from gantt.core.claims.claim import State
-from gantt.core.messages.base import LIST_MAX, Message, Name, Text, Uuid
+from gantt.core.messages.base import END, LIST_MAX, Message, Name, Text, Uuid
 from gantt.core.messages.request import HOPS_MAX, PLACES_MAX, SelectDestinations
 from gantt.core.messages.since import since
 from gantt.core.records.decision import Outcome
@@ -242,8 +242,8 @@ class HostMarksQuery(Message, frozen=True, kw_only=True):
     :ivar via: digests of the zones that it has come through
     """
 
-    salt: Annotated[str, msgspec.Meta(pattern='^[0-9a-f]{64}$')]
-    after: Annotated[str, msgspec.Meta(pattern='^([0-9a-f]{16})?$')] = ''
+    salt: Annotated[str, msgspec.Meta(max_length=64, pattern=rf'^[0-9a-f]{{64}}{END}')]
+    after: Annotated[str, msgspec.Meta(max_length=16, pattern=rf'^([0-9a-f]{{16}})?{END}')] = ''
     hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)] = HOPS_MAX
     via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX)] = []
 

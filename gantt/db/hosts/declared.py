@@ -13,7 +13,7 @@ from gantt.db.engine import engine, session
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers
 from gantt.db.hosts.base import HostTables
-from gantt.db.hosts.hosts import HostRecords
+from gantt.db.hosts.hosts import HostRecords, Ids
 from gantt.db.schema import models
 
 _m = models.declared_metrics
@@ -54,7 +54,7 @@ class SqlDeclarations(HostTables):
     def declare_class(self, name: str) -> None:
         if not resource_classes.is_class_name(name):
             raise exceptions.UnknownResourceClass(field='name', name=name)
-        self.database.write(lambda tx: providers.Ids(tx, models.resource_classes).of([name]))
+        self.database.write(lambda tx: Ids(tx, models.resource_classes).of([name]))
 
     @reading
     def declared_classes(self, tx: session.Tx) -> frozenset[str]:

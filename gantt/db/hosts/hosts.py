@@ -2,7 +2,7 @@
 """Hosts: registered, disabled, enabled, removed; and their long facts written."""
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -91,8 +91,8 @@ class HostRecords:
     def __init__(self, tx: session.Tx, memory: rows.Memory, by: str = '') -> None:
         self.tx = tx
         self.memory = memory
-        self._classes = providers.Ids(tx, models.resource_classes)
-        self._traits = providers.Ids(tx, models.traits)
+        self._classes = Ids(tx, models.resource_classes)
+        self._traits = Ids(tx, models.traits)
         self._facts: list[dict[str, Any]] = []
         self._long_facts: list[dict[str, Any]] = []
         #: Of the history: name of a host and what changed of it.
@@ -515,3 +515,41 @@ _REGISTERED = (
     *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
     *('journal', 'journal_count', 'key'),
 )
+
+
+#: Made once: to make a statement takes longer than to run it.
+IDS = {
+    table: sa.select(table.c.name, table.c.id).where(
+        table.c.name.in_(sa.bindparam('names', expanding=True))
+    )
+    for table in (models.resource_classes, models.traits)
+}
+
+
+class Ids:
+    """Ids of resource classes, or of traits, for one transaction; made when first seen.
+
+    Never kept beyond it: a database that was put back to an older state gives an id that
+    it had given before to another name.
+    """
+
+    def __init__(self, tx: session.Tx, table: sa.Table) -> None:
+        self._tx = tx
+        self._table = table
+        self._known: dict[str, int] = {}
+
+    def of(self, names: Iterable[str]) -> dict[str, int]:
+        """The ids of names; those never seen are inserted."""
+        stored = {name: engine.storable(name) for name in names}
+        missing = sorted({name for name in stored.values() if name not in self._known})
+        if missing:
+            self._find(missing)
+            unknown = [name for name in missing if name not in self._known]
+            if unknown:
+                self._tx.insert_new(self._table, [{'name': name} for name in unknown], 'name')
+                self._find(unknown)
+        return {name: self._known[cached] for name, cached in stored.items()}
+
+    def _find(self, names: list[str]) -> None:
+        found = self._tx.all(IDS[self._table], names=names)
+        self._known.update((row.name, row.id) for row in found)

@@ -19,7 +19,7 @@ from gantt.core.claims.acceptance import ProviderState, why_closed
 from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
 from gantt.core.resources.host import HostChange, HostKind, HostRow, Placed
 from gantt.core.topology.free import FreeTopology
-from gantt.db.engine import arrays, engine, retry, session
+from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import details, guests, rows
@@ -572,41 +572,3 @@ def ids_by_name(tx: session.Tx, names: Iterable[str]) -> dict[str, int]:
     else:
         found = tx.all(BY_NAME, names=wanted)
     return {row.name: row.id for row in found}
-
-
-#: Made once: to make a statement takes longer than to run it.
-IDS = {
-    table: sa.select(table.c.name, table.c.id).where(
-        table.c.name.in_(sa.bindparam('names', expanding=True))
-    )
-    for table in (models.resource_classes, models.traits)
-}
-
-
-class Ids:
-    """Ids of resource classes, or of traits, for one transaction; made when first seen.
-
-    Never kept beyond it: a database that was put back to an older state gives an id that
-    it had given before to another name.
-    """
-
-    def __init__(self, tx: session.Tx, table: sa.Table) -> None:
-        self._tx = tx
-        self._table = table
-        self._known: dict[str, int] = {}
-
-    def of(self, names: Iterable[str]) -> dict[str, int]:
-        """The ids of names; those never seen are inserted."""
-        stored = {name: engine.storable(name) for name in names}
-        missing = sorted({name for name in stored.values() if name not in self._known})
-        if missing:
-            self._find(missing)
-            unknown = [name for name in missing if name not in self._known]
-            if unknown:
-                self._tx.insert_new(self._table, [{'name': name} for name in unknown], 'name')
-                self._find(unknown)
-        return {name: self._known[cached] for name, cached in stored.items()}
-
-    def _find(self, names: list[str]) -> None:
-        found = self._tx.all(IDS[self._table], names=names)
-        self._known.update((row.name, row.id) for row in found)

@@ -15,8 +15,8 @@ from gantt.http.links import Paged
 from gantt.http.queries import DryRun, Page, page_by_name
 from gantt.insights.views import Change, View
 
-#: What a zone that is registered is asked for within.
-DISCOVER_SECONDS = 3.0
+#: A zone that is registered has so many seconds to say who it is; one that is looked at fewer.
+PIN_SECONDS, DISCOVER_SECONDS = 15.0, 3.0
 #: Zones of a list that are asked at once.
 QUERIED_AT_ONCE = 16
 SCALE_MAX = 1e6
@@ -172,7 +172,7 @@ def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> Zon
     own_uuid = world.zones.directory.own_uuid()
     itself = exceptions.Refused(f'{zone.url} is this zone itself; expected another one')
     try:
-        info: ZoneInfo = world.zones.calls.discover(asked, DISCOVER_SECONDS)
+        info: ZoneInfo = world.zones.calls.discover(asked, PIN_SECONDS)
     except exceptions.Unavailable as e:
         raise exceptions.Refused(f'zone {zone.name!r} does not answer: {e.message}') from None
     except exceptions.GanttError as e:

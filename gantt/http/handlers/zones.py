@@ -15,6 +15,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.base import Message, Uuid, topic_of
 from gantt.core.messages.request import (
+    STEPS_MAX,
     Lifecycle,
     OfferedPlace,
     RequestSpec,
@@ -50,8 +51,6 @@ from gantt.scheduler.zones.evaluate import Evaluated, digest_of
 
 #: Offers at most, and claims of one answer about changes.
 OFFERS_MAX, CHANGES_MAX = 20, 1000
-#: Zones that an offer says of how they were queried for it.
-STEPS_MAX = 20
 
 
 class ChangesQuery(Message, frozen=True, kw_only=True):
