@@ -102,7 +102,7 @@ class ZoneProcess:
         self._log.write_bytes(b'')
         with self._log.open('ab') as log:
             # A session of its own: Ctrl-C is for who watches, and ends it by what follows.
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603 # no shell, our own command
                 [*command, *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -163,7 +163,7 @@ class ZoneProcess:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``gantt`` against it."""
         ours = {name: v for name, v in os.environ.items() if not name.startswith(FOREIGN)}
-        return subprocess.run(
+        return subprocess.run(  # nosec B603 # no shell, our own command
             [sys.executable, '-m', 'gantt.cli.main', *words],
             capture_output=True,
             text=True,
