@@ -460,3 +460,13 @@ def test_who_has_not_heard_from_all_zones_below_it_does_not_know(zone):
     answer = top.select(a_request(vcpu=8, budget_ms=5000))
     assert answer.outcome is Outcome.UNKNOWN
     assert 'not all zones below mid have answered' in answer.reason
+
+
+def test_a_zone_with_none_below_reads_nothing_of_them(zone, monkeypatch):
+    alone = zone('alone').hosts(1, 4)
+    monkeypatch.setattr(alone.store, 'claims_below', lambda *args, **more: 1 / 0)
+    wanted = a_request()
+    assert alone.select(wanted).outcome is Outcome.PLACED
+    alone.client.extend_claims(wanted.request_id, 60)
+    alone.client.cancel_claims(wanted.request_id)
+    assert alone.live() == 0

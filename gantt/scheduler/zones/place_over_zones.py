@@ -187,6 +187,8 @@ class PlaceOverZones:
         Its consumers stay its own until the zones below have heard of it: until then a host there
         may start a guest.
         """
+        if not self._children():
+            return  # a zone is not removed while anything lives there
         found = self._store.claims_below(request_id)
         self._shares.end({(one.child, one.key) for one in found if one.state in LIVE})
 
@@ -195,6 +197,8 @@ class PlaceOverZones:
 
         :raises GanttError: a zone has not done it
         """
+        if not self._children():
+            return False
         found = self._store.claims_below(message.request_id)
         keys = {(one.child, one.key) for one in found if one.state == State.RESERVED.value}
         known = {zone.uuid: zone for zone in self._children()}
