@@ -58,6 +58,11 @@ $(VENV)/installed: $(VENV)/required setup.cfg setup.py pyproject.toml README.rst
 	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
+# It proves plans of groups.  Without it groups are placed as well, and the demonstration says so.
+$(VENV)/solver: constraints.txt setup.cfg | $(VENV)/installed
+	@echo 'OR-tools, which is the extra "solver"'
+	@$(PIP) install --quiet --constraint constraints.txt 'ortools>=9.12' && touch $@ || echo 'NO SOLVER: OR-tools could not be installed' >&2
+
 $(VENV)/test-required: $(VENV)/required test-requirements.txt | $(VENV)/installed
 	@echo 'the tools for tests, checks and documents'
 	$(PIP) install --progress-bar on --constraint constraints.txt --requirement test-requirements.txt
@@ -116,7 +121,7 @@ try-nova:
 
 # -- what people come for ---------------------------------------------------------
 
-demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
+demo: $(VENV)/installed $(VENV)/solver ## see Gantt work in one process; ARGS=--serve stays up
 	@$(BIN)/gantt-demo $(ARGS)
 
 demo-zones: $(VENV)/installed ## see four zones at work, a process each: under a minute, and it ends by itself

@@ -7,13 +7,14 @@ host.  Every one of them must be there afterwards, and nothing else.
 
 import contextlib
 import pathlib
+import random
 import socket
 import subprocess
 import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -87,34 +88,56 @@ def report_hosts(
 
     :param used_mb: what each of them uses more than that
     """
-    claims, stats = client.ClaimsClient(transport), client.StatsClient(transport)
     given = inventories or AMPLE
     spread = 1024 if inventories is None else 0
+    facts = {
+        f'cmp-{number:05}': {
+            'inventories': given,
+            'foreign': {'MEMORY_MB': spread * (number % 97) + used_mb},
+        }
+        for number in range(hosts)
+    }
+    report_facts(made, transport, facts)
 
-    def report(number: int) -> None:
-        name = f'cmp-{number:05}'
-        said = claims.register_host(
-            RegisterHost(name=name, boot_nonce='bench', cell=str(uuid.UUID(int=7)))
+
+def report_facts(made: Rig, transport: Any, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register hosts, anew where they are there, and report each of them once, whole.
+
+    :param facts: name -> fields of its report
+    """
+    claims, stats = client.ClaimsClient(transport), client.StatsClient(transport)
+
+    def report(name: str) -> int:
+        registered = claims.register_host(
+            RegisterHost(name=name, boot_nonce=str(uuid.uuid4()), cell=str(uuid.UUID(int=7)))
         )
         found = HostReport(
             name=name,
-            epoch=said.epoch,
+            epoch=registered.epoch,
             sequence=1,
             full=True,
             running=[],
             pending=[],
-            inventories=given,
-            foreign={'MEMORY_MB': spread * (number % 97) + used_mb},
+            **facts[name],
         )
         stats.update_resource_stats(found, wait=False)
+        return registered.epoch
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(report, range(hosts)))
+        epochs = dict(zip(facts, pool.map(report, facts), strict=True))
     engine = sa.create_engine(made.database)
-    reported = 'SELECT count(*) FROM providers WHERE full_sequence > 0'
-    until(lambda: count(engine, reported) >= hosts, 120, f'{hosts} hosts have reported')
+    seconds = 120 + len(facts) / 20
+    until(lambda: _reported(engine, epochs), seconds, f'{len(facts)} hosts have reported')
     engine.dispose()
     time.sleep(0.6)  # the scheduler's own table follows its feed
+
+
+def _reported(engine: sa.Engine, epochs: Mapping[str, int]) -> bool:
+    """Whether all hosts have reported in these epochs."""
+    query = 'SELECT name, epoch FROM providers WHERE full_sequence > 0'
+    with engine.connect() as connection:
+        found = {row.name: row.epoch for row in connection.execute(sa.text(query))}
+    return all(found.get(name, 0) >= epoch for name, epoch in epochs.items())
 
 
 def end(made: Rig) -> None:
@@ -176,6 +199,33 @@ def window(
         raise RuntimeError(f'{len(errors)} callers met an error: {errors[0]}') from errors[0]
     every = sorted(t for mine in times for t in mine)
     return len(every) / took, every
+
+
+#: Threads that call in an open loop: more than ever wait at half of a rate.
+OPEN_THREADS = 64
+
+
+def open_loop(
+    pool: ThreadPoolExecutor, call: Callable[[], object], rate: float, seconds: float, *, seed: int
+) -> list[float]:
+    """Calls at random moments, whether or not those before them are answered.
+
+    :param rate: calls a second
+    :returns: milliseconds of each, from when it was due
+    """
+    rng = random.Random(seed)
+
+    def timed(due: float) -> float:
+        call()
+        return (time.perf_counter() - due) * 1000
+
+    began = due = time.perf_counter()
+    calls = []
+    while due < began + seconds:
+        due += rng.expovariate(rate)
+        time.sleep(max(0.0, due - time.perf_counter()))
+        calls.append(pool.submit(timed, due))
+    return [made.result() for made in calls]
 
 
 def percentile(times: list[float], share: float) -> float:

@@ -46,6 +46,7 @@ ELSEWHERE = {
     'ImagePropertiesFilter',
     'LocationFilter',
     'RulesFilter',
+    'GroupPolicyFilter',
 }
 #: Picks stand on the table for so many decisions before they are taken back.
 STANDING = 32

@@ -25,7 +25,7 @@ NOVAS = (
     'ResourcesFilter',
 )
 #: Those that never remove a host, and one that removes the very hosts of another.
-IDLE = {'AllHostsFilter', 'RetryFilter'}
+IDLE = {'AllHostsFilter', 'RetryFilter', 'GroupPolicyFilter'}
 #: With all filters every guest is of one size, as the Exact*Filters want it.
 AMOUNTS = {'VCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 20}
 METADATA: dict[int, dict[str, str]] = {

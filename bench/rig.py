@@ -29,6 +29,7 @@ MYSQL = os.environ.get('GANTT_TEST_MYSQL', 'mysql+pymysql://root@127.0.0.1:3306/
 #: Entry points by module, so that an editable install is not needed.
 COMMANDS = {
     'gantt-scheduler': 'gantt.cmd.scheduler',
+    'gantt-planner': 'gantt.cmd.planner',
     'gantt-compute': 'gantt.cmd.compute',
     'gantt-api': 'gantt.cmd.api',
     'gantt-standalone': 'gantt.cmd.standalone',
@@ -67,19 +68,28 @@ def postgresql_database() -> AbstractContextManager[str]:
     return _database(POSTGRESQL, ' WITH (FORCE)')
 
 
+@contextlib.contextmanager
+def synced_postgresql() -> Iterator[Callable[[], AbstractContextManager[str]]]:
+    """Yields what makes a PostgreSQL database that is synced already: a copy, which takes less."""
+    with postgresql_database() as url, tempfile.TemporaryDirectory(prefix='gantt-') as folder:
+        Rig(url, RABBIT, pathlib.Path(folder)).run('gantt-manage', 'db', 'sync')
+        yield lambda: _database(POSTGRESQL, ' WITH (FORCE)', urlsplit(url).path[1:])
+
+
 def mysql_database() -> AbstractContextManager[str]:
     """A MariaDB database of its own; yields its SQLAlchemy URL."""
     return _database(MYSQL, '')
 
 
 @contextlib.contextmanager
-def _database(url: str, at_once: str) -> Iterator[str]:
+def _database(url: str, at_once: str, template: str = '') -> Iterator[str]:
     import sqlalchemy as sa
 
     name = f'gantt_{uuid.uuid4().hex[:10]}'
     server = sa.create_engine(url, isolation_level='AUTOCOMMIT')
     with server.connect() as connection:
-        connection.execute(sa.text(f'CREATE DATABASE {name}'))
+        copied = f' TEMPLATE {template}' if template else ''
+        connection.execute(sa.text(f'CREATE DATABASE {name}{copied}'))
     try:
         yield urlunsplit(urlsplit(url)._replace(path=f'/{name}'))
     finally:
@@ -217,8 +227,12 @@ class Rig:
 def rig(
     options: dict[str, dict[str, object]] | None = None,
     database: Callable[[], AbstractContextManager[str]] = postgresql_database,
+    is_synced: bool = False,
 ) -> Iterator[Rig]:
-    """A rig on RabbitMQ and a database server, its database synced."""
+    """A rig on RabbitMQ and a database server, its database synced.
+
+    :param is_synced: it is when it is made
+    """
     with (
         tempfile.TemporaryDirectory(prefix='gantt-') as folder,
         virtual_host() as broker,
@@ -226,7 +240,8 @@ def rig(
     ):
         made = Rig(url, broker, pathlib.Path(folder), options)
         try:
-            made.run('gantt-manage', 'db', 'sync')
+            if not is_synced:
+                made.run('gantt-manage', 'db', 'sync')
             yield made
         finally:
             made.close()

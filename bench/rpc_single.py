@@ -13,13 +13,11 @@ monitor, as Nova's are, against that of callers without one, in turn.
 """
 
 import argparse
-import random
 import statistics
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -285,10 +283,6 @@ def _monitored(load: Load, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-#: Threads that call in an open loop: more than ever wait at half of the rate.
-OPEN_THREADS = 64
-
-
 def _half_load(load: Load, rate: float, args: argparse.Namespace) -> dict[str, Any]:
     """Calls that come ``rate`` a second, empty ones and boots in turn; percentiles of each kind.
 
@@ -299,11 +293,11 @@ def _half_load(load: Load, rate: float, args: argparse.Namespace) -> dict[str, A
     times: dict[str, list[float]] = {'empty': [], 'boot': []}
     p99: dict[str, list[float]] = {'empty': [], 'boot': []}
     took = {'empty': 0.0, 'boot': 0.0}
-    with ThreadPoolExecutor(OPEN_THREADS) as pool:
+    with ThreadPoolExecutor(shared.OPEN_THREADS) as pool:
         for number in range(args.repeats):
             for kind, call in (('empty', load.nothing), ('boot', load.boot)):
                 began = time.perf_counter()
-                every = sorted(_open_loop(pool, call, rate, args.seconds, seed=number))
+                every = sorted(shared.open_loop(pool, call, rate, args.seconds, seed=number))
                 times[kind] += every
                 p99[kind].append(shared.percentile(every, 0.99))
                 took[kind] += time.perf_counter() - began
@@ -321,26 +315,3 @@ def _half_load(load: Load, rate: float, args: argparse.Namespace) -> dict[str, A
         'empty_p99_ms': shared.percentile(empties, 0.99),
         'empty_calls': len(empties),
     }
-
-
-def _open_loop(
-    pool: ThreadPoolExecutor, call: Callable[[], object], rate: float, seconds: float, *, seed: int
-) -> list[float]:
-    """Calls at random moments, whether or not those before them are answered.
-
-    :param rate: calls a second
-    :returns: milliseconds of each, from when it was due
-    """
-    rng = random.Random(seed)
-
-    def timed(due: float) -> float:
-        call()
-        return (time.perf_counter() - due) * 1000
-
-    began = due = time.perf_counter()
-    calls = []
-    while due < began + seconds:
-        due += rng.expovariate(rate)
-        time.sleep(max(0.0, due - time.perf_counter()))
-        calls.append(pool.submit(timed, due))
-    return [made.result() for made in calls]

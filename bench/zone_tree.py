@@ -5,7 +5,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,12 +28,18 @@ START_SECONDS = 300.0
 CONNECT_SECONDS, END_SECONDS = 60.0, 60.0
 #: Of the top zone: the usual ones but for that which queries all zones where they are few.
 TWO_FIRST = 'StaticRuleOut, WeightedRandom, Threshold'
+#: Two dozen processes share the connections of one server, which has a hundred of them.
+POOLS: dict[str, dict[str, object]] = {'database': {'max_pool_size': 1, 'max_overflow': 2}}
 #: What has not ended, in any table.
 LIVE = {
     'claims': 'SELECT count(*) FROM claims WHERE live = 1',
     'claims below': "SELECT count(*) FROM claims_below WHERE state IN ('reserved', 'confirmed')",
 }
 CLAIMS_OF = 'SELECT id, consumer FROM claims WHERE live = 1'
+
+
+#: Makes a synced database.
+MakeDatabase = Callable[[], contextlib.AbstractContextManager[str]]
 
 
 class ZoneProcesses:
@@ -147,11 +153,17 @@ class Tree:
 
 @contextlib.contextmanager
 def zone(
-    name: str, level: int, options: dict[str, dict[str, object]] | None = None
+    name: str,
+    level: int,
+    database: MakeDatabase,
+    options: dict[str, dict[str, object]] | None = None,
 ) -> Iterator[ZoneProcesses]:
-    """One, not started."""
-    given = callers.options(api={'port': 0}, **(options or {}))
-    with rig(given) as made, callers.connected(made) as transport:
+    """One, not started.
+
+    :param database: makes one that is synced
+    """
+    given = callers.options(api={'port': 0}, **POOLS, **(options or {}))
+    with rig(given, database, is_synced=True) as made, callers.connected(made) as transport:
         found = ZoneProcesses(name, made, transport, level)
         try:
             yield found
@@ -160,18 +172,21 @@ def zone(
 
 
 @contextlib.contextmanager
-def tree(levels: int, hosts: int) -> Iterator[Tree]:
+def tree(levels: int, hosts: int, database: MakeDatabase) -> Iterator[Tree]:
     """Two top zones without hosts over the same zones, and ``hosts`` in each of these.
 
     :param levels: 2, or 3
     """
     with contextlib.ExitStack() as stack:
-        top = stack.enter_context(zone('top', 1, {'zones': {'strategies': TWO_FIRST}}))
-        thorough = stack.enter_context(zone('thorough', 1))
-        halls = [stack.enter_context(zone(f'hall-{n}', 2)) for n in range(1, BELOW_TOP + 1)]
+        top = stack.enter_context(zone('top', 1, database, {'zones': {'strategies': TWO_FIRST}}))
+        thorough = stack.enter_context(zone('thorough', 1, database))
+        halls = [
+            stack.enter_context(zone(f'hall-{n}', 2, database)) for n in range(1, BELOW_TOP + 1)
+        ]
         rooms = {
             hall: [
-                stack.enter_context(zone(f'{hall.name}-{n}', 3)) for n in range(1, BELOW_EACH + 1)
+                stack.enter_context(zone(f'{hall.name}-{n}', 3, database))
+                for n in range(1, BELOW_EACH + 1)
             ]
             for hall in (halls if levels == 3 else ())
         }
@@ -190,9 +205,9 @@ def tree(levels: int, hosts: int) -> Iterator[Tree]:
 
 
 @contextlib.contextmanager
-def flat(hosts: int) -> Iterator[ZoneProcesses]:
+def flat(hosts: int, database: MakeDatabase) -> Iterator[ZoneProcesses]:
     """One zone that has as many hosts as all others together."""
-    with zone('flat', 1) as found:
+    with zone('flat', 1, database) as found:
         found.start(api=False)
         found.wait()
         callers.report_hosts(found.rig, found.transport, hosts)

@@ -18,11 +18,13 @@ import argparse
 import collections
 import contextlib
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench import Result, callers, conditions, count
+from bench.rig import synced_postgresql
 from bench.zone_meter import CallCounts, CountedLink
 from bench.zone_tree import (
     BELOW_EACH,
@@ -59,17 +61,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Requests in turn, then windows of the rates, then the count, then the audit."""
-    with tree(args.levels, args.hosts) as zones, flat(args.hosts * _with_hosts(args)) as one:
+    began = time.monotonic()
+
+    def note(line: str) -> None:
+        print(f'{time.monotonic() - began:6.0f} s: {line}', file=sys.stderr, flush=True)
+
+    with (
+        synced_postgresql() as database,
+        tree(args.levels, args.hosts, database) as zones,
+        flat(args.hosts * _with_hosts(args), database) as one,
+    ):
+        note(f'{len(zones.zones) + 1} zones run')
         time.sleep(HEARD_SECONDS)
         turns = Turns(zones)
         turns.measure(min(BLOCK, args.requests))  # what is prepared once
         turns.clear()
+        note('requests in turn')
         for first in range(0, args.requests, BLOCK):
             turns.measure(min(BLOCK, args.requests - first))
+        note('rates')
         rates = _rates(zones, one, args)
+        note('calls between zones')
         counts = _between(zones, COUNTED)
+        note('audit')
         problems = _audit(zones, one, HELD)
         stated = callers.servers(zones.top.rig)
+    note('all zones have ended')
     over, direct, brute = (sorted(times) for times in (turns.over, turns.direct, turns.brute))
     p50, alone = callers.percentile(over, 0.5), callers.percentile(direct, 0.5)
     return Result(
@@ -85,6 +102,7 @@ def run(args: argparse.Namespace) -> Result:
             'zones': len(zones.under_top),
             'hosts_of_a_zone': args.hosts,
             'requests': len(over),
+            'minutes': round((time.monotonic() - began) / 60, 2),
             'ratio_at_most': BOUNDS[args.levels],
             'strategies': TWO_FIRST,
             'brute_p50_ms': callers.percentile(brute, 0.5),

@@ -274,6 +274,14 @@ class OfferGone(GanttError):
     template = 'What was offered is gone; evaluate again.'
 
 
+class AllocationOutdated(GanttError):
+    """A zone above has sent a later allocation for the same consumer, which came before this."""
+
+    code = 'gantt.allocation_outdated'
+    http_status = 409
+    template = 'A later allocation for one of its consumers has come before it.'
+
+
 class TokenRefused(Refused):
     """A token that is none of ours, of another request or parent, or too old."""
 

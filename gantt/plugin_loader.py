@@ -40,6 +40,7 @@ DEFAULT_FILTERS = (
     'PciPassthroughFilter',
     'ServerGroupAntiAffinityFilter',
     'ServerGroupAffinityFilter',
+    'GroupPolicyFilter',
     'SameHostFilter',
     'DifferentHostFilter',
     'ComputeCapabilitiesFilter',
@@ -61,6 +62,7 @@ DEFAULT_WEIGHERS = (
     'ImagePropertiesWeigher',
     'ServerGroupSoftAffinityWeigher',
     'ServerGroupSoftAntiAffinityWeigher',
+    'GroupPolicyWeigher',
     'PoolRoomWeigher',
     'ResourceClassWeigher',
     'DeviceFitWeigher',
@@ -288,4 +290,5 @@ _SETTINGS = (
     'detailed',
     'normalization',
     'prefilters',
+    'location_parts',
 )

@@ -13,14 +13,15 @@ from typing import Any
 #: Folder of tests -> seconds.
 SECONDS = {
     'bench': 60,
-    'cli': 40,
+    'cli': 60,
     'compute': 60,
     'conductor': 40,
     'contract': 310,
     'core': 45,
     'db': 270,
     'faults': 720,
-    'functional': 120,
+    'functional': 180,
+    'groups': 40,
     'hostile': 280,
     'house': 135,
     'http': 100,
@@ -33,13 +34,13 @@ SECONDS = {
     'rpc': 45,
     'scheduler': 140,
     'shadow': 45,
-    'sim': 75,
+    'sim': 135,
     'telemetry': 45,
     'transfer': 75,
-    'zones': 240,
+    'zones': 400,
 }
 #: What the next features may add to a run, in seconds of the clock.
-REST = 585
+REST = 483
 #: Processes that run tests, as JOBS of the Makefile says.
 JOBS = 3
 

@@ -196,6 +196,7 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
         'subset_size': 3,
         'shuffle_best': True,
         'default_zone': 'internal',
+        'location_parts': ('site', 'room', 'rack'),
         'skip_failing': False,
         'detailed': False,
         'normalization': 'rank',
@@ -225,7 +226,8 @@ def test_an_extra_filter_that_is_there_already_is_told(tmp_path):
 
 def test_the_default_configuration_is_the_default_pipeline(tmp_path):
     from_conf = pipeline_from_conf(a_conf(tmp_path)).described()
-    assert from_conf == {**plugin_loader.load_pipeline().described(), 'default_zone': 'nova'}
+    configured = {'default_zone': 'nova', 'location_parts': ('site', 'room', 'rack')}
+    assert from_conf == {**plugin_loader.load_pipeline().described(), **configured}
 
 
 def test_a_pipeline_changes_to_what_is_installed_or_in_force_and_imports_nothing():

@@ -24,8 +24,10 @@ from gantt import exceptions
 from gantt.cli import base
 from gantt.cli.endpoint import Endpoint, Exit, Failure, load_body
 from gantt.core.messages import base as message
-from gantt.core.messages.base import Message, Name, Text, Uuid
-from gantt.core.messages.request import Names, Policy
+from gantt.core.messages.base import Message, Misfit, Name, Text, Uuid
+from gantt.core.messages.level_policy import Policy
+from gantt.core.messages.policy_set import POLICIES, MemberNames, Policies, PolicySet, Subgroups
+from gantt.core.messages.request import Names
 
 #: Of a file: entries, bytes.
 ENTRIES_MAX = 10_000
@@ -47,12 +49,31 @@ class AggregateEntry(Message, frozen=True, kw_only=True):
 
 
 class GroupEntry(Message, frozen=True, kw_only=True):
-    """A server group of a file: its rule, which never changes."""
+    """A server group of a file: its rule, which never changes.
 
-    policy: Policy
+    :ivar policy: one of Nova's, or else ``policies``
+    """
+
+    policy: Policy | None = None
     name: Text = ''
     max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     project_id: Text | None = None
+    policies: Policies = []
+    subgroups: Subgroups = {}
+    member_names: MemberNames = []
+
+    def __post_init__(self) -> None:
+        if (self.policy is None) is not bool(self.policies):
+            raise Misfit('policy', 'expected one of policy and policies')
+        self.policy_set()  # looks at the names in them
+
+    def policy_set(self) -> PolicySet | None:
+        """Its policies as a document; None: it has one of Nova's."""
+        if not self.policies:
+            return None
+        return PolicySet(
+            policies=self.policies, subgroups=self.subgroups, members=self.member_names
+        )
 
 
 class AggregatesFile(Message, frozen=True, kw_only=True):
@@ -202,11 +223,21 @@ class OfGroups(FileKind):
 
     noun, key, path, form = 'server group', 'server_groups', '/v1/server-groups', GroupsFile
 
+    def there(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+        # One that is planned without policies is no group that a file could make.
+        return {
+            name: row
+            for name, row in super().there(endpoint).items()
+            if row['policies'] or row['policy'] != POLICIES
+        }
+
     def name_of(self, row: dict[str, Any]) -> str:
         return row['uuid']
 
     def entry(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {key: row[key] for key in ('name', 'policy', 'max_per_host', 'project_id')}
+        of_sets = ('policies', 'subgroups', 'member_names')
+        rule = of_sets if row['policies'] else ('policy', 'max_per_host')
+        return {key: row[key] for key in ('name', *rule, 'project_id')}
 
     def compare(
         self, name: str, row: dict[str, Any] | None, entry: GroupEntry
@@ -215,11 +246,11 @@ class OfGroups(FileKind):
         if row is None:
             lines = [f'+ {key} = {value}' for key, value in wanted.items() if value is not None]
             return Difference('create', name, lines, {'uuid': name, **wanted})
-        for key in ('policy', 'max_per_host'):
-            if row[key] != wanted[key]:
+        for key, is_there, is_wanted in _rules(row, entry):
+            if is_there != is_wanted:
                 raise Failure(
                     f'server_groups.{name}.{key}: the rule of a server group never changes: it '
-                    f'is {row[key]}, the file has {wanted[key]}; make another group',
+                    f'is {is_there}, the file has {is_wanted}; make another group',
                     Exit.USAGE,
                 )
         return None
@@ -229,6 +260,20 @@ class OfGroups(FileKind):
             path = f'{self.path}/{base.path_part(one.name)}'
             return endpoint.delete(path, dry_run=dry_run)['what']
         return endpoint.post(self.path, one.body, dry_run=dry_run)['what']
+
+
+def _rules(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, Any]]:
+    """What of a rule is compared: its name, as it is there, as it is in the file."""
+    wanted = entry.policy_set()
+    there = None
+    if row['policies']:
+        fields = {key: row[key] for key in ('policies', 'subgroups', 'member_names')}
+        there = msgspec.convert(fields, GroupEntry).policy_set()
+    if wanted is not None or there is not None:
+        yield 'policies', there and there.text, wanted and wanted.text
+        return
+    yield 'policy', row['policy'], entry.policy and entry.policy.value
+    yield 'max_per_host', row['max_per_host'], entry.max_per_host
 
 
 class Export(base.Base):

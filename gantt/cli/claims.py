@@ -75,6 +75,7 @@ class ClaimShow(base.Show):
             'lifecycle': claim['lifecycle'],
             'purpose': claim['purpose'],
             'group': claim['group'],
+            'member': claim.get('member_name'),
             'move': claim['move_id'],
             'project': claim['project_id'],
             'absences': str(claim['absences'] or ''),

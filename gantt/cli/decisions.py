@@ -4,7 +4,9 @@
 import argparse
 from typing import Any
 
-from gantt.cli import base, text
+from gantt.cli import base, plan_lines, text
+from gantt.cli.endpoint import Failure
+from gantt.cli.group_plans import plan_of
 from gantt.cli.text import TextColumn
 
 OUTCOMES = (
@@ -24,6 +26,7 @@ _ID = (
     'a decision id, a request id, or a unique prefix of either; else the uuid of a server or '
     'the id of a request to Nova (req-...): of these the newest decision'
 )
+_ID_OR_GROUP = f'{_ID}. The uuid of a group, or of a request that planned one: its plan'
 
 
 class DecisionList(base.Lister):
@@ -77,7 +80,7 @@ class Explain(base.Show):
     """Explain a decision: what each filter removed, how the finalists scored, what was near."""
 
     takes = (
-        base.arg('id', help=_ID),
+        base.arg('id', help=_ID_OR_GROUP),
         base.arg('--host', help='say what became of this host as well'),
     )
 
@@ -85,6 +88,18 @@ class Explain(base.Show):
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         return {'explain': True, 'host': args.host}
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Explain the decision; where there is none of that id, the plan of a group."""
+        try:
+            return super().take_action(parsed_args)
+        except Failure as e:
+            plan = None
+            if e.error.get('code') == 'gantt.not_found':
+                plan = plan_of(self.endpoint, parsed_args.id)
+            if plan is None:
+                raise
+            return self.show(parsed_args.form, plan, plan_lines.explained(plan, self.width))
 
     def lines(self, explanation: dict[str, Any]) -> list[str]:
         return list(explanation['lines'])

@@ -10,7 +10,7 @@ DEFAULT = 'http://127.0.0.1:8790'
 #: Newest first: one that serves less is asked in the next.
 MICROVERSIONS = (
     *(
-        'scheduler 1.8',
+        'scheduler 1.10',
         'scheduler 1.7',
         'scheduler 1.6',
         'scheduler 1.5',

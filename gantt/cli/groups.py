@@ -2,10 +2,12 @@
 """``gantt group``: list, create, remove server groups."""
 
 import argparse
+import json
 import uuid
 from typing import Any
 
-from gantt.cli import base, text
+from gantt.cli import base, endpoint, text
+from gantt.cli.endpoint import Exit, Failure
 from gantt.cli.text import TextColumn
 
 POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
@@ -34,7 +36,26 @@ class GroupCreate(base.Write):
 
     takes = (
         base.arg('name'),
-        base.arg('--policy', choices=POLICIES, required=True),
+        base.arg(
+            '--policy',
+            action='append',
+            default=[],
+            metavar='POLICY',
+            help=f'{", ".join(POLICIES)}, or a policy at any level as a JSON object, such as '
+            '\'{"policy": "anti-affinity", "level": "rack"}\'; may be repeated',
+        ),
+        base.arg(
+            '--policies-file',
+            metavar='FILE',
+            help='policies, subgroups and member_names as JSON or YAML; - is standard input',
+        ),
+        base.arg(
+            '--subgroup',
+            action='append',
+            default=[],
+            metavar='NAME=MEMBER,MEMBER',
+            help='members that policies may be about together; may be repeated',
+        ),
         base.arg(
             '--max-per-host',
             type=base.whole_number(1, 100_000),
@@ -52,10 +73,51 @@ class GroupCreate(base.Write):
         return {
             'uuid': args.uuid or str(uuid.uuid4()),
             'name': args.name,
-            'policy': args.policy,
+            **_policies(args),
             'max_per_host': args.max_per_host,
             'project_id': args.project,
         }
+
+
+def _policies(args: argparse.Namespace) -> dict[str, Any]:
+    """The rule that is asked for: a policy of Nova's alone, or a set.
+
+    :raises Failure: it cannot be read
+    """
+    given = [_policy(text) for text in args.policy]
+    found = endpoint.load_body(args.policies_file) if args.policies_file is not None else {}
+    if not isinstance(found, dict):
+        problem = 'expected an object with policies, subgroups and member_names'
+        raise Failure(f'{args.policies_file}: {problem}', Exit.USAGE)
+    subgroups = dict(map(_subgroup, args.subgroup))
+    if len(given) == 1 and isinstance(given[0], str) and not (found or subgroups):
+        return {'policy': given[0]}
+    known = {'policies', 'subgroups', 'member_names'}
+    for name in found.keys() - known:
+        problem = f'unknown field {name!r}; known: {", ".join(sorted(known))}'
+        raise Failure(f'{args.policies_file}: {problem}', Exit.USAGE)
+    policies = [*(found.get('policies') or []), *given]
+    if not policies:
+        raise Failure('expected --policy or --policies-file', Exit.USAGE)
+    subgroups = {**(found.get('subgroups') or {}), **subgroups}
+    return {**found, 'policies': policies, 'subgroups': subgroups}
+
+
+def _policy(text: str) -> Any:
+    if not text.lstrip().startswith('{'):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as e:
+        raise Failure(f'argument --policy: {text!r} is no JSON: {e}', Exit.USAGE) from None
+
+
+def _subgroup(text: str) -> tuple[str, list[str]]:
+    name, is_there, members = text.partition('=')
+    if not (name and is_there and members):
+        problem = f'argument --subgroup: expected NAME=MEMBER,MEMBER, got {text!r}'
+        raise Failure(problem, Exit.USAGE)
+    return name, members.split(',')
 
 
 class GroupRemove(base.Write):

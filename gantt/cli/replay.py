@@ -5,8 +5,9 @@ import argparse
 import json
 from typing import Any
 
-from gantt.cli import base
-from gantt.cli.endpoint import Exit
+from gantt.cli import base, plan_lines
+from gantt.cli.endpoint import Exit, Failure
+from gantt.cli.group_plans import plan_of
 
 
 class Replay(base.Base):
@@ -14,11 +15,15 @@ class Replay(base.Base):
 
     Without other settings it has to come out the same, bit for bit, unless the
     configuration has changed since: then, and only then, the exit code is 1.
+    Of a plan of a group it is checked whether it holds: 1 where a policy is violated.
     """
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which, and what is otherwise."""
-        parser.add_argument('id', help='a decision id, a request id, or a unique prefix of either')
+        parser.add_argument(
+            'id',
+            help='a decision id, a request id, or a unique prefix of either; or uuid of a group',
+        )
         many: dict[str, Any] = {'action': 'append', 'default': []}
         parser.add_argument(
             '--set',
@@ -60,7 +65,16 @@ class Replay(base.Base):
         }
         body = {name: value for name, value in given.items() if value not in (None, {})}
         path = f'/v1/decisions/{base.path_part(parsed_args.id)}/replay'
-        found = self.endpoint.post(path, body)
+        try:
+            found = self.endpoint.post(path, body)
+        except Failure as e:
+            plan = None
+            if e.error.get('code') == 'gantt.not_found' and not body:
+                plan = plan_of(self.endpoint, parsed_args.id, check=True)
+            if plan is None:
+                raise
+            self.show(parsed_args.form, plan, plan_lines.checked(plan, self.width))
+            return Exit.TROUBLE if plan['violated'] else Exit.PLACED
         self.show(parsed_args.form, found, found['lines'])
         return Exit.PLACED if found['same'] or body else Exit.TROUBLE
 

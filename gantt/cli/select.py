@@ -3,6 +3,7 @@
 
 import argparse
 import uuid
+from collections import Counter
 from typing import Any
 
 from gantt.cli import base, spec, text
@@ -103,9 +104,8 @@ def _lines(
     rows = [
         {'chosen': places[0], 'others': places[1:]} for places in answer['selections'] if places
     ]
-    hosts = len({_where(row) for row in rows})
     verb, kind = 'would place' if dry_run else 'placed', wanted.get('kind') or 'host'
-    lines = [f'{verb} {len(rows)} on {text.count(hosts, kind)}', '']
+    lines = [f'{verb} {len(rows)} {_places(rows, kind)}', '']
     columns = _DRY if dry_run else _COLUMNS
     lines.extend(text.table((*columns, *((_GIVEN,) if wanted.get('most') else ())), rows, width))
     lines.extend(f'given up: {rule}' for rule in answer.get('given_up', ()))
@@ -118,23 +118,37 @@ def _lines(
     return lines
 
 
-def _where(row: dict[str, Any]) -> str:
+def _places(rows: list[dict[str, Any]], kind: str) -> str:
+    """On how many hosts of here, and in which zones below: on how many there these know alone."""
+    zones = sorted({row['chosen']['child'] for row in rows if row['chosen'].get('child')})
+    hosts = {row['chosen']['host'] for row in rows if not row['chosen'].get('child')}
+    parts = [f'on {text.count(len(hosts), kind)}'] if hosts or not zones else []
+    return ' and '.join([*parts, *(f'in zone {name}' for name in zones)])
+
+
+def _where(chosen: dict[str, Any]) -> str:
     """The host; of a place in a zone below that alone knows it, the zone."""
-    chosen = row['chosen']
     return f'in zone {chosen["child"]}' if chosen.get('child') else str(chosen['host'])
+
+
+def _alternates(others: list[dict[str, Any]]) -> str:
+    """The hosts; of those in a zone below how many there are."""
+    hosts = [_where(one) for one in others if not one.get('child')]
+    below = Counter(_where(one) for one in others if one.get('child'))
+    return ', '.join([*hosts, *(f'{count} {where}' for where, count in below.items())]) or '-'
 
 
 _COLUMNS = (
     TextColumn('CLAIM', lambda r: text.short_id(r['chosen']['claim_id'])),
     TextColumn('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
-    TextColumn('HOST', lambda r: _where(r), least=16),
+    TextColumn('HOST', lambda r: _where(r['chosen']), least=16),
     TextColumn('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
     TextColumn(
         'LEASE',
         lambda r: text.age(r['chosen']['lease_seconds']) if r['chosen']['lease_seconds'] else '-',
         right=True,
     ),
-    TextColumn('ALTERNATES', lambda r: ', '.join(s['host'] for s in r['others']) or '-', least=12),
+    TextColumn('ALTERNATES', lambda r: _alternates(r['others']), least=12),
 )
 _GIVEN = TextColumn('GIVEN', lambda r: text.needs(r['chosen']['resources']), least=14)
 _DRY = tuple(column for column in _COLUMNS if column.title not in ('CLAIM', 'LEASE'))

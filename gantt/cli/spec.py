@@ -51,6 +51,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument('--group', metavar='UUID', help='the server group the members belong to')
     parser.add_argument(
+        '--member',
+        metavar='NAME',
+        help='the member of the planned --group whose place it takes, such as web or web-2',
+    )
+    parser.add_argument(
         '--group-policy',
         choices=POLICIES,
         help='its policy, where Gantt does not know the group yet',
@@ -85,8 +90,7 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
     :raises Failure: nothing to place, or a file of another form
     """
     whole: dict[str, Any] = {}
-    if args.group_policy and not args.group:
-        raise Failure('--group-policy is that of a --group, which is not given', Exit.USAGE)
+    _check_group(args)
     if args.request_file:
         whole = load_body(args.request_file)
         if not isinstance(whole, dict):
@@ -118,6 +122,14 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
     return whole
 
 
+def _check_group(args: argparse.Namespace) -> None:
+    """:raises Failure: what is said of a group is of none"""
+    if args.group_policy and not args.group:
+        raise Failure('--group-policy is that of a --group, which is not given', Exit.USAGE)
+    if args.member and not args.group:
+        raise Failure('--member is one of a --group, which is not given', Exit.USAGE)
+
+
 def _hints(args: argparse.Namespace) -> dict[str, list[str]]:
     hints: dict[str, list[str]] = {}
     for name, value in (*args.hint, *(('rules', rule) for rule in args.rule)):
@@ -127,6 +139,8 @@ def _hints(args: argparse.Namespace) -> dict[str, list[str]]:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     group = {'uuid': args.group, 'policy': args.group_policy} if args.group else None
+    if group is not None and args.member:
+        group['member'] = args.member
     requested = {
         'resources': dict(args.resource),
         'kind': args.kind,

@@ -2,6 +2,7 @@
 """``gantt zone`` and ``gantt parent``: the zones below and above this one."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from gantt.cli import base, text
@@ -14,6 +15,8 @@ def _state(zone: dict[str, Any]) -> str:
     return 'silent' if zone['problem'] else 'answers'
 
 
+#: As wide as the interface has it.
+_SCALE, _OFFSET = base.number(0, 1e6, above=True), base.number(-1e6, 1e6)
 _BELOW = (
     base.arg('name', help='by which it goes here'),
     base.arg(
@@ -26,8 +29,8 @@ _BELOW = (
         action=argparse.BooleanOptionalAction,
         help='ask it only where nothing else has room',
     ),
-    base.arg('--scale', type=float, metavar='NUMBER', help='what its scores are multiplied with'),
-    base.arg('--offset', type=float, metavar='NUMBER', help='what is added to its scores then'),
+    base.arg('--scale', type=_SCALE, metavar='NUMBER', help='what its scores are multiplied with'),
+    base.arg('--offset', type=_OFFSET, metavar='NUMBER', help='what is added to its scores then'),
     base.arg(
         '--accept-scores',
         action='store_true',
@@ -77,7 +80,7 @@ class ZoneShow(base.Show):
 class ZoneSet(base.Write):
     """Change what is set of a zone below; what is not named stays as it is."""
 
-    takes = (*_BELOW, base.arg('--url', help='the address of its API'))
+    takes: Sequence[base.Argument] = (*_BELOW, base.arg('--url', help='the address of its API'))
     path = '/v1/zones/{name}'
 
     def body(self, args: argparse.Namespace) -> Any:
@@ -90,7 +93,18 @@ class ZoneAdd(ZoneSet):
     It is asked who it is, and from then on is that zone, whatever answers at its address.
     """
 
-    takes = (*_BELOW, base.arg('url', help='the address of its API'))
+    takes = (
+        *_BELOW,
+        base.arg('url', help='the address of its API'),
+        base.arg(
+            '--disabled',
+            action='store_true',
+            help='ask it for nothing before "gantt zone enable": all schedulers know it by then',
+        ),
+    )
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {**super().body(args), **({'enabled': False} if args.disabled else {})}
 
 
 class ZoneEnable(base.Write):
@@ -190,6 +204,6 @@ class ParentRemove(base.Write):
 def _values(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """What was said of these, by name."""
     found = {name: getattr(args, name) for name in names}
-    return {name: value for name, value in found.items() if value not in (None, False)} | (
-        {'last_resort': False} if getattr(args, 'last_resort', None) is False else {}
-    )
+    if not found.get('accept_scores'):
+        found.pop('accept_scores', None)
+    return {name: value for name, value in found.items() if value is not None}

@@ -89,6 +89,10 @@ class NoAnswer(exceptions.Unavailable):
     """Nothing came back: the call, the service or the answer is lost, or the service is stopped."""
 
 
+class NobodyListens(NoAnswer):
+    """The broker has no queue for the call: who would take it was never started there."""
+
+
 class Patience:
     """How long each try of one call waits for its answer.
 
@@ -181,6 +185,15 @@ class ServerCaller:
             what=f'{method} of {context_id}',
         )
 
+    def is_unheard(self) -> bool:
+        """Whether nobody takes calls off the topic now; False also where that is not known."""
+        if driver.is_in_process(self._carrier):
+            return False
+        try:
+            return not driver.consumers(self._carrier, self._topic)
+        except exceptions.BrokerUnavailable:
+            return False
+
     def cast(
         self, method: str, *, context_id: str = '', topic: str | None = None, **args: Any
     ) -> None:
@@ -218,7 +231,7 @@ class ServerCaller:
                 f'{method}: no answer from {topic or self._topic} within {timeout:.1f} s'
             ) from None
         except om.MessageUndeliverable:
-            raise NoAnswer(f'{method}: nobody listens on {topic or self._topic}') from None
+            raise NobodyListens(f'{method}: nobody listens on {topic or self._topic}') from None
         except driver.AWAY as e:
             raise exceptions.BrokerUnavailable(
                 url=transport.address(self._carrier), problem=refusals.text_of(e)

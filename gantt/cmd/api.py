@@ -13,12 +13,14 @@ import time
 from typing import Any, NamedTuple
 
 from gantt import client, exceptions
+from gantt.client.planner import PlannerClient
 from gantt.cmd import wiring
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf import clear_text
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.base import derived_id
+from gantt.core.messages.prepared import prepare_types
 from gantt.db.stores import store
 from gantt.db.stores.store import SqlStore
 from gantt.http import auth, policy, settings
@@ -90,7 +92,8 @@ def parts(
         count=metrics.count,
         candidate_steps=conf.api.candidate_steps_max,
     )
-    schedulers = client.SchedulerClient(client.get_transport(conf))
+    carrier = client.get_transport(conf)
+    schedulers, plans = client.SchedulerClient(carrier), PlannerClient(carrier)
     transport.service_defaults(conf)
     probe = Probe(schedulers)
     _warm(insights)
@@ -110,6 +113,7 @@ def parts(
         zones_around=wiring.zones_around(
             conf, connected, insights.cache, lambda: pipeline, metrics
         ),
+        plans=plans,
     )
     placement = make_placement_app(
         connected, metrics, told, rules, strategy, keep, insights.candidates
@@ -118,6 +122,7 @@ def parts(
     presence = Presence(
         conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )
+    prepare_types()
     return ApiParts(made, presence, insights.events)
 
 

@@ -28,6 +28,7 @@ from gantt.compute import service
 from gantt.compute.agent import key_file
 from gantt.conf import compute, files
 from gantt.core.messages.build import Build
+from gantt.core.messages.prepared import prepare_types
 from gantt.telemetry import log
 from gantt.version import version_string
 
@@ -67,6 +68,7 @@ def _serve(conf: Any) -> int:
     acts = running.signals()
     others = {number: signal.Signals(number).name for number in acts}
     signals = ProcessSignals().by_signals(others)
+    prepare_types()
     running.start()
     LOG.info('gantt-compute %s is ready', version_string())
     for request in signals.until_stop():
@@ -88,7 +90,7 @@ def _endpoint() -> Endpoint:
 def reserved_claims(endpoint: Endpoint) -> Iterator[Build]:
     """What is claimed for new guests and not confirmed yet, as a conductor would have it built.
 
-    Claims of plans, of other zones and of moves are none of ours.
+    Claims of other zones and of moves are none of ours, nor are places of plans that no create has.
 
     :raises Unavailable: the API does not answer, or refuses
     """
@@ -99,7 +101,8 @@ def reserved_claims(endpoint: Endpoint) -> Iterator[Build]:
         except Failure as e:
             raise exceptions.Unavailable(e.message) from None
         for claim in page['claims']:
-            if (claim['lifecycle'], claim['purpose']) == ('host', 'create'):
+            is_of_host = claim['lifecycle'] == 'host' or claim.get('taken_over')
+            if is_of_host and claim['purpose'] == 'create':
                 yield Build(
                     claim_id=claim['id'],
                     consumer=claim['consumer'],

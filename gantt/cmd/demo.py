@@ -15,6 +15,7 @@ from gantt.cmd.arguments import ArgumentParser, whole
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.demo import say, scenario
 from gantt.demo.environment import Stage
+from gantt.demo.groups import GroupAct
 
 NEXT = (
     'make demo ARGS=--serve       the same, and it stays up: dashboard and commands to try',
@@ -71,8 +72,11 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
         scenario.explanations(stage, tally)
         say.heading('6. Volumes and addresses: places that are not on hosts')
         scenario.pools_are_requested(stage)
-        say.heading('7. The audit')
-        promises_hold = scenario.audit(stage, tally)
+        leased = time.monotonic()
+        say.heading('7. A cluster that is placed as a whole')
+        stays = GroupAct(stage, given.seed).play()
+        say.heading('8. The audit')
+        promises_hold = scenario.audit(stage, leased) and stays
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
         if given.serve:
             _serve(stage, given.port)
@@ -92,6 +96,7 @@ def _serve(stage: Stage, port: int) -> None:
             '.venv/bin/gantt host list',
             '.venv/bin/gantt select --resource VCPU=4 --resource MEMORY_MB=8192',
             '.venv/bin/gantt capacity --resource VCPU=16 --resource MEMORY_MB=65536',
+            '.venv/bin/gantt group plans',
             '.venv/bin/gantt decision list --outcome no_valid_host',
             '.venv/bin/gantt explain <an id from that list>',
             '.venv/bin/gantt host disable fake-00001 --reason "fan swap"',

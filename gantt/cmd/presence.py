@@ -38,7 +38,7 @@ class PresenceStore(Protocol):
 class Presence:
     """This process among those of the site.
 
-    :ivar kind: scheduler | api
+    :ivar kind: scheduler | planner | api
     :ivar make_name: a fork of the process needs another one
     :ivar described: of the pipeline in force
     :ivar alarm: what an operator has to look into, as it is now

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from gantt.cmd import wiring, workers
+from gantt.cmd import planning, wiring, workers
 from gantt.cmd.health import Health
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.messages.prepared import prepare_types
 from gantt.db.stores import store
 from gantt.rpc.service import RpcService
 from gantt.scheduler.service import Scheduler
@@ -67,12 +68,18 @@ def _serve(conf: Any) -> int:
 
 
 def work(
-    conf: Any, signals: ProcessSignals, number: int = 0, companions: Companions = _alone
+    conf: Any,
+    signals: ProcessSignals,
+    number: int = 0,
+    companions: Companions = _alone,
+    *,
+    plans: bool = False,
 ) -> int:
     """One scheduler, until it is told to stop; exit code.
 
     :param number: of the worker, from 0; the same after it was started again
     :param companions: what else works in this process
+    :param plans: whether groups are planned here, by a thread of their own
     """
     wiring.keep_memory_small()
     metrics = MetricRegistry()
@@ -82,9 +89,11 @@ def work(
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     metrics.watch('gantt_queue_projects', lambda: scheduler.placing.admission.projects)
     server = f'{conf.host}-{number}' if number else conf.host
+    groups = planning.Planning(conf, connected, metrics) if plans else None
     rpc = RpcService(
         conf,
         scheduler,
+        planner=None if groups is None else groups.planner,
         server=server,
         count=metrics.count,
         on_stuck=lambda problem: signals.give_up(
@@ -104,7 +113,10 @@ def work(
         lambda: scheduler.placing.pipeline.described(),
         alarm=scheduler.signatures.alarm.sentence,
     )
+    prepare_types()
     scheduler.start()
+    if groups is not None:
+        groups.start()
     in_time = True
     if rpc.start(signals.is_stopping):
         presence.start()
@@ -117,6 +129,8 @@ def work(
     health.stopping()
     LOG.info('Stopping: %s', scheduler.health())
     answered = rpc.stop()
+    if groups is not None:
+        in_time = groups.stop() and in_time
     finished = scheduler.stop(conf.rpc.drain_seconds)
     if listener is not None:
         listener.stop()

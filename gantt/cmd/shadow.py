@@ -13,6 +13,7 @@ from gantt import client
 from gantt.cmd import wiring
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.messages.prepared import prepare_types
 from gantt.db.stores import store
 from gantt.insights.read_model import Insights
 from gantt.insights.shadow import Shadow, ShadowSettings
@@ -56,6 +57,7 @@ def _serve(conf: Any) -> int:
         max_attempts=conf.rpc.nova_max_attempts,
         payload_bytes_max=conf.rpc.payload_bytes_max,
     )
+    prepare_types()
     tap = BroadcastTap(
         nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.receive, metrics.count, terms
     )

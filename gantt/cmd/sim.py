@@ -2,10 +2,12 @@
 """``gantt-sim``: the service in a simulated world full of faults, or as a tree of zones."""
 
 import argparse
+import contextlib
+import functools
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -13,7 +15,9 @@ from gantt import cmd, exceptions, plugin_loader
 from gantt.cmd.arguments import ArgumentParser, whole
 from gantt.core.zones.strategies import DEFAULT
 from gantt.sim.loop import Stacks
-from gantt.sim.world import SimVerdict, run
+from gantt.sim.trees.world import TreeRuns
+from gantt.sim.verdict import SimVerdict
+from gantt.sim.world import run
 from gantt.sim.zones.run import SUMMARIES, TreeFigures, TreePlan, TreeRun
 
 #: What is compared where no set is named: all zones at once, then one way after the other, then the
@@ -40,10 +44,17 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help='faults that follow from a seed, then the audit; again for the next seed',
         description='Every seed is one world of schedulers, hosts and conductors in virtual time, '
         'with lost, late, doubled and overtaken messages, deaths, wrong clocks and a database '
-        'that goes away. When all is healed every promise is checked.',
+        'that goes away; in some of them groups are planned as a whole as well. When all is '
+        'healed every promise is checked.',
     )
     faults.add_argument('--seeds', type=whole(), default=200, help='how many (200)')
     faults.add_argument('--first', type=whole(least=0), default=0, help='the first seed (0)')
+    faults.add_argument(
+        '--trees',
+        action='store_true',
+        help='trees of zones instead of one zone: two or three levels, a database each, links '
+        'that are cut',
+    )
     faults.add_argument('--trace', action='store_true', help='print all that happens')
     faults.add_argument(
         '-f',
@@ -110,16 +121,24 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _faults(given: argparse.Namespace) -> int:
-    stacks, began = Stacks(), time.monotonic()
-    failed, placed, events = [], 0, 0
+    if not given.trees:
+        return _play(given, functools.partial(run, stacks=Stacks()))
+    with contextlib.closing(TreeRuns()) as runs:
+        return _play(given, runs.run)
+
+
+def _play(given: argparse.Namespace, play: Callable[..., SimVerdict]) -> int:
+    began = time.monotonic()
+    failed, placed, planned, events = [], 0, 0, 0
     for seed in range(given.first, given.first + given.seeds):
-        verdict = run(seed, stacks=stacks, trace=given.trace)
+        verdict = play(seed, trace=given.trace)
         placed += verdict.placed
+        planned += verdict.planned
         events += verdict.events
         if verdict.violations:
             failed.append(seed)
         if verdict.violations or given.trace:
-            _show(verdict, given.format)
+            _show(verdict, given.format, given.trees)
     _sum_up(
         given,
         {
@@ -127,6 +146,7 @@ def _faults(given: argparse.Namespace) -> int:
             'first': given.first,
             'failed': failed,
             'placed': placed,
+            'planned': planned,
             'events': events,
             'seconds': round(time.monotonic() - began, 1),
         },
@@ -134,12 +154,12 @@ def _faults(given: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def replay(seed: int) -> str:
+def replay(seed: int, trees: bool = False) -> str:
     """The command that shows one seed again."""
-    return f'gantt-sim faults --first {seed} --seeds 1 --trace'
+    return f'gantt-sim faults {"--trees " * trees}--first {seed} --seeds 1 --trace'
 
 
-def _show(verdict: SimVerdict, form: str) -> None:
+def _show(verdict: SimVerdict, form: str, trees: bool) -> None:
     if form == 'json':
         print(
             json.dumps(
@@ -147,7 +167,7 @@ def _show(verdict: SimVerdict, form: str) -> None:
                     'seed': verdict.seed,
                     'violations': verdict.violations,
                     'digest': verdict.digest,
-                    'replay': replay(verdict.seed),
+                    'replay': replay(verdict.seed, trees),
                     **({'trace': verdict.trace} if verdict.trace else {}),
                 }
             )
@@ -162,7 +182,7 @@ def _show(verdict: SimVerdict, form: str) -> None:
     for line in verdict.violations:
         print(f'  {line}')
     if verdict.violations and not verdict.trace:
-        print(f'  {replay(verdict.seed)}')
+        print(f'  {replay(verdict.seed, trees)}')
 
 
 def _sum_up(given: argparse.Namespace, total: dict[str, object]) -> None:
@@ -173,7 +193,8 @@ def _sum_up(given: argparse.Namespace, total: dict[str, object]) -> None:
     assert isinstance(failed, list)
     print(
         f'{given.seeds} seeds from {given.first} in {total["seconds"]} s: '
-        f'{total["events"]} events, {total["placed"]} requests placed, {len(failed)} seeds failed'
+        f'{total["events"]} events, {total["placed"]} requests placed, '
+        f'{total["planned"]} plans of groups, {len(failed)} seeds failed'
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-standalone``: scheduler and HTTP interface in one process, which needs no broker.
+"""``gantt-standalone``: scheduler, planner and HTTP interface in one process without a broker.
 
 For a zone without hosts of its own, and for a small site.  Without ``transport_url`` messages
 stay in the process: it is reached over HTTP alone.  With one it listens on that broker as any
@@ -55,7 +55,8 @@ def _serve(conf: Any) -> int:
     wiring.say_unread(conf)
     guru.listen(conf, 'gantt-standalone')
     sys.setswitchinterval(api.SWITCH_SECONDS)
-    return scheduler.work(conf, ProcessSignals().by_signals(), companions=_companions(conf))
+    signals = ProcessSignals().by_signals()
+    return scheduler.work(conf, signals, companions=_companions(conf), plans=True)
 
 
 def _companions(conf: Any) -> scheduler.Companions:
@@ -101,7 +102,8 @@ def reserved_claims(store: SqlStore, placing: Scheduler) -> Iterator[Build]:
     for _ in range(CLAIMS_MAX // PAGE):
         page = store.claims(state='reserved', limit=PAGE, marker=marker)
         for claim in page:
-            if (claim.lifecycle, claim.purpose) == (Lifecycle.HOST, Purpose.CREATE):
+            is_of_host = claim.lifecycle is Lifecycle.HOST or claim.is_taken
+            if is_of_host and claim.purpose is Purpose.CREATE:
                 view = views.claim_view(claim, placing.database_now())
                 yield Build(
                     claim_id=claim.id,

@@ -26,7 +26,7 @@ from gantt.conf.pipeline import pipeline_from_conf
 from gantt.conf.zones import strategies_from_conf
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answered
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -245,7 +245,7 @@ def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
 
 
 def zones_around(
-    conf: Any, store: Any, cache: HostCache, pipeline: Callable[[], Pipeline], metrics: Any
+    conf: Any, store: Any, cache: HostFollower, pipeline: Callable[[], Pipeline], metrics: Any
 ) -> ZoneParts:
     """What this process speaks with other zones by; nothing is read yet.
 
@@ -278,6 +278,6 @@ def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
 
     found = Scheduler(store, pipeline, recorder, made, on_answers=say)
     # A table of its own, which the thread that places does not write: read where it is needed.
-    cache = HostCache(store, found.clock, made.reload_seconds, default_zone=made.default_zone)
+    cache = HostFollower(store, found.clock, made.reload_seconds, default_zone=made.default_zone)
     found.speak_with(zones_around(conf, store, cache, lambda: found.placing.pipeline, metrics))
     return found

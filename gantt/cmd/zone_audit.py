@@ -24,7 +24,10 @@ def line_of(zone: AuditedZone) -> str:
     """As the audit shows a zone that it compared, or tried to."""
     if zone.problem:
         return f'zone {zone.zone}: not compared as a whole: {zone.problem}'
-    return f'zone {zone.zone}: compared, live claims there: {zone.claims}, hosts: {zone.hosts}'
+    line = f'zone {zone.zone}: compared, live claims there: {zone.claims}, hosts: {zone.hosts}'
+    if zone.read_back:
+        line += f'; forgotten here and read back: {zone.read_back}'
+    return line
 
 
 def named(conf: Any) -> int:

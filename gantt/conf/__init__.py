@@ -18,6 +18,7 @@ MODULES = (
     'scheduler',
     'filters',
     'claims',
+    'planner',
     'decisions',
     'rpc',
     'database',

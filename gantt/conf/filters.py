@@ -15,6 +15,7 @@ from oslo_config import cfg
 from gantt import exceptions, plugin_loader
 from gantt.conf import groups, mutable
 from gantt.core.plugin import Option, Plugin
+from gantt.core.table.facts import LOCATION_PARTS
 from gantt.core.weighers.base import NORMALIZATIONS
 
 FILTERS = cfg.OptGroup('filters', title='Filters, weighers and the pick')
@@ -73,6 +74,14 @@ OPTS = [
         default='nova',
         help='Availability zone of a host that neither an aggregate nor its own report puts '
         'into one.',
+    ),
+    cfg.ListOpt(
+        'location_parts',
+        default=list(LOCATION_PARTS),
+        help='Names of the parts of the location of hosts, the widest first: the levels at which '
+        'policies of groups may hold beside host and facts, as zone. With the default a host at '
+        's1.r2.k3 is in rack s1.r2.k3, in room s1.r2 and at site s1; one whose location ends '
+        'before a part is in no domain of that level.',
     ),
     mutable.BoolOpt(
         'skip_failing_plugins',

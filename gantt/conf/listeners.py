@@ -13,6 +13,7 @@ from oslo_config import cfg
 #: Groups that have an option ``metrics_port``, and who listens there.
 PROGRAMS = {
     'DEFAULT': 'gantt-scheduler',
+    'planner': 'gantt-planner',
     'nova_source': 'gantt-nova-source',
     'report_source': 'gantt-report-source',
     'shadow': 'gantt-shadow',

@@ -29,6 +29,7 @@ def pipeline_from_conf(conf: Any) -> Pipeline:
         subset_size=chosen.host_subset_size,
         shuffle_best=chosen.shuffle_best_same_weighed_hosts,
         default_zone=chosen.default_availability_zone,
+        location_parts=chosen.location_parts,
         skip_failing=chosen.skip_failing_plugins,
         detailed=chosen.detail_placed_decisions,
         normalization=conf[filters.WEIGHERS.name].normalization,

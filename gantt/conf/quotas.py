@@ -34,6 +34,11 @@ OPTS = [
     _limit(quota.LIVE_CLAIMS, 200, 'Consumers of a project that have a live claim.'),
     _limit(quota.SERVER_GROUPS, 100, 'Server groups of a project.'),
     _limit(
+        quota.PLANNED_PLACES,
+        1000,
+        'Places of a project that plans of groups hold, until their guests run.',
+    ),
+    _limit(
         quota.REQUESTS_PER_MINUTE,
         1200,
         'Requests for places of a project in a minute, dry runs included; so many may come at '

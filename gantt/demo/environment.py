@@ -11,14 +11,16 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from gantt import client
-from gantt.cmd import wiring
+from gantt.client.planner import PlannerClient
+from gantt.cmd import planning, wiring
 from gantt.compute.agent.journal import SqliteJournal
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.farm.farm import Farm, FarmPlan
+from gantt.compute.farm.farm import FakeHost, Farm, FarmPlan
 from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.farm.runner import Runner
 from gantt.compute.farm.shapes import Shape
@@ -120,23 +122,29 @@ class Stage:
         self.metrics = MetricRegistry()
         self.store = store.connect(self.conf)
         self.scheduler = wiring.scheduler(self.conf, self.store, self.metrics)
-        self.rpc = RpcService(self.conf, self.scheduler, server='demo', count=self.metrics.count)
+        self.groups = planning.Planning(self.conf, self.store, self.metrics)
+        self.rpc = RpcService(
+            self.conf,
+            self.scheduler,
+            planner=self.groups.planner,
+            server='demo',
+            count=self.metrics.count,
+        )
         self.transport = client.get_transport(self.conf)
         self.conductor = client.SchedulerClient(self.transport)
+        self.planner = PlannerClient(self.transport)
         self.builder = client.ComputeClient(self.transport, timeout=BUILD_SECONDS)
         self._port = OverRpc(self.transport)
         self.farm = Farm(FarmPlan(count=hosts, seed=seed, shapes=SHAPES), self._port)
-        self._farm_listener = BuildListener(
-            self.transport,
-            FARM,
-            Methods(self.farm, self.farm.command),
-            list(self.farm.hosts),
-            threads=8,
-        )
+        self._farms = [self.farm]
+        self._listeners = [self._listener(FARM, self.farm)]
         self.machine = self._this_machine()
         self._runner = Runner(2)
-        self._machine_listener: BuildListener | None = None
         self._server: HttpServer | None = None
+
+    def _listener(self, topic: str, farm: Farm) -> BuildListener:
+        methods = Methods(farm, farm.command)
+        return BuildListener(self.transport, topic, methods, list(farm.hosts), threads=8)
 
     def _this_machine(self) -> HostAgent:
         locks = StartLocks(self.folder / 'starting')
@@ -155,16 +163,31 @@ class Stage:
     def open(self) -> None:
         """Start the service, then the hosts."""
         self.scheduler.start()
+        self.groups.start()
         self.rpc.start()
-        self._farm_listener.start()
+        self._listeners[0].start()
         self.farm.start()
         assert self.machine.agent is not None
-        self._machine_listener = BuildListener(
-            self.transport, self.host, Methods(self.machine.agent)
-        )
-        self._machine_listener.start()
+        machine = BuildListener(self.transport, self.host, Methods(self.machine.agent))
+        self._listeners.append(machine)
+        machine.start()
         self._runner.add(self.machine)
         self._runner.start()
+
+    def add_hosts(self, topic: str, plan: FarmPlan) -> Farm:
+        """More fake hosts, from now on."""
+        farm = Farm(plan, self._port)
+        listener = self._listener(topic, farm)
+        self._farms.append(farm)
+        self._listeners.append(listener)
+        listener.start()
+        farm.start()
+        return farm
+
+    def fake_hosts(self) -> Iterator[FakeHost]:
+        """Those of all farms."""
+        for farm in self._farms:
+            yield from farm.hosts.values()
 
     def hosts_reporting(self) -> int:
         """Hosts that the scheduler knows and has heard of."""
@@ -174,7 +197,15 @@ class Stage:
     def serve(self, port: int) -> str:
         """Serve the HTTP interface; returns its URL."""
         insights = Insights(self.store, self.scheduler.placing.pipeline, self.scheduler.settings)
-        app = make_app(insights, self.store, self.conductor, self.metrics, HttpSettings(), {})
+        app = make_app(
+            insights,
+            self.store,
+            self.conductor,
+            self.metrics,
+            HttpSettings(),
+            {},
+            plans=self.planner,
+        )
         self._server = HttpServer(app, '127.0.0.1', port, 4)
         self._server.start()
         return f'http://127.0.0.1:{self._server.port}'
@@ -183,12 +214,13 @@ class Stage:
         """Stop everything, hosts first."""
         if self._server is not None:
             self._server.stop(2.0)
-        self.farm.stop()
+        for farm in self._farms:
+            farm.stop()
         self._runner.stop()
-        for listener in (self._farm_listener, self._machine_listener):
-            if listener is not None:
-                listener.stop(2.0)
+        for listener in self._listeners:
+            listener.stop(2.0)
         self.rpc.stop()
+        self.groups.stop()
         self.scheduler.stop(5.0)
 
 

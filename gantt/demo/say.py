@@ -22,7 +22,14 @@ def heading(text: str) -> None:
 
 def paragraph(text: str, indent: str = '') -> None:
     """Text, wrapped."""
-    line(textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent))
+    filled = textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    line(filled)
 
 
 def block(lines: Iterable[str], indent: str = '  ') -> None:

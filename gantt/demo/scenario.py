@@ -36,6 +36,8 @@ POOLS = {
     'ceph-2': {'DISK_GB': 1000},
     'net-1': {'IPV4_ADDRESS': 120},
 }
+#: After a lease: the sweeper sweeps, and hosts report.
+SWEEP_SECONDS = 6.0
 #: Placements of which one is explained.
 LOOKED_AT = 50
 
@@ -276,7 +278,7 @@ def pools_are_requested(stage: Stage) -> None:
 def where_it_went(tally: Tally, stage: Stage) -> None:
     """What was placed where, by zone and by kind of host."""
     by: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    kinds = {host.name: host.shape for host in stage.farm.hosts.values()}
+    kinds = {host.name: host.shape for host in stage.fake_hosts()}
     for selections in itertools.chain.from_iterable(a.selections for a in tally.answers):
         chosen = selections[0]
         by[chosen.zone or '-'][kinds.get(chosen.host, 'this machine')] += 1
@@ -311,11 +313,15 @@ def rejected_by(member: MemberExplanation) -> tuple[int, int]:
     return removing, len({round(row.total, 2) for row in member.scores})
 
 
-def audit(stage: Stage, tally: Tally) -> bool:
-    """Quiet, then every promise by query, and the hosts against the database."""
-    lease = stage.conf.claims.lease_seconds
-    say.line(f'waiting {lease + 6:.0f} s: leases run out, the sweeper sweeps, hosts report')
-    time.sleep(lease + 6)
+def audit(stage: Stage, leased: float) -> bool:
+    """Quiet, then every promise by query, and the hosts against the database.
+
+    :param leased: monotonic time since which nobody got a lease that runs out
+    """
+    quiet = leased + stage.conf.claims.lease_seconds + SWEEP_SECONDS - time.monotonic()
+    wait = max(quiet, stage.scheduler.settings.report_seconds + 1)
+    say.line(f'waiting {wait:.0f} s: leases run out, the sweeper sweeps, hosts report')
+    time.sleep(wait)
     violations = stage.store.audit()
     confirmed, on_pools = {}, 0
     marker = None
@@ -326,7 +332,7 @@ def audit(stage: Stage, tally: Tally) -> bool:
         marker = page[-1].id
     guests = {
         guest.consumer: host.name
-        for host in stage.farm.hosts.values()
+        for host in stage.fake_hosts()
         for guest in host.driver.guests() or ()
     }
     fake = {consumer: host for consumer, host in confirmed.items() if host != stage.host}

@@ -9,7 +9,15 @@ import msgspec
 
 from gantt import exceptions
 from gantt.http import auth, errors, gates, middleware, openapi, origin, policy, trail
-from gantt.http.context import Caller, Checks, HandlerContext, MetricsSource, RequestsClient
+from gantt.http.context import (
+    Caller,
+    Checks,
+    HandlerContext,
+    MetricsSource,
+    NoPlans,
+    PlansClient,
+    RequestsClient,
+)
 from gantt.http.dispatch import HandlerVersions, Observer, Raw, Resource, Route, check
 from gantt.http.handlers import (
     aggregates,
@@ -18,6 +26,7 @@ from gantt.http.handlers import (
     dashboard,
     decisions,
     declared_metrics,
+    group_plans,
     groups,
     hosts,
     overview,
@@ -78,6 +87,35 @@ ROUTES = (
     _route('POST /v1/server-groups', groups.create_group, 'server_groups:create'),
     _route('GET /v1/server-groups/{uuid}', groups.show_group, 'server_groups:show'),
     _route('DELETE /v1/server-groups/{uuid}', groups.remove_group, 'server_groups:remove'),
+    _route(
+        'POST /v1/group-plans',
+        group_plans.create_group_plan,
+        'group_plans:create',
+        minor=10,
+        rated=True,
+        bytes_max=None,
+    ),
+    _route('GET /v1/group-plans', group_plans.list_group_plans, 'group_plans:list', minor=10),
+    _route('GET /v1/group-plans/{uuid}', group_plans.show_group_plan, 'group_plans:show', minor=10),
+    _route(
+        'PUT /v1/group-plans/{uuid}',
+        group_plans.change_group_plan,
+        'group_plans:change',
+        minor=10,
+        bytes_max=None,
+    ),
+    _route(
+        'PUT /v1/group-plans/{uuid}/lease',
+        group_plans.extend_group_plan,
+        'group_plans:extend',
+        minor=10,
+    ),
+    _route(
+        'DELETE /v1/group-plans/{uuid}',
+        group_plans.release_group_plan,
+        'group_plans:release',
+        minor=10,
+    ),
     _route(
         'POST /v1/requests', requests.create_request, 'requests:create', rated=True, on_trail=False
     ),
@@ -209,6 +247,7 @@ def make_app(
     keep: trail.Keep = lambda entry: None,
     *,
     zones_around: ZoneParts | None = None,
+    plans: PlansClient | None = None,
 ) -> middleware.Wsgi:
     """The WSGI application.
 
@@ -220,6 +259,7 @@ def make_app(
     :raises Misconfigured: every origin may ask, and nobody is asked for a token
     :param rules: who may do what; None: as it stands in the code
     :param zones_around: other zones, as far as this process speaks with any; None: with none below
+    :param plans: asks who plans groups; None: nobody does
     """
     settings = settings or HttpSettings()
     is_open = strategy is auth.noauth
@@ -245,6 +285,7 @@ def make_app(
         policy=rules or policy.defaults(),
         gates=gates.gates(settings),
         zones=around,
+        plans=plans or NoPlans(),
     )
     layers: list[Any] = [
         Observer(world),

@@ -17,6 +17,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     :ivar remote: the address that it calls from, where it is believed without a token; else ''
     :ivar base: the address of ``/`` as it was asked for, see ``links.base``
     :ivar minor: of the interface that it speaks
+    :ivar trace: of the header ``traceparent``; '': it has none that is valid
     :ivar everywhere: the rule of the route lets it at things of all projects,
         else at those of its own only
     """
@@ -31,6 +32,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     everywhere: bool = False
     base: str = ''
     minor: int = 0
+    trace: str = ''
     remote: str = ''
 
     @property

@@ -2,10 +2,13 @@
 """What the handlers work with: passed in by whoever composes the process."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 
+from gantt import exceptions
+from gantt.core.groups.group_answer import GroupAnswer
+from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer
 from gantt.http.caller import Caller as Caller
@@ -69,6 +72,62 @@ class RequestsClient(Protocol):
         """
 
 
+class PlansClient(Protocol):
+    """How groups are planned, changed, held and given back: over RPC, or in-process."""
+
+    def place_group(self, request: PlaceGroup) -> GroupAnswer:
+        """Plan a group and hold its places.
+
+        :raises GanttError:
+        """
+
+    def change_group(self, request: ChangeGroup) -> GroupAnswer:
+        """Have a group be as it is described now.
+
+        :raises GanttError:
+        """
+
+    def extend_group_plan(
+        self, group: str, seconds: int, *, only_project: str | None = None
+    ) -> object:
+        """Hold places longer.
+
+        :raises GanttError:
+        """
+
+    def release_group_plan(
+        self, group: str, reason: str = '', *, only_project: str | None = None
+    ) -> object:
+        """Give places back.
+
+        :raises GanttError:
+        """
+
+
+class NoPlans:
+    """In a process that nobody plans groups for."""
+
+    def _away(self) -> NoReturn:
+        raise exceptions.Unavailable('no gantt-planner is reached from here')
+
+    def place_group(self, request: PlaceGroup) -> GroupAnswer:
+        """:raises Unavailable: always, as all of these"""
+        self._away()
+
+    def change_group(self, request: ChangeGroup) -> GroupAnswer:
+        self._away()
+
+    def extend_group_plan(
+        self, group: str, seconds: int, *, only_project: str | None = None
+    ) -> object:
+        self._away()
+
+    def release_group_plan(
+        self, group: str, reason: str = '', *, only_project: str | None = None
+    ) -> object:
+        self._away()
+
+
 #: Name of a dependency -> a check that returns a line about it or raises GanttError.
 Checks = Mapping[str, Callable[[], str]]
 
@@ -85,3 +144,4 @@ class HandlerContext(msgspec.Struct, frozen=True):
     policy: PolicyEnforcer
     gates: QuotaGates
     zones: ZoneParts
+    plans: PlansClient = NoPlans()

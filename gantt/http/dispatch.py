@@ -26,7 +26,7 @@ from gantt.http.auth import Strategy
 from gantt.http.caller import NOBODY, Caller
 from gantt.http.context import HandlerContext
 from gantt.http.errors import IdentityUnavailable, Unauthorized
-from gantt.http.log_context import identify
+from gantt.http.log_context import identify, trace_in_head
 from gantt.http.policy import PolicyEnforcer
 from gantt.insights.views import Change
 
@@ -189,7 +189,9 @@ def _respond(
             name=req.path,
         )
     caller = _caller(route, world, strategy, req)
-    caller = msgspec.structs.replace(caller, base=links.base(req), minor=version.minor)
+    caller = msgspec.structs.replace(
+        caller, base=links.base(req), minor=version.minor, trace=trace_in_head(req)
+    )
     signature = signature_of(route.handler)
     for name, value in path.items():
         _check_text(name, value)

@@ -6,10 +6,21 @@ from typing import Any
 HOST = 'cmp-1'
 REQUEST = 'c0b7a9f1-5c1f-4c64-9d2a-6d3f0d4c1a01'
 CONSUMER = '6f1d2a52-0b7e-4f0e-8a55-0d8f6a3e9b02'
+PLAN = 'c0b7a9f1-5c1f-4c64-9d2a-6d3f0d4c1a05'
+CHANGE = 'c0b7a9f1-5c1f-4c64-9d2a-6d3f0d4c1a06'
 GROUP = '1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4b03'
 
 _SPEC: dict[str, Any] = {'resources': {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 20}}
 _PLACEMENT = {'request_id': REQUEST, 'consumers': [CONSUMER], 'spec': _SPEC}
+
+_GROUP: dict[str, Any] = {
+    'uuid': GROUP,
+    'policies': ['anti-affinity', {'policy': 'spread', 'level': 'zone', 'least_domains': 1}],
+    'members': [
+        {'name': 'web', 'count': 2, 'spec': _SPEC},
+        {'name': 'db', 'spec': {'resources': {'VCPU': 4, 'MEMORY_MB': 8192}}},
+    ],
+}
 
 #: operationId -> body.
 BODIES: dict[str, Any] = {
@@ -17,6 +28,9 @@ BODIES: dict[str, Any] = {
     'set_aggregate': {'hosts': [HOST], 'metadata': {'ssd': 'true'}},
     'create_group': {'uuid': GROUP, 'policy': 'anti-affinity', 'name': 'web'},
     'create_request': _PLACEMENT,
+    'create_group_plan': {'request_id': PLAN, 'group': _GROUP, 'plan_ms': 200},
+    'change_group_plan': {'request_id': CHANGE, 'group': _GROUP, 'heal': True, 'plan_ms': 200},
+    'extend_group_plan': {'seconds': 7200},
     'extend_lease': {'seconds': 300},
     'confirm_request': {'consumers': []},
     'release_request': {'consumers': [], 'reason': 'the volume is deleted'},
@@ -56,6 +70,7 @@ PARAMETERS: dict[str, Any] = {
     'key': REQUEST,
     'since': 0,
     'behind': REQUEST,
+    'check': False,
 }
 #: Of ``{name}`` by the beginning of the path.
 NAMES = {

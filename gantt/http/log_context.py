@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log's lines of a request carry its id and who asks, those after it do not."""
+"""The log's lines of a request carry its ids and who asks, those after it do not."""
 
 from typing import Any
 
 import falcon
 from oslo_context import context
 
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.trace import trace_in
 from gantt.http import errors, fair_tasks
 from gantt.http.caller import Caller
 
@@ -16,7 +18,11 @@ class LogContext:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """The id is known before who asks is."""
         req.context.outer = context.get_current()
-        context.RequestContext(request_id=errors.request_id_of(req.env) or None, overwrite=True)
+        context.RequestContext(
+            request_id=errors.request_id_of(req.env) or None,
+            global_request_id=trace_in_head(req) or None,
+            overwrite=True,
+        )
 
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
@@ -34,6 +40,7 @@ def identify(req: falcon.Request, caller: Caller) -> None:
         req.env[fair_tasks.PROJECT] = caller.project
     context.RequestContext(
         request_id=errors.request_id_of(req.env) or None,
+        global_request_id=trace_in_head(req) or None,
         user_id=caller.user or None,
         project_id=caller.project,
         domain_id=caller.domain,
@@ -42,3 +49,17 @@ def identify(req: falcon.Request, caller: Caller) -> None:
         service_roles=list(caller.service_roles),
         overwrite=True,
     )
+
+
+def trace_in_head(req: falcon.Request) -> str:
+    """The trace id that the caller has sent; '': none that is valid, so that one is made."""
+    return trace_in(req.get_header('traceparent'))
+
+
+def traced(caller: Caller, request: SelectDestinations) -> SelectDestinations:
+    """A request with the trace id of its caller, or a new one; the log's lines carry it as well."""
+    found = request.traced(caller.trace)
+    current = context.get_current()
+    if current is not None:
+        current.global_request_id = found.trace
+    return found

@@ -86,6 +86,19 @@ HISTORY = (
         'zones was placed through, and why not through others (zones of a decision). The zones '
         'around one as a tree, and what an audit over zones compares.',
     ),
+    Microversion(
+        1,
+        9,
+        'Zones: allocations of a zone above have an order: one that comes after a later one for a '
+        'consumer is refused (allocation_outdated). Why a claim below was made, and its group.',
+    ),
+    Microversion(
+        1,
+        10,
+        'Groups that are placed as a whole: planned, held until their members are created, shown, '
+        'changed, healed and given back (group-plans). Server groups with a set of policies, at '
+        'any level, and with subgroups of members.',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

@@ -9,7 +9,7 @@ import msgspec
 
 from gantt import policies
 from gantt.core.messages.request import Lifecycle
-from gantt.core.messages.since import MARK
+from gantt.core.messages.since import MARK, OPTIONAL_MARK
 from gantt.http import examples, microversion
 from gantt.http.dispatch import CREATED_SINCE, NoQuery, Route, Signature, choices, signature_of
 from gantt.http.errors import Errors
@@ -179,6 +179,9 @@ def _take_later_away(component: dict[str, Any], minor: int) -> None:
             del component['properties'][name]
             if name in component.get('required', ()):
                 component['required'].remove(name)
+        until = schema.get(OPTIONAL_MARK)
+        if until is not None and int(until.partition('.')[2]) > minor:
+            component['required'] = sorted({*component.get('required', ()), name})
 
 
 def _headers(*names: str) -> dict[str, Any]:

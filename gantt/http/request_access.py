@@ -6,7 +6,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.commit import is_foreign, without_place
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.http import requested_fields
+from gantt.http import policy_access, requested_fields
 from gantt.http.context import Caller, HandlerContext
 
 #: Who meets it reads on which hosts places are; others the ids of their claims.
@@ -31,6 +31,9 @@ def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> 
         group = world.store.load_group(spec.group.uuid)
         if group is None or not caller.sees(group.project_id):
             raise exceptions.NotFound(kind='server group', name=spec.group.uuid)
+        if spec.group.policies is not None:
+            full, inside = spec.group.policies.full_policies, 'body.spec.group.policies'
+            policy_access.check_levels(world, caller, full, inside)
     _check_consumers(world, caller, body)
     own = msgspec.structs.replace(spec, project_id=caller.project, user_id=caller.user)
     # A consumer may come between this look and the claim: the commit looks as well.

@@ -32,6 +32,7 @@ ALLOWED = frozenset(
         'body.lease_seconds',
         'body.repeat',
         'body.origin',
+        'body.trace',
         'body.hops',
         'body.only_project',  # replaced where the caller acts for one project
         'body.spec.resources',
@@ -47,7 +48,9 @@ ALLOWED = frozenset(
         'body.spec.same_host',
         'body.spec.different_host',  # have to be of its project
         *(f'body.spec.hints.{name}' for name in (*nova_hints.CONSUMERS, nova_hints.GROUP)),
+        f'body.spec.hints.{nova_hints.MEMBER}',
         'body.spec.group.uuid',
+        'body.spec.group.member',
         'body.spec.group.policy',
         'body.spec.group.max_per_host',
         'body.spec.flavor.name',

@@ -24,7 +24,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.host_event import HostEvent
 from gantt.insights import views
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Store
 
 #: Events that are remembered, and that one look reads at most.
@@ -58,7 +58,7 @@ class EventLog:
     :param cache: of a follower: it reads the feed when its table is asked for
     """
 
-    def __init__(self, store: Store, cache: HostCache) -> None:
+    def __init__(self, store: Store, cache: HostFollower) -> None:
         self._store = store
         self._cache = cache
         self._lock = threading.Lock()

@@ -40,7 +40,7 @@ from gantt.insights.views import (
     Status,
 )
 from gantt.insights.what_if import WhatIfPlanner
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks
@@ -81,7 +81,7 @@ class Insights:
     ) -> None:
         self.store = store
         self.settings = settings or SchedulerSettings(worker='gantt-api')
-        self.cache = HostCache(
+        self.cache = HostFollower(
             store,
             clock,
             self.settings.reload_seconds,
@@ -104,7 +104,6 @@ class Insights:
         self.pipeline = pipeline
         self.events = EventLog(store, self.cache)
         self._max_age = max_age
-        self._look_again = False
         # Decisions never change.
         self._shape = functools.lru_cache(_SHAPES_MAX)(self._read_shape)
 
@@ -114,8 +113,7 @@ class Insights:
 
         :raises DatabaseUnavailable: nothing was ever read
         """
-        again, self._look_again = self._look_again, False
-        return self.cache.table(-1.0 if again else self._max_age)
+        return self.cache.table(self._max_age)
 
     def offer(self, changes: Iterable[HostChange]) -> None:
         """News of hosts that this process wrote itself."""
@@ -123,7 +121,7 @@ class Insights:
 
     def reload_soon(self) -> None:
         """Read the feed before the next answer, however fresh the table is."""
-        self._look_again = True
+        self.cache.reload_soon()
 
     def freshen(self) -> float:
         """Bring the table up to date where that is possible; its age in seconds.
@@ -443,8 +441,8 @@ def _services(
         )
         for one in notes
     ]
-    order = {'scheduler': 0, 'api': 1}
-    found.sort(key=lambda one: (order.get(one.kind, 2), one.host, one.name))
+    order = {'scheduler': 0, 'planner': 1, 'api': 2}
+    found.sort(key=lambda one: (order.get(one.kind, 3), one.host, one.name))
     return [*found, *_sources(table, stale_after)]
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gantt import exceptions, plugin_loader
+from gantt.core.groups import take_places
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import Names, SelectDestinations
 from gantt.core.placement.host_trace import HostStep, steps_of
@@ -195,19 +196,35 @@ def _place(
     members: list[int],
     pause: Callable[[], Pause] | None = None,
 ) -> Decision:
-    return place(
-        table,
-        request,
-        pipeline,
-        seed=seed,
-        decision_id=decision.id,
-        members=members or None,
-        attempt=decision.attempt,
-        worker=decision.worker,
-        spread=decision.spread,
-        pause=pause,
-        held=decision.held,
-    )
+    seen = decision.places
+    if seen is not None and not seen.replaces:
+        return take_places.decide(
+            table,
+            request,
+            seen,
+            decision_id=decision.id,
+            members=members,
+            attempt=decision.attempt,
+            worker=decision.worker,
+            config_digest=pipeline.digest,
+            seed=seed,
+            spread=decision.spread,
+        )
+    with take_places.left_out(table, seen):
+        found = place(
+            table,
+            request,
+            pipeline,
+            seed=seed,
+            decision_id=decision.id,
+            members=members or None,
+            attempt=decision.attempt,
+            worker=decision.worker,
+            spread=decision.spread,
+            pause=pause,
+            held=decision.held,
+        )
+    return take_places.planned_anew(found, seen, request)
 
 
 def _request_of(stored: StoredDecision) -> SelectDestinations:

@@ -88,6 +88,8 @@ class ClaimView(View, frozen=True, kw_only=True):
     """A claim as it is shown.
 
     :ivar lease_seconds: what is left of the lease of a reserved claim, else None
+    :ivar member_name: of a planned group, whose place it is or was
+    :ivar taken_over: it is a place of a plan that a create has, and its host has not confirmed yet
     """
 
     id: str
@@ -112,6 +114,8 @@ class ClaimView(View, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     age_seconds: float
+    member_name: Annotated[str | None, since(10)] = None
+    taken_over: Annotated[bool, since(10)] = False
 
 
 class RequestSummary(View, frozen=True, kw_only=True):
@@ -294,8 +298,8 @@ class Configuration(View, frozen=True, kw_only=True):
 class ServiceView(View, frozen=True, kw_only=True):
     """A process of the site.
 
-    :ivar kind: scheduler | api | source; a source reports for hosts of others, and is known by
-        these reports alone
+    :ivar kind: scheduler | planner | api | source; a source reports for hosts of others, and is
+        known by these reports alone
     :ivar is_silent: it has not noted itself for long: killed, hanging, or cut off
     :ivar configuration: digest of the options that decide what is answered, without secrets;
         empty of a source
@@ -422,6 +426,7 @@ class Explanation(View, frozen=True, kw_only=True):
         itself is as old as ``table_age_seconds`` elsewhere says
     :ivar table_age_seconds: the same, by the name that it had before 1.3
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
+    :ivar trace: the id that is the same one in all zones, of W3C Trace Context
     :ivar added: what pre-filters added to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
     :ivar zones: of a request over zones: what each of them was queried for, and has answered
@@ -466,6 +471,7 @@ class Explanation(View, frozen=True, kw_only=True):
     origin: str | None = None
     zones: Annotated[list[ZoneStep], since(8)] = []
     zones_explained: Annotated[dict[str, ZoneExplanation], since(8)] = {}
+    trace: Annotated[str | None, since(10)] = None
 
 
 class RoomView(View, frozen=True, kw_only=True):
@@ -572,4 +578,5 @@ def claim_view(claim: Claim, now: float) -> ClaimView:
         created_at=when(claim.created_at),
         updated_at=when(claim.updated_at),
         age_seconds=age(now, claim.created_at),
+        taken_over=claim.is_taken,
     )

@@ -30,7 +30,7 @@ from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, RoomView, View
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing import trial
-from gantt.scheduler.placing.planning import Plan
+from gantt.scheduler.placing.plan import Plan
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
 

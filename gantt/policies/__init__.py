@@ -159,6 +159,56 @@ RULES = [
         'Remove a server group without live members.',
         'DELETE /v1/server-groups/{uuid}',
     ),
+    # Plans of groups: places that a project holds for members that it creates later.
+    rule(
+        'gantt:group_plans:create',
+        MEMBERS,
+        'Plan a group and hold a place for each member, as many as the quota of the project lets; '
+        'with dry_run, only plan it. What members ask for is checked as that of a request: see '
+        'gantt:requests:create:rules and gantt:requests:create:trusted, which names of hosts, '
+        'pools and domains in policies need as well.',
+        'POST /v1/group-plans',
+    ),
+    rule(
+        'gantt:group_plans:long',
+        TRUSTED,
+        'Hold places for longer than [claims] plan_lease_seconds, up to plan_lease_seconds_max. '
+        'Asked beside the rule of the operation.',
+        'POST /v1/group-plans',
+        'PUT /v1/group-plans/{uuid}',
+        'PUT /v1/group-plans/{uuid}/lease',
+    ),
+    rule(
+        'gantt:group_plans:list',
+        READERS,
+        'List the plans of groups of the project, or of all.',
+        'GET /v1/group-plans',
+    ),
+    rule(
+        'gantt:group_plans:show',
+        READERS,
+        'Show the plan of a group, and what has become of its members.',
+        'GET /v1/group-plans/{uuid}',
+    ),
+    rule(
+        'gantt:group_plans:change',
+        MEMBERS,
+        'Grow, shrink, change or heal a planned group. Asked about what it says as '
+        'gantt:group_plans:create.',
+        'PUT /v1/group-plans/{uuid}',
+    ),
+    rule(
+        'gantt:group_plans:extend',
+        MEMBERS,
+        'Hold the places of a plan longer.',
+        'PUT /v1/group-plans/{uuid}/lease',
+    ),
+    rule(
+        'gantt:group_plans:release',
+        MEMBERS,
+        'Give the places of a plan back that no create has.',
+        'DELETE /v1/group-plans/{uuid}',
+    ),
     # Requests: places asked for by a project, or for one by another service.
     rule(
         'gantt:requests:create',
@@ -190,6 +240,8 @@ RULES = [
         'same_host, different_host and group. Who may do so finds out by trying which hosts there'
         ' are and what they have, one question at a time. Asked beside gantt:requests:create.',
         'POST /v1/requests',
+        'POST /v1/group-plans',
+        'PUT /v1/group-plans/{uuid}',
     ),
     rule(
         'gantt:requests:create:trusted',
@@ -199,6 +251,8 @@ RULES = [
         'group.hosts), a move_id, an evacuation, a lifecycle other than host. Asked beside '
         'gantt:requests:create.',
         'POST /v1/requests',
+        'POST /v1/group-plans',
+        'PUT /v1/group-plans/{uuid}',
     ),
     rule(
         'gantt:requests:show',
@@ -218,6 +272,9 @@ RULES = [
         'POST /v1/requests/{request_id}/release',
         'GET /v1/claims',
         'GET /v1/claims/{claim_id}',
+        'POST /v1/group-plans',
+        'GET /v1/group-plans/{uuid}',
+        'PUT /v1/group-plans/{uuid}',
     ),
     rule(
         'gantt:requests:list',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RPC side of one scheduler process, wired from its configuration.
+"""The RPC side of one process that serves topics, wired from its configuration.
 
     rpc = RpcService(conf, scheduler, count=recorder.count)
     rpc.start()      # waits for the broker; raises BrokerUnavailable
@@ -27,6 +27,7 @@ from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
 from gantt.rpc.amqp.timers import DelayedExecutor, in_thread
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
+from gantt.rpc.api.planner_methods import PlannerMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import RpcCall
 from gantt.rpc.nova.notifier import NovaNotifier
@@ -53,13 +54,14 @@ def _not_closing(record: logging.LogRecord) -> bool:
 
 
 class RpcService:
-    """All topics of a scheduler.
+    """All topics of a process.
 
-    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``; None: it plans groups alone
     :param server: name in queue names, [DEFAULT] host if not given; the same after a restart,
         or the queues of each start stay behind in the broker
     :param count: ``Recorder.count``
     :param url: broker, in place of ``transport_url``
+    :param planner: who plans groups, ``gantt.scheduler.groups.planner.GroupPlanner``; None: others
     :param on_stuck: called, with what is wrong, by a thread of its own where the broker works
         and nothing of it is heard here: the process is to end, for another to take its place
     """
@@ -67,8 +69,9 @@ class RpcService:
     def __init__(
         self,
         conf: Any,
-        scheduler: Any,
+        scheduler: Any | None,
         *,
+        planner: Any | None = None,
         server: str | None = None,
         count: Count = _count_nothing,
         url: str | None = None,
@@ -86,29 +89,37 @@ class RpcService:
         transport.service_defaults(conf)
         driver.wake_often()
         self._dead_letters = DeadLetters(self._own, conf.rpc, self._server, count)
-        self._nova: Any = transport.nova_transport(conf, url) if conf.rpc.nova_enabled else None
+        self._nova: Any = None
+        if conf.rpc.nova_enabled and scheduler is not None:
+            self._nova = transport.nova_transport(conf, url)
         self._nova_methods: NovaMethods | None = None
         self._notifier: NovaNotifier | None = None
         if self._nova is not None:
             where = transport.nova_url(conf, url)
             self._notifier = NovaNotifier(conf, where, conf.host, count)
-        self._topics = self._wired(scheduler)
+        self._topics = self._wired(scheduler, planner)
         self._running: list[Topic] = []
         self._self_ping = SelfPing(self._conf, lambda: self._running, on_stuck, count)
-        self._pausing = Pausing(scheduler, lambda: self._running, count)
+        self._pausing: Pausing | None = None
+        if scheduler is not None:
+            self._pausing = Pausing(scheduler, lambda: self._running, count)
 
-    def _wired(self, scheduler: Any) -> list[Topic]:
+    def _wired(self, scheduler: Any | None, planner: Any | None) -> list[Topic]:
         """The topics, which share what they are connected to."""
         ratios = Ratios(
             cpu=self._conf.dictionary_cpu_allocation_ratio,
             ram=self._conf.dictionary_ram_allocation_ratio,
             disk=self._conf.dictionary_disk_allocation_ratio,
         )
-        interfaces = {
-            wire.SCHEDULER_TOPIC: SchedulerMethods(scheduler, self._replies).interface,
-            wire.CLAIMS_TOPIC: ClaimsMethods(scheduler).interface,
-            wire.STATS_TOPIC: StatsMethods(scheduler, ratios).interface,
-        }
+        interfaces: dict[str, Interface] = {}
+        if scheduler is not None:
+            interfaces |= {
+                wire.SCHEDULER_TOPIC: SchedulerMethods(scheduler, self._replies).interface,
+                wire.CLAIMS_TOPIC: ClaimsMethods(scheduler).interface,
+                wire.STATS_TOPIC: StatsMethods(scheduler, ratios).interface,
+            }
+        if planner is not None:
+            interfaces[wire.PLANNER_TOPIC] = PlannerMethods(planner).interface
         topics = [
             self._topic(self._own, transport.EXCHANGE, name, interface)
             for name, interface in interfaces.items()
@@ -144,7 +155,8 @@ class RpcService:
 
         :param seconds: for which its caller waits
         """
-        if not self._pausing.is_paused or not call.raw.is_whole_text:
+        is_paused = self._pausing is not None and self._pausing.is_paused
+        if not is_paused or not call.raw.is_whole_text:
             return False
         try:
             driver.send_again(call.raw, self._conf.nova_exchange, self._conf.nova_topic, seconds)
@@ -180,12 +192,7 @@ class RpcService:
             seconds = self._conf.start_wait_seconds
             if not transport.wait_for_broker(carrier, seconds, option, is_stopping):
                 return False
-        self._later.start()
-        self._replies.start()
-        if self._notifier is not None:
-            self._notifier.start()
-        if self._nova_methods is not None:
-            self._nova_methods.attached()
+        self._start_answering()
         try:
             for topic in self._topics:
                 self._started(topic)
@@ -193,14 +200,25 @@ class RpcService:
         except exceptions.GanttError:
             self.stop(0.0)
             raise
-        self._scheduler.read_from(BrokerInbox(self._lent, lambda: self._replies.has_room))
+        if self._scheduler is not None:
+            inbox = BrokerInbox(self._lent, lambda: self._replies.has_room)
+            self._scheduler.read_from(inbox)
         for carrier in self._carriers:
             names = ', '.join(t.name for t in self._topics if t.carrier is carrier)
             LOG.info('Listening on %s at %s', names, transport.address(carrier))
         if not driver.is_in_process(self._own):
             self._self_ping.start()
-            self._pausing.start()
+            if self._pausing is not None:
+                self._pausing.start()
         return True
+
+    def _start_answering(self) -> None:
+        self._later.start()
+        self._replies.start()
+        if self._notifier is not None:
+            self._notifier.start()
+        if self._nova_methods is not None:
+            self._nova_methods.attached()
 
     def _lent(self) -> list[LentPoller]:
         """The connections that the thread which places reads."""
@@ -249,7 +267,7 @@ class RpcService:
     @property
     def paused(self) -> str:
         """Why calls are left to other schedulers; empty: they are not."""
-        return self._pausing.problem
+        return '' if self._pausing is None else self._pausing.problem
 
     @property
     def _carriers(self) -> list[Any]:
@@ -272,7 +290,8 @@ class RpcService:
         :returns: whether everything accepted was answered in time
         """
         self._self_ping.stop()
-        self._pausing.stop()
+        if self._pausing is not None:
+            self._pausing.stop()
         end = time.monotonic() + (self._conf.drain_seconds if seconds is None else seconds)
         # py-amqp remarks on each message that crosses the closing of a channel.
         logging.getLogger('amqp').addFilter(_not_closing)

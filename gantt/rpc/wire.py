@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Versions and shapes of our own messages: dict <-> core types.
 
-History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
+History of the interface (topics ``gantt-scheduler``, ``gantt-planner``, ``gantt-claims``,
 ``gantt-stats`` and ``gantt-compute.<host>``):
 
     1.0  all methods
@@ -24,6 +24,8 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.14 select_destinations: parent, places, hops, via, spec.destination.hosts; an answer may
          name a place in a zone below (child, place): callers of older versions get none
     1.15 select_destinations: steps of places: how a place came to be offered
+    1.16 select_destinations: spec.group.policies, spec.group.member, trace; gantt-planner:
+         place_group, change_group, show_group_plan, extend_group_plan, release_group_plan
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -46,9 +48,12 @@ from gantt.core.records.members import by_hosts, plain
 from gantt.rpc import answers
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 15
+MAJOR, MINOR = 1, 16
 #: The minor version of a caller that knows of places in other zones.
 ZONES_MINOR = 14
+#: The first one that knows of groups that are planned, and its name for messages about them.
+PLANS_MINOR = 16
+PLANS = f'{MAJOR}.{PLANS_MINOR}'
 VERSION = f'{MAJOR}.{MINOR}'
 #: What our own clients say, but for messages that need a newer one: schedulers of before take
 #: what they know as it is.
@@ -59,6 +64,7 @@ HOSTS_ONCE = f'{MAJOR}.{answers.HOSTS_ONCE}'
 KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
 
 SCHEDULER_TOPIC = 'gantt-scheduler'
+PLANNER_TOPIC = 'gantt-planner'
 CLAIMS_TOPIC = 'gantt-claims'
 STATS_TOPIC = 'gantt-stats'
 

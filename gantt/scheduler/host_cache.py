@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 
 import msgspec
 
-from gantt import exceptions
 from gantt.core.claims.commit import ClaimColumns
 from gantt.core.messages import resource_classes
 from gantt.core.resources.group_rule import GroupRule
@@ -109,10 +108,8 @@ class HostCache:
         self._offset = 0.0  # database clock minus our monotonic clock
         self._fresh_at = self._read_at = float('-inf')
         self._loaded_at = float('-inf')
-        self._lock = threading.Lock()  # followers: one refresh at a time
         self._poll_lock = threading.Lock()  # one poll at a time; never held for a full reading
         self._whole_lock = threading.Lock()  # one full reading at a time
-        self._snapshot: HostTable | None = None
         self._changed: dict[int, str | None] | None = None  # None: nobody asks
         self._silence = Silence()
 
@@ -568,33 +565,3 @@ class HostCache:
         self.is_loaded = False
         self._incarnation = None
         self._went_back, self._is_other = '', False
-
-    # -- followers ---------------------------------------------------------------
-    def table(self, max_age: float = 1.0) -> HostTable:
-        """A read-only table no older than ``max_age`` seconds where the database answers.
-
-        For processes without a scheduling thread (the API).  Where the database
-        is away the last table is returned; its ``now`` and the cache's
-        ``age_seconds`` say how old it is.
-
-        :raises DatabaseUnavailable: nothing was ever read
-        """
-        with self._lock:
-            if self.read_seconds_ago > max_age:
-                try:
-                    self.fetch()
-                except exceptions.DatabaseUnavailable:
-                    if self._incarnation is None:
-                        raise
-            changed = bool(self._news)
-            self.fold()
-            if changed or self._snapshot is None:
-                self._snapshot = self.working.snapshot()
-            self._snapshot.now = self.database_now
-            return self._snapshot
-
-    def take_changed(self) -> dict[int, str | None]:
-        """Hosts whose rows changed since it was asked last, by id: the name, None of one gone."""
-        with self._lock:
-            found, self._changed = self._changed, {}
-        return found or {}

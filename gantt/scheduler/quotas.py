@@ -12,7 +12,8 @@ Rates are counted by each process for itself.
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import cachetools
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.claim import Claim
+from gantt.core.claims.places import PlaceLetGo
 from gantt.core.claims.quota import Bucket, Excess, Limits, Usage
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.scheduler.ports import Clock, Store
@@ -38,7 +40,7 @@ Count = Callable[..., None]
 class LimitView(msgspec.Struct, frozen=True, kw_only=True):
     """One limit in force.
 
-    :ivar name: ``claims_in_flight``, ``live_claims``, ``server_groups``,
+    :ivar name: ``claims_in_flight``, ``live_claims``, ``server_groups``, ``planned_places``,
         ``requests_per_minute``, or ``class:`` and a resource class
     :ivar limit: -1: none
     :ivar used: null where nothing is counted: of rates, and of the defaults
@@ -125,6 +127,7 @@ class QuotaChecks:
             usage = self.store.quota_usage([project], classes)[project]
             used = {name: usage.of(name) for name in found if name != quota.REQUESTS_PER_MINUTE}
             used[quota.SERVER_GROUPS] = self.store.count_groups(project)
+            used[quota.PLANNED_PLACES] = self.store.planned_usage(project).places
         return QuotaView(
             project_id=project,
             limits=[
@@ -178,6 +181,44 @@ class QuotaChecks:
         if used + 1 > limit:
             raise self.refused(Excess(name=quota.SERVER_GROUPS, limit=limit, used=used, asked=1))
 
+    def check_plan(
+        self,
+        project: str | None,
+        is_own_caller: bool,
+        wanted: Sequence[tuple[Mapping[str, int], int]],
+        given_up: Sequence[Claim] = (),
+    ) -> None:
+        """Whether a project may have so many more places of plans.
+
+        They are no claims in flight: they wait for a create, and have a limit of their own.
+
+        :param wanted: what one takes, and how many of these
+        :param given_up: claims that end when the places are made
+        :raises QuotaExceeded:
+        """
+        limits = self.current().of(project, is_own_caller) if project is not None else {}
+        for name in (quota.SERVER_GROUPS, quota.REQUESTS_PER_MINUTE, quota.CLAIMS_IN_FLIGHT):
+            limits.pop(name, None)
+        if project is None or not limits:
+            return
+        count = sum(number for _, number in wanted)
+        most = limits.pop(quota.PLANNED_PLACES, None)
+        if most is not None:
+            used = max(0, self.store.planned_usage(project).places - len(given_up))
+            if used + count > most:
+                found = Excess(name=quota.PLANNED_PLACES, limit=most, used=used, asked=count)
+                raise self.refused(found)
+        amounts: Counter[str] = Counter()
+        for amounts_of_one, number in wanted:
+            amounts.update({name: amount * number for name, amount in amounts_of_one.items()})
+        classes = [n.removeprefix(quota.CLASS) for n in limits if n.startswith(quota.CLASS)]
+        before = self.store.quota_usage([project], classes)[project]
+        left = before.minus(quota.usage_of(given_up))
+        more = Usage(live_claims=count, amounts=dict(amounts))
+        excess = quota.excess(limits, left, more)
+        if excess is not None:
+            raise self.refused(excess)
+
     def refused(self, found: Excess) -> exceptions.GanttError:
         """The error for who is over a limit, counted."""
         self.counted(found)
@@ -207,11 +248,17 @@ class QuotaRound:
         request: SelectDestinations,
         members: Sequence[int],
         is_own_caller: bool | None = None,
+        ends: Iterable[PlaceLetGo] = (),
+        *,
+        has_paid: bool = False,
     ) -> Excess | None:
         """The limit that a request would pass; None: none does.
 
         :param members: those that have no claim of this request yet
         :param is_own_caller: None: as the request says
+        :param ends: places that end with what it is let in for
+        :param has_paid: it takes over places of its project, which count for it since they were
+            planned: all that it has more by them is claims in flight
         :raises DatabaseUnavailable:
         """
         if self._limits.is_empty:
@@ -224,9 +271,11 @@ class QuotaRound:
             return None
         for name in (quota.SERVER_GROUPS, quota.REQUESTS_PER_MINUTE):
             limits.pop(name, None)
+        if has_paid:
+            limits = {name: of for name, of in limits.items() if name == quota.CLAIMS_IN_FLIGHT}
         if project is None or not limits or request.spec.purpose is Purpose.REBUILD:
             return None
-        checked = _RequestedUsage(request, members)
+        checked = _RequestedUsage(request, members, has_paid)
         before = self._let_in.get(project, [])
         found = quota.excess(limits, _sum(self._usage(project), before), checked.demand(()))
         if found is None:
@@ -234,14 +283,19 @@ class QuotaRound:
         # Some may be consumers that have a place already, and ask for less than it looked like.
         # Read after the usage: what one gives up in between counts against it, not for it.
         named = {consumer for one in (*before, checked) for consumer in one.consumers}
-        held = self._store.live_claims_of(named)
-        return quota.excess(limits, _sum(self._usage(project), before, held), checked.demand(held))
+        ending = {place.claim_id: place.consumer for place in ends}
+        held = self._store.live_claims_of({*named, *ending.values()})
+        used = _sum(self._usage(project), before, held)
+        going = [one for one in held if one.id in ending and one.project_id == project]
+        return quota.excess(limits, used.minus(quota.usage_of(going)), checked.demand(held))
 
-    def let_in(self, request: SelectDestinations, members: Sequence[int]) -> None:
+    def let_in(
+        self, request: SelectDestinations, members: Sequence[int], *, has_paid: bool = False
+    ) -> None:
         """Count a request for those after it."""
         project = request.spec.project_id
         if project in self._used:
-            self._let_in.setdefault(project, []).append(_RequestedUsage(request, members))
+            self._let_in.setdefault(project, []).append(_RequestedUsage(request, members, has_paid))
 
     def _usage(self, project: str) -> Usage:
         if project not in self._used:
@@ -254,14 +308,19 @@ class QuotaRound:
 class _RequestedUsage:
     """What a request asks for."""
 
-    __slots__ = ('consumers', 'resources')
+    __slots__ = ('consumers', 'has_paid', 'resources')
 
-    def __init__(self, request: SelectDestinations, members: Sequence[int]) -> None:
+    def __init__(
+        self, request: SelectDestinations, members: Sequence[int], has_paid: bool = False
+    ) -> None:
+        self.has_paid = has_paid
         self.resources = request.spec.at_most
         self.consumers = [request.consumers[i] for i in members]
 
     def demand(self, held: Sequence[Claim]) -> Usage:
         """Beyond what its consumers have."""
+        if self.has_paid:
+            return Usage(claims_in_flight=len(self.consumers))
         return quota.demand(self.resources, self.consumers, held)
 
 

@@ -9,10 +9,9 @@
 One thread runs this; nobody waits for a request inside it.  What happens to a request is an
 event of its state machine (``core.claims.request_state``), whose effects are carried out here.
 
-A request of many members would hold the thread until all of them are planned.  It is planned
-in slices instead.  Where members may be claimed apart, a slice is a pass of its own: it is
-committed, and the rest waits for the next batch.  Members that must be claimed together stay
-laid over the table while those who wait are served, and are gone on with then.
+A request of many members would hold the thread; it is planned in slices.  Where members may be
+claimed apart, a slice is a pass of its own, committed before the rest.  Members that must be
+claimed together stay laid over the table while those who wait are served.
 """
 
 import logging
@@ -34,8 +33,10 @@ from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import Admission, PendingRequest, out_of_time, refusal
 from gantt.scheduler.placing.answers import Answers, OnAnswers, StoredAnswers
 from gantt.scheduler.placing.contention import LockedHosts
+from gantt.scheduler.placing.group_swaps import is_of_rule
 from gantt.scheduler.placing.ordering import EVERY, Ordering
-from gantt.scheduler.placing.planning import Plan, Planner
+from gantt.scheduler.placing.plan import Plan
+from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
 from gantt.scheduler.settings import SchedulerSettings
@@ -245,7 +246,7 @@ class Placing:
         except exceptions.Refused as e:
             # Its group may have had the other rule when a copy of the request was placed.
             if not self._is_put_off(call) and not (
-                _is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)
+                is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)
             ):
                 self._end(call, RequestEvent.REFUSED, Outcome.REFUSED, e.message)
             return None
@@ -267,17 +268,22 @@ class Placing:
 
         :param plan: it is to be committed: counts for those after it where it is let in
         """
-        todo = call.attempt.todo
+        # What is planned has been counted; which places it gets is not known before it is planned.
+        if plan is None and self._planner.may_take_places(call):
+            return False
+        paid = plan is not None and self._planner.has_paid(plan)
         try:
             if self._round is None:
                 self._round = self._quotas.round()
-            found = self._round.would_pass(call.request, todo)
+            ends = () if plan is None else plan.lets_go
+            todo = call.attempt.todo
+            found = self._round.would_pass(call.request, todo, ends=ends, has_paid=paid)
         except exceptions.Unavailable as e:
             self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
         if found is None:
             if plan is not None:
-                self._round.let_in(call.request, todo)
+                self._round.let_in(call.request, todo, has_paid=paid)
             return False
         # A copy of it may have been placed before, and be what the quota is used up by.
         if not self._known_before(call, Outcome.REFUSED, found.line, found):
@@ -287,10 +293,9 @@ class Placing:
 
     def _is_put_off(self, call: PendingRequest) -> bool:
         """Whether a call waits: its plan was made on what the database is not any more."""
-        if self._cache.is_suspect:
+        if is_suspect := self._cache.is_suspect:
             self._happens(call, RequestEvent.SUSPECT)
-            return True
-        return False
+        return is_suspect
 
     def _planned(self, call: PendingRequest) -> Plan:
         """The plan of a call; one that says no is made on the newest news.
@@ -307,7 +312,7 @@ class Placing:
             if not (is_old or locked):
                 return plan
         except exceptions.Refused as e:
-            if not _is_of_rule(e):
+            if not is_of_rule(e):
                 raise
             is_old = True
         if is_old:
@@ -412,7 +417,7 @@ class Placing:
             if not self._is_put_off(plan.call):
                 self._happens(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
             return True
-        name = self._locked.among(plan.providers()) if self._locked.found else ''
+        name = self._locked.among(plan.needed()) if self._locked.found else ''
         if name:
             self._planner.undo(plan)
             reason = f'host {name} is locked by another process'
@@ -479,11 +484,12 @@ class Placing:
         """Feed the outcome of a commit to the request, with the answer that it may end with."""
         call, request = plan.call, plan.call.request
         answer: Answer | None = None
-        made: dict[int, Any] = {}
-        lost: list[str] = []
+        made, lost = dict[int, Any](), list[str]()
         match status.outcome:
             case CommitStatus.PLACED:
-                self._recorder.count('gantt_claims_made_total', len(plan.members))
+                taken = len(plan.takes)
+                self._recorder.count('gantt_places_taken_total', taken)
+                self._recorder.count('gantt_claims_made_total', len(plan.members) - taken)
                 answer = plan.final_answer
             case CommitStatus.PARTIAL | CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
                 made, lost = plan.outcome(status)
@@ -592,8 +598,3 @@ class Placing:
             failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
             self._happens(call, RequestEvent.UNCERTAIN, failed)
         self._answers.send()
-
-
-def _is_of_rule(error: exceptions.Refused) -> bool:
-    """Whether a request was refused for the rule of its group, which may be another by now."""
-    return type(error) is exceptions.Refused

@@ -53,7 +53,8 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake
 from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones.follow import GiveBacks, ZoneFollower
+from gantt.scheduler.zones.follow import ZoneFollower
+from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.place_over_zones import PlaceOverZones
 from gantt.scheduler.zones.shares import among
@@ -117,7 +118,8 @@ class Scheduler:
         #: Places requests over the zones below; None: there is nothing to speak to them with.
         self.over_zones: PlaceOverZones | None = None
         self._zones: ZoneParts | None = None
-        self._follower: ZoneFollower | None = None
+        #: Reads what becomes of claims below.
+        self.follower: ZoneFollower | None = None
         self._work_queues = (
             self.registrations.work_queue,
             self.intake.work_queue,
@@ -140,9 +142,9 @@ class Scheduler:
 
     def speak_with(self, zones: ZoneParts) -> None:
         """Let requests go down to the zones below; before it is started."""
-        give_backs = GiveBacks(self.recorder)
+        give_backs = GiveBacks(self.store, zones.calls, zones.directory.own_uuid, self.recorder)
         self._zones = zones
-        self._follower = ZoneFollower(
+        self.follower = ZoneFollower(
             self.store, zones.calls, zones.directory, give_backs, self.recorder, self.clock
         )
         self.over_zones = PlaceOverZones(
@@ -154,7 +156,7 @@ class Scheduler:
             self.clock,
             self.settings,
             give_backs,
-            self._follower.follow,
+            self.follower.follow,
         )
 
     # -- life ------------------------------------------------------------------
@@ -170,9 +172,9 @@ class Scheduler:
         self.nova.work_queue.start()
         self.nova_moves.start()
         self.housekeeping.start()
-        if self._zones is not None and self._follower is not None:
+        if self._zones is not None and self.follower is not None:
             self._zones.directory.refresh()
-            self._follower.start()
+            self.follower.start()
 
     def reconfigure(self, settings: SchedulerSettings, pipeline: Pipeline) -> list[str]:
         """Go on with other settings, filters and weighers from the next batch on.
@@ -195,8 +197,8 @@ class Scheduler:
         """
         end = self.clock.monotonic() + seconds
         done = True
-        if self.over_zones is not None and self._follower is not None:
-            self._follower.stop(MOMENT_SECONDS)
+        if self.over_zones is not None and self.follower is not None:
+            self.follower.stop(MOMENT_SECONDS)
             done &= self.over_zones.stop(seconds / 2)
             if self._zones is not None:
                 self._zones.close()
@@ -241,7 +243,10 @@ class Scheduler:
         too_often = self._too_often(request)
         if too_often is None and goes_down:
             assert over_zones is not None, 'it takes the request'
-            over_zones.submit(request, handle, replies, spent_ms)
+            over_zones.submit(request.traced(), handle, replies, spent_ms)
+            return
+        if too_often is None and over_zones is not None and over_zones.stays(request):
+            over_zones.submit_here(request, handle, replies, spent_ms, fingerprint, zones)
             return
         admission = self.placing.admission
         refused = (
@@ -292,6 +297,9 @@ class Scheduler:
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back."""
+        if self.over_zones is not None:
+            # Noted first: a process that ends in between leaves nothing below that is not to be.
+            self.over_zones.note_end(message.request_id)
         done = self.claims.cancel(message)
         if self.over_zones is not None:
             self.over_zones.cancel(message.request_id)

@@ -193,7 +193,7 @@ class Picks(msgspec.Struct, frozen=True, tag='picks'):
         """The same for the log."""
         amounts, placed = zip(*self.picks, strict=True) if self.picks else ((), ())
         columns = list(zip(*map(msgspec.structs.astuple, placed), strict=True))
-        claims, consumers, hosts, groups, layouts, images, flavors = columns or [()] * 7
+        claims, consumers, hosts, groups, layouts, images, flavors, names = columns or [()] * 8
         if not self.taken:
             return PickColumns(False, hosts, _ids(claims))
         return PickColumns(
@@ -206,6 +206,7 @@ class Picks(msgspec.Struct, frozen=True, tag='picks'):
             layouts=_column(layouts),
             images=_column(images),
             flavors=_column(flavors),
+            member_names=_column(names),
         )
 
 
@@ -232,6 +233,7 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
     layouts: tuple[Layout | None, ...] = ()
     images: tuple[str | None, ...] = ()
     flavors: tuple[str | None, ...] = ()
+    member_names: tuple[str | None, ...] = ()
     shares: tuple[dict[int, dict[str, int]] | None, ...] = ()
 
     def apply(self, table: HostTable) -> None:
@@ -241,7 +243,7 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
                 table.give(host, {}, claim_id)
             return
         amounts = repeat(self.amounts[0]) if len(self.amounts) == 1 else self.amounts
-        for of, shares, claim_id, consumer, host, group, layout, image, flavor in zip(
+        for of, shares, claim_id, consumer, host, group, layout, *as_what in zip(
             amounts,
             _values(self.shares),
             claims,
@@ -251,9 +253,10 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
             _values(self.layouts),
             _values(self.images),
             _values(self.flavors),
+            _values(self.member_names),
             strict=False,
         ):
-            placed = Placed(claim_id, consumer, host, group, layout, image, flavor)
+            placed = Placed(claim_id, consumer, host, group, layout, *as_what)
             table.take(host, of, placed, shares or NO_SHARES)
 
 
@@ -275,6 +278,7 @@ def picked(claims: ClaimColumns) -> PickColumns:
         layouts=_of_kinds(layouts, claims),
         images=_of_kinds([one.image for one in kinds], claims),
         flavors=_of_kinds([one.flavor for one in kinds], claims),
+        member_names=_of_kinds([one.member_name for one in kinds], claims),
         shares=_of_kinds(shares, claims),
     )
 

@@ -3,17 +3,31 @@
 
 import threading
 from collections.abc import Sequence
+from typing import Protocol
 
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.placing.admission import refusal
 
 
-class Waiter:
-    """A Replies that one thread waits on."""
+class Signal(Protocol):
+    """Of ``threading.Event``, what is used here."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
+    def set(self) -> None:
+        """Wake who waits."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for it, for so many seconds at most."""
+
+
+class Waiter:
+    """A Replies that one thread waits on.
+
+    :param event: what it waits on; None: one of the machine
+    """
+
+    def __init__(self, event: Signal | None = None) -> None:
+        self._event: Signal = event or threading.Event()
         self._answer: Answer | None = None
 
     def send(self, answers: Sequence[tuple[object, Answer]]) -> None:

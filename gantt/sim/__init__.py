@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulator: the production code under a virtual clock, with seeded trouble.
 
-One seed is one small world of schedulers, hosts and conductors over the store
-in memory.  Everything that happens in it follows from the seed, so that the
-same seed gives the same trace, and a seed that finds something can be kept.
+One seed is one small world of schedulers, hosts and conductors, and of some seeds
+of planners of groups, over the store in memory.  Everything that happens in it
+follows from the seed, so that the same seed gives the same trace, and a seed that
+finds something can be kept.
 Read in this order:
 
     loop.py        virtual time; many tasks, of which one runs at a time
@@ -13,6 +14,7 @@ Read in this order:
     schedulers.py  a scheduler's threads and its door
     computes.py    a host: its agent, its journal, its machine
     conductors.py  who asks, repeats, builds, moves, cancels and deletes
+    groups/        groups that are planned as a whole, in some of the worlds
     judge.py       what must hold when the trouble is over
     world.py       one run, from the seed to the verdict
 """

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from msgspec import UNSET, UnsetType
+
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.agent import Agent, AgentSettings, Halted
 from gantt.compute.agent.journal import Journal, JournalEntry, Stamp
@@ -112,6 +114,7 @@ class SimMachine:
 
     :ivar allowed: '' where a claim allows a start, else why it does not
     :ivar vcpus: the world may take some away
+    :ivar location: where it is, if that is known
     :ivar wrong: starts that must not have been
     """
 
@@ -123,6 +126,7 @@ class SimMachine:
     def __post_init__(self) -> None:
         self.running: dict[str, RunningGuest] = {}
         self.vcpus = VCPUS
+        self.location: str | UnsetType = UNSET
         self.wrong: list[str] = []
         self.trouble = True
 
@@ -134,6 +138,7 @@ class SimMachine:
                 'DISK_GB': Inventory(total=DISK),
             },
             metrics={'load': ReportedMetric(value=float(len(guests)))},
+            location=self.location,
         )
 
     def guests(self) -> list[RunningGuest] | None:
@@ -267,6 +272,7 @@ class Host:
     """A host across the deaths of its agent.
 
     :ivar process: None while it is dead
+    :ivar is_lost: nobody can start it again
     """
 
     def __init__(
@@ -282,6 +288,7 @@ class Host:
         self.machine = SimMachine(loop, rng, name, allowed)
         self.process: ComputeProcess | None = None
         self.skew = 0.0
+        self.is_lost = False
         self._loop, self._network, self._rng, self._wall = loop, network, rng, wall
         self._file = File(wall)
 
@@ -291,7 +298,7 @@ class Host:
 
     def boot(self) -> None:
         """Start the agent where it is not running."""
-        if self.is_there:
+        if self.is_there or self.is_lost:
             return
         self._loop.say(self.name, 'starts')
         self.process = ComputeProcess(

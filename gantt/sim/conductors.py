@@ -166,6 +166,7 @@ class Conductors:
             purpose=purpose,
             ignore_hosts=[source.host],
             move_id=self._uuid(),
+            group=self._group_of_guest(source.consumer),
         )
         placed = self._send(
             SelectDestinations(
@@ -182,6 +183,10 @@ class Conductors:
         self._loop.sleep(self._rng.uniform(3, 8))
         # Usually the source goes; now and then it was reverted.
         self._delete(there if self._rng.random() < 0.25 else source)
+
+    def _group_of_guest(self, consumer: str) -> GroupRef | None:
+        """What a move of a guest says of its group."""
+        return None
 
     # -- words ---------------------------------------------------------------------------
     def _send(self, request: SelectDestinations) -> Answer | None:

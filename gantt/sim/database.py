@@ -11,7 +11,7 @@ import functools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from gantt import exceptions
 from gantt.core.claims.acceptance import is_over_committed
@@ -19,7 +19,14 @@ from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.claims.quota import Limit
 from gantt.core.messages.report import ClaimUpdate, HostReport
-from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportOutcome, ReportResult
+from gantt.scheduler.ports import (
+    ClaimResult,
+    Clock,
+    Feed,
+    ReportOutcome,
+    ReportResult,
+    Store,
+)
 from gantt.sim.loop import Loop, Process, ProcessClock
 from gantt.testing.store.memory import MemoryStore
 
@@ -40,6 +47,8 @@ WRITES = {
     'refuse_claims',
     'release_claims',
     'sweep',
+    'extend_plan',
+    'release_plan',
 }
 NO_LIMIT = 1_000_000
 
@@ -60,6 +69,7 @@ class SimDatabase:
         comparison finds what they missed
     :ivar confirmed: ids of claims that were confirmed at some time
     :ivar broken: violations that were seen when they happened
+    :ivar on_write: is told of each write that had its effect: name, arguments, result
     """
 
     def __init__(self, loop: Loop, rng: random.Random, make: MakeStore) -> None:
@@ -72,6 +82,7 @@ class SimDatabase:
         self.confirmed: set[str] = set()
         self.restored = 0
         self.broken: list[str] = []
+        self.on_write: Callable[[str, tuple[Any, ...], Any], None] | None = None
         self._stored: Any = None
         self._applied: dict[tuple[int, str, int], int] = {}
 
@@ -88,6 +99,10 @@ class SimDatabase:
             self.restored += 1
 
     # -- what a line does ----------------------------------------------------------
+    def line(self, process: Process) -> Store:
+        """The store as a process has it."""
+        return cast(Store, Line(self, process))
+
     def call(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
         """One statement of a process: the way there, the effect, the way back."""
         waits = name not in AT_ONCE
@@ -122,6 +137,8 @@ class SimDatabase:
                 self.loop.say(process.name, f'{name} {shown}')
         if watch is not None:
             watch(args, result, reserved)
+        if name in WRITES and self.on_write is not None:
+            self.on_write(name, args, result)
         return result
 
     # -- what is watched -------------------------------------------------------------
@@ -159,10 +176,14 @@ class SimDatabase:
     def _watch_apply_reports(
         self, args: tuple[Sequence[HostReport]], result: ReportResult, reserved: Reserved
     ) -> None:
-        """Nobody's absence ends a reserved claim."""
+        """Nobody's absence ends a reserved claim.
+
+        After a restore a place may be free again that a guest runs in: it ends.
+        """
         for outcome in result.outcomes:
             for claim_id in outcome.released:
-                if claim_id in reserved:
+                before = reserved.get(claim_id)
+                if before is not None and not (self.restored and before.is_free_place):
                     self._break(
                         f'P2: absence on {outcome.name} ended the reserved claim {claim_id}'
                     )
@@ -242,6 +263,7 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
                 f' {draft.claims[i].claim.id[:8]}@{draft.claims[i].claim.host}'
                 for i in outcome.accepted
             )
+            + ''.join(f' takes {draft.takes_places[i].claim_id[:8]}' for i in outcome.taken)
             for draft, outcome in zip(args[0], result.outcomes, strict=True)
         )
     if name == 'register_hosts':

@@ -2,14 +2,18 @@
 """What must hold when the trouble is over: the promises, looked at from outside.
 
 After a restore of the database to an earlier state the rule is weaker: what
-was acknowledged may be forgotten, and guests are found again by adoption.
+was acknowledged may be forgotten, and guests are found again by adoption.  A
+place that is free again has the id under which a create that is forgotten may
+still be built: where another create takes it, whose guest it has is not looked at.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.places import place_consumer
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
+from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
 from gantt.sim.conductors import PASSING, AnswerReceived, Conductors
@@ -26,17 +30,21 @@ def violations(
     conductors: Conductors,
 ) -> list[str]:
     """A line for each promise that was not kept."""
-    live = database.live()
+    live, places = database.live(), set[str]()
+    if database.restored:
+        places = {one.id for one in database.store.claims(limit=NO_LIMIT) if _was_place(one)}
     found = [*database.broken]
     found += [
         f'audit, {kind}: {line}' for kind, lines in database.store.audit().items() for line in lines
     ]
-    found += _guests_have_claims(hosts, live)
-    found += _claims_have_guests(hosts, live, database.store.ping())
+    found += _guests_have_claims(hosts, live, places)
+    found += _claims_have_guests(
+        hosts, [one for one in live if one.id not in places], database.store.ping()
+    )
     found += _hosts_hold_what_runs(hosts, database)
     if not database.restored:
         found += conductors.broken
-        found += _one_outcome(conductors)
+        found += one_outcome(conductors)
     if not (plan.has('restore') or plan.has('twin')):
         found += [
             f'P2: claim {claim.id} is adopted: the one before was lost'
@@ -46,17 +54,25 @@ def violations(
         if not plan.has('shrink'):
             found += _nothing_over(database)
     for scheduler in schedulers:
-        found += _views_are_equal(scheduler, database)
-        found += _nobody_waits(scheduler)
+        found += views_are_equal(scheduler.name, scheduler.scheduler.cache.working, database)
+        found += nobody_waits(scheduler)
     return found
 
 
-def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
+def _was_place(claim: Claim) -> bool:
+    """Whether a create has, or had, the place of a planned member."""
+    group, name = claim.group, claim.member_name
+    return group is not None and name is not None and claim.consumer != place_consumer(group, name)
+
+
+def _guests_have_claims(
+    hosts: Iterable[Host], live: Iterable[Claim], places: Container[str]
+) -> Iterable[str]:
     confirmed = {(c.host, c.consumer) for c in live if c.state is State.CONFIRMED}
     for host in hosts:
         yield from host.machine.wrong
         for guest in host.machine.running.values():
-            if (host.name, guest.consumer) not in confirmed:
+            if (host.name, guest.consumer) not in confirmed and guest.claim_id not in places:
                 yield f'P2: guest {guest.claim_id} runs on {host.name} without a live claim'
 
 
@@ -95,7 +111,8 @@ def _nothing_over(database: SimDatabase) -> Iterable[str]:
             yield f'P1: {change.row.name} is over-committed, and the world did not do it'
 
 
-def _one_outcome(conductors: Conductors) -> Iterable[str]:
+def one_outcome(conductors: Conductors) -> Iterable[str]:
+    """A request that was placed is answered so again, and with the same places."""
     for request_id, answers in conductors.answers_received.items():
         placed = [one for one in answers if one.answer.outcome is Outcome.PLACED]
         if not placed:
@@ -121,13 +138,14 @@ def _is_allowed_answer(request_id: str, one: AnswerReceived, conductors: Conduct
     return outcome is Outcome.CANCELLED and request_id in conductors.cancelled
 
 
-def _views_are_equal(scheduler: SchedulerProcess, database: SimDatabase) -> Iterable[str]:
-    ours = _view(table_log.everything_of(scheduler.scheduler.cache.working))
+def views_are_equal(who: str, table: HostTable, database: SimDatabase) -> Iterable[str]:
+    """The table of a process is that of the database."""
+    ours = _view(table_log.everything_of(table))
     theirs = _view(database.store.load_everything())
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             yield (
-                f'view: {scheduler.name} believes of {name} {ours.get(name)}, '
+                f'view: {who} believes of {name} {ours.get(name)}, '
                 f'the database has {theirs.get(name)}'
             )
 
@@ -153,13 +171,17 @@ def _view(everything: table_log.Everything) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def _nobody_waits(scheduler: SchedulerProcess) -> Iterable[str]:
+def nobody_waits(scheduler: SchedulerProcess, late: float = LATE_SECONDS) -> Iterable[str]:
+    """Every call was answered, within its budget.
+
+    :param late: how many seconds after it an answer may come
+    """
     now = scheduler.loop.now
     for request_seen in scheduler.requests_seen:
         what = f'{scheduler.name}: request {request_seen.request.request_id}'
         if request_seen.answered_at is None:
-            if request_seen.until + LATE_SECONDS < now:
+            if request_seen.until + late < now:
                 yield f'wait: {what} was never answered'
-        elif request_seen.answered_at > request_seen.until + LATE_SECONDS:
-            late = request_seen.answered_at - request_seen.until
-            yield f'wait: {what} was answered {late:.1f} s after its budget'
+        elif request_seen.answered_at > request_seen.until + late:
+            after = request_seen.answered_at - request_seen.until
+            yield f'wait: {what} was answered {after:.1f} s after its budget'

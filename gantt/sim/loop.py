@@ -28,6 +28,7 @@ class Process:
     """What lives and dies together.
 
     :ivar skew: its wall clock minus the true one, seconds
+    :ivar frozen_until: none of its tasks runs before
     """
 
     def __init__(self, loop: 'Loop', name: str) -> None:
@@ -35,6 +36,7 @@ class Process:
         self.name = name
         self.alive = True
         self.skew = 0.0
+        self.frozen_until = 0.0
         self._armed: str | None = None
 
     def arm(self, when: str) -> None:
@@ -206,7 +208,10 @@ class Loop:
 
     def wake(self, ticket: Ticket) -> None:
         """End a wait; at once, so only from the loop (``at``)."""
-        if not ticket.is_over:
+        process = ticket.task.process
+        if process.frozen_until > self.now and process.alive:
+            self.at(process.frozen_until - self.now, self.wake, ticket)
+        elif not ticket.is_over:
             ticket.is_over = True
             self._resume(ticket.task)
 
@@ -218,7 +223,11 @@ class Loop:
 
     # -- inside ------------------------------------------------------------------------
     def _begin(self, task: Task, job: Callable[..., object], args: tuple[Any, ...]) -> None:
-        if not task.process.alive:
+        process = task.process
+        if process.frozen_until > self.now and process.alive:
+            self.at(process.frozen_until - self.now, self._begin, task, job, args)
+            return
+        if not process.alive:
             del self._tasks[task]
             self._stacks.give_back(task.stack)
             return

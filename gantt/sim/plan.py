@@ -14,6 +14,8 @@ TROUBLE_SECONDS = 60.0
 REPORT_SECONDS = 10
 LEASE_SECONDS = 15.0
 LEASE_MOST = 30.0
+#: Of places of groups; the longest is over well within the time of convergence.
+PLAN_LEASE_SECONDS, PLAN_LEASE_MOST = 20.0, 45.0
 SWEEP_SECONDS = 3.0
 FEED_SECONDS = 1.0
 RELOAD_SECONDS = 20.0
@@ -42,7 +44,8 @@ class Blow(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happens at a time.
 
     ``what``: kill_scheduler | kill_compute | lose_journal | lose_power | lost_answer |
-    database_away | blind_feed | cut_host | skew | restore | twin | shrink
+    database_away | blind_feed | cut_host | skew | restore | twin | shrink, and where groups are
+    planned kill_planner | skew_planner | blind_planner | lose_host
     """
 
     at: float
@@ -55,7 +58,10 @@ class Blow(msgspec.Struct, frozen=True, kw_only=True):
 class SimPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
-    :ivar queue_limit: of requests inside a scheduler; small ones are busy often
+    :ivar queue_limit: of requests inside a scheduler, and of groups inside a planner; small ones
+        are busy often
+    :ivar groups: that are planned as a whole; 0: there is nobody who plans any
+    :ivar planners: processes that plan them
     """
 
     seed: int
@@ -66,6 +72,8 @@ class SimPlan(msgspec.Struct, frozen=True, kw_only=True):
     blows: list[Blow]
     queue_limit: int = 100
     report_limit: int = 100
+    groups: int = 0
+    planners: int = 0
 
     def has(self, what: str) -> bool:
         """Whether this kind of trouble happens in it."""
@@ -87,12 +95,30 @@ KINDS = {
     'twin': (0.12, 1),
     'shrink': (0.1, 1),
 }
+#: The same where groups are planned, beside those.
+GROUP_KINDS = {
+    'kill_planner': (0.6, 4),
+    'skew_planner': (0.3, 2),
+    'blind_planner': (0.3, 2),
+    'lose_host': (0.4, 1),
+}
+#: Share of the worlds in which groups are planned.
+GROUPS_SHARE = 0.25
+#: A host that is lost goes by then, comes back when trouble ends, and is known to be down from then
+#: on.
+LOSE_SECONDS, HEAL_SECONDS = 14.0, 46.0
 
 
 def deal(seed: int) -> SimPlan:
     """The plan of a seed."""
     rng = random.Random(f'plan {seed}')
-    blows = [blow for kind in KINDS for blow in _blows(rng, kind)]
+    blows = [blow for kind, of in KINDS.items() for blow in _blows(rng, kind, *of)]
+    # Drawn by themselves, so that all else is as it would be without groups.
+    own = random.Random(f'groups {seed}')
+    groups = own.randint(1, 4) if own.random() < GROUPS_SHARE else 0
+    if groups:
+        blows += [blow for kind, of in GROUP_KINDS.items() for blow in _blows(own, kind, *of)]
+        blows = [_early(own, blow) if blow.what == 'lose_host' else blow for blow in blows]
     return SimPlan(
         seed=seed,
         schedulers=rng.choice((1, 2, 2, 3, 3)),
@@ -102,6 +128,8 @@ def deal(seed: int) -> SimPlan:
         blows=sorted(blows, key=lambda blow: blow.at),
         queue_limit=rng.choice((2, 100, 100)),
         report_limit=rng.choice((2, 100, 100)),
+        groups=groups,
+        planners=own.choice((1, 2, 2)) if groups else 0,
     )
 
 
@@ -112,8 +140,7 @@ def _rates(rng: random.Random) -> Rates:
     return Rates(lost=share(0.2), doubled=share(0.3), late=share(0.3))
 
 
-def _blows(rng: random.Random, kind: str) -> list[Blow]:
-    often, most = KINDS[kind]
+def _blows(rng: random.Random, kind: str, often: float, most: int) -> list[Blow]:
     if rng.random() >= often:
         return []
     return [
@@ -126,3 +153,8 @@ def _blows(rng: random.Random, kind: str) -> list[Blow]:
         )
         for _ in range(rng.randint(1, most))
     ]
+
+
+def _early(rng: random.Random, blow: Blow) -> Blow:
+    """A loss that is known before all is healed."""
+    return msgspec.structs.replace(blow, at=round(rng.uniform(8, LOSE_SECONDS), 3))

@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from gantt import exceptions
 from gantt.compute.ports import report_outcome
@@ -17,7 +17,6 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.sim import network, plan
-from gantt.sim.database import Line, SimDatabase
 from gantt.sim.loop import Loop, Process, ProcessClock, SimSignal
 
 #: A pause of a thread that found nothing to do but knows of something that waits.
@@ -31,29 +30,41 @@ class RequestSeen:
     """A call that a scheduler took in, for the judge."""
 
     request: SelectDestinations
+    taken_at: float
     until: float
     answered_at: float | None = None
+
+
+class Lines(Protocol):
+    """A database, as far as processes reach it."""
+
+    def line(self, process: Process) -> Store:
+        """The store as a process has it."""
 
 
 class SchedulerProcess(Process):
     """One start of one scheduler.
 
     :ivar requests_seen: what it took in
+    :ivar idle_seconds: after which a thread looks for work that nobody woke it for
     """
+
+    idle_seconds = 0.5
 
     def __init__(
         self,
         loop: Loop,
         name: str,
-        database: SimDatabase,
+        database: Lines,
         pipeline: Pipeline,
         settings: SchedulerSettings,
     ) -> None:
         super().__init__(loop, name)
         self.requests_seen: list[RequestSeen] = []
         self.ready = False
-        store = cast(Store, Line(database, self))
-        self.scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, ProcessClock(self))
+        self.clock, self.recorder = ProcessClock(self), MemoryRecorder()
+        store = database.line(self)
+        self.scheduler = Scheduler(store, pipeline, self.recorder, settings, self.clock)
         self._requests, self._reports, self._registrations = (SimSignal(loop) for _ in range(3))
         loop.spawn(self, 'start', self._start)
 
@@ -85,7 +96,7 @@ class SchedulerProcess(Process):
         """
         while True:
             if step() == 0:
-                signal.wait(AGAIN_SECONDS if is_more() else 0.5)
+                signal.wait(AGAIN_SECONDS if is_more() else self.idle_seconds)
                 signal.clear()
 
     def _housekeeping(self) -> None:
@@ -113,7 +124,8 @@ class SchedulerProcess(Process):
             answer(None, e)
 
     def _select(self, request: SelectDestinations, answer: network.Answer) -> None:
-        requests_seen = RequestSeen(request, self.loop.now + request.budget_ms / 1000)
+        now = self.loop.now
+        requests_seen = RequestSeen(request, now, now + request.budget_ms / 1000)
         self.requests_seen.append(requests_seen)
         try:
             self.scheduler.submit(request, (requests_seen, answer), self)
@@ -166,19 +178,26 @@ def _registered(future: 'Future[Registered]') -> tuple[Registered | None, Except
     return (None, cast(Exception, error)) if error is not None else (future.result(), None)
 
 
-def settings(planned: plan.SimPlan, worker: str) -> SchedulerSettings:
+def settings(
+    worker: str,
+    queue_limit: int = 100,
+    report_limit: int = 100,
+    feed_seconds: float = plan.FEED_SECONDS,
+) -> SchedulerSettings:
     """Small bounds and short periods."""
     return SchedulerSettings(
         worker=worker,
-        queue_limit=planned.queue_limit,
-        report_queue_limit=planned.report_limit,
+        queue_limit=queue_limit,
+        report_queue_limit=report_limit,
         batch_wait_ms=0.0,
         lease_seconds=plan.LEASE_SECONDS,
         lease_seconds_max=plan.LEASE_MOST,
+        plan_lease_seconds=plan.PLAN_LEASE_SECONDS,
+        plan_lease_seconds_max=plan.PLAN_LEASE_MOST,
         sweep_seconds=plan.SWEEP_SECONDS,
         report_seconds=plan.REPORT_SECONDS,
         stale_after_seconds=3.5 * plan.REPORT_SECONDS,
-        feed_seconds=plan.FEED_SECONDS,
+        feed_seconds=feed_seconds,
         reload_seconds=plan.RELOAD_SECONDS,
         unknown_after_seconds=2.0 * plan.RELOAD_SECONDS,
         replay_seconds=0.0,

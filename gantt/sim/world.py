@@ -2,11 +2,7 @@
 """One run: the world of a seed, its trouble, the healing, and the verdict."""
 
 import functools
-import hashlib
-import logging
 import random
-
-import msgspec
 
 from gantt import plugin_loader
 from gantt.core.messages.build import Build, Delete
@@ -16,31 +12,18 @@ from gantt.sim import judge, plan, schedulers
 from gantt.sim.computes import Host
 from gantt.sim.conductors import Conductors
 from gantt.sim.database import MakeStore, SimDatabase
+from gantt.sim.groups.side import GroupSide
 from gantt.sim.loop import Loop, Stacks
 from gantt.sim.network import Network, SimServer
 from gantt.sim.plan import Blow, SimPlan
 from gantt.sim.schedulers import SchedulerProcess
+from gantt.sim.verdict import Complaints, SimVerdict, digest_of, repeatable
 from gantt.testing.store.memory import MemoryStore
 
 #: Conductors whose stories have not ended by then wait for ever.
 CONDUCTORS_MOST = 240.0
 #: A clock may be wrong by so much, and jump by as much.
 SKEW_MOST = 12 * 3600.0
-
-
-class SimVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one seed.
-
-    :ivar digest: of the trace: two runs of a seed have the same
-    """
-
-    seed: int
-    violations: list[str]
-    digest: str
-    events: int
-    placed: int
-    guests: int
-    trace: list[str] = []
 
 
 @functools.cache
@@ -65,31 +48,8 @@ def run(
     :param make_store: another store, to see that a broken rule is found
     :param trace: whether the verdict has the trace itself
     """
-    before = random.getstate()
-    # Periods of the production code are jittered from the module's own generator.
-    random.seed(f'jitter {seed}')
-    complaints = _Complaints()
-    logger = logging.getLogger('gantt')
-    logger.addHandler(complaints)
-    was, logger.propagate = logger.propagate, False
-    try:
+    with repeatable(seed) as complaints:
         return SimWorld(plan.deal(seed), make_store, stacks or Stacks()).verdict(complaints, trace)
-    finally:
-        logger.propagate = was
-        logger.removeHandler(complaints)
-        random.setstate(before)
-
-
-class _Complaints(logging.Handler):
-    """Tracebacks that the production code logged and went on after."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self.lines.append(f'defect: {record.getMessage()}: {record.exc_info[1]!r}')
 
 
 class SimWorld:
@@ -112,31 +72,46 @@ class SimWorld:
         self._hand = self._rng('hand')
         for _ in range(planned.schedulers):
             self.schedulers.append(self._scheduler())
+        self.groups: GroupSide | None = None
+        if planned.groups:
+            self.groups = GroupSide(
+                planned,
+                self.loop,
+                self.database,
+                self.network,
+                _pipeline(),
+                self._rng,
+                self._deliver,
+            )
+            self.groups.put_in_racks(self.hosts)
 
-    def verdict(self, complaints: _Complaints, with_trace: bool) -> SimVerdict:
+    def verdict(self, complaints: Complaints, with_trace: bool) -> SimVerdict:
         """Play it all."""
         try:
             self._play()
             found = judge.violations(
                 self.plan, self.database, self.schedulers, self.hosts, self.conductors
             )
+            if self.groups is not None:
+                found += self.groups.violations()
         finally:
             self.loop.close()
         found += [*complaints.lines, *(f'defect: {one}' for one in self.loop.defects)]
-        if self.conductors.under_way:
-            found.append(f'wait: {self.conductors.under_way} conductors never came to an end')
+        if self._under_way:
+            found.append(f'wait: {self._under_way} conductors never came to an end')
         trace = self.loop.trace
-        trace_bytes = '\n'.join([*trace, *found]).encode()
         return SimVerdict(
             seed=self.plan.seed,
             violations=found,
-            digest=hashlib.blake2b(trace_bytes, digest_size=16).hexdigest(),
+            digest=digest_of([*trace, *found]),
             events=len(trace),
             placed=sum(
                 'placed' in {h.answer.outcome.value for h in answers}
-                for answers in self.conductors.answers_received.values()
+                for callers in self._callers
+                for answers in callers.answers_received.values()
             ),
             guests=sum(len(host.machine.running) for host in self.hosts),
+            planned=0 if self.groups is None else self.groups.planned,
             trace=trace if with_trace else [],
         )
 
@@ -148,9 +123,11 @@ class SimWorld:
         for blow in self.plan.blows:
             loop.at(blow.at, getattr(self, f'_{blow.what}'), blow)
         self.conductors.begin(self.plan.stories)
+        if self.groups is not None:
+            self.groups.begin()
         loop.run(plan.TROUBLE_SECONDS)
         self._heal()
-        while self.conductors.under_way and loop.now < CONDUCTORS_MOST:
+        while self._under_way and loop.now < CONDUCTORS_MOST:
             loop.run(loop.now + 1.0)
         convergence = plan.CONVERGENCE_SECONDS
         if self.plan.has('restore'):
@@ -169,8 +146,11 @@ class SimWorld:
             self.twin.lose_power()
         for number in range(len(self.schedulers)):
             self._again(number)
+        if self.groups is not None:
+            self.groups.heal()
         for host in self.hosts:
             host.machine.trouble = False
+            host.is_lost = False
             if host.process is not None:
                 host.process.arm('')
                 if self._wants_a_restart(host):
@@ -182,15 +162,22 @@ class SimWorld:
         return self.twin is not None and self.twin.name == host.name
 
     # -- who is there --------------------------------------------------------------------
+    @property
+    def _callers(self) -> list[Conductors]:
+        return [self.conductors, *([] if self.groups is None else [self.groups.callers])]
+
+    @property
+    def _under_way(self) -> int:
+        return sum(one.under_way for one in self._callers)
+
     def _rng(self, what: str) -> random.Random:
         return random.Random(f'{what} {self.plan.seed}')
 
     def _scheduler(self) -> SchedulerProcess:
         self._starts += 1
         name = f'sched-{self._starts}'
-        return SchedulerProcess(
-            self.loop, name, self.database, _pipeline(), schedulers.settings(self.plan, name)
-        )
+        settings = schedulers.settings(name, self.plan.queue_limit, self.plan.report_limit)
+        return SchedulerProcess(self.loop, name, self.database, _pipeline(), settings)
 
     def _again(self, number: int) -> None:
         """Start a scheduler where it is dead."""
@@ -305,7 +292,31 @@ class SimWorld:
         number = blow.whom % len(self.hosts)
         self.loop.say(self.hosts[number].name, 'has a twin')
         self.twin = self._host(number, ' twin')
+        self.twin.machine.location = self.hosts[number].machine.location
         self.twin.boot()
+
+    def _lose_host(self, blow: Blow) -> None:
+        """A host is gone for long enough to be taken for down, with its guests or without them."""
+        assert self.groups is not None
+        host = self.groups.has_most(self.hosts)
+        if blow.when == 'now':
+            host.lose_power()
+        else:
+            host.die()
+        self.loop.say(host.name, 'is lost')
+        host.is_lost = True
+
+    def _kill_planner(self, blow: Blow) -> None:
+        assert self.groups is not None
+        self.groups.kill_planner(blow)
+
+    def _skew_planner(self, blow: Blow) -> None:
+        assert self.groups is not None
+        self.groups.skew_planner(blow, self._hand.uniform(-SKEW_MOST, SKEW_MOST))
+
+    def _blind_planner(self, blow: Blow) -> None:
+        assert self.groups is not None
+        self.groups.blind_planner(blow)
 
     def _shrink(self, blow: Blow) -> None:
         machine = self._struck(blow).machine

@@ -45,6 +45,7 @@ def _log_one(logger: Any, one: Answered) -> None:
     facts = log.facts(
         id=answer.decision_id or None,
         origin=one.origin,
+        trace=one.trace,
         outcome=answer.outcome.value,
         dry_run=answer.dry_run or None,
         members=len(chosen) or None,
@@ -74,6 +75,7 @@ def _log_batch(logger: Any, answers: Sequence[Answered], summed: Sequence[Answer
         slowest=slowest.answer.request_id,
         requests=[one.answer.request_id for one in named],
         origins=[one.origin for one in named if one.origin] or None,
+        traces=[one.trace for one in named if one.trace] or None,
         not_named=len(summed) - len(named) or None,
     )
     # Of no request: as a line without a context is written.

@@ -99,11 +99,22 @@ gauge gantt_zones state
   Zones directly below, as a scheduler follows them: answering, silent, disabled.
 gauge gantt_zone_give_backs_waiting
   Allocations in zones below that those were not told to end yet: room that is held there.
+gauge gantt_zone_give_backs_oldest_seconds
+  For how long the oldest of them waits.
 counter gantt_zone_give_backs_dropped_total
-  Allocations in zones below that those were not told to end, too many waiting: their leases do.
+  Allocations in zones below that those were not told to end in a day: their leases have ended.
 counter gantt_quota_refusals_total limit
   Requests, dry runs and server groups refused because the project has as much as its quota lets
   it have, by the name of the limit.
+histogram gantt_group_plan_seconds
+  Time that one plan of a group took, its check included; a group that lost races has several.
+counter gantt_group_plans_total status by
+  Plans of groups by status (optimal, feasible, partial, infeasible) and by what made them:
+  sequential placing, search, or the solver.
+counter gantt_group_conflicts_total
+  Plans of groups that were planned again because another writer was faster on a host or a group.
+gauge gantt_group_queue_depth
+  Groups that wait to be planned.
 counter gantt_batches_failed_total
   Batches whose commit failed: the outcome is unknown, callers ask again.
 counter gantt_give_up_failed_total
@@ -112,6 +123,8 @@ counter gantt_decisions_dropped_total
   Decision records dropped because the recorder's queue was full.
 counter gantt_claims_made_total
   Claims committed for requests.
+counter gantt_places_taken_total
+  Places of planned groups that creates have taken over.
 counter gantt_adopted_total
   Guests found running without a claim, and adopted.
 counter gantt_disagreements_total

@@ -5,13 +5,16 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
+from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, Policy, PolicyTarget
+from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages, ReportedMetric
 from gantt.core.messages.request import (
     Destination,
     Flavor,
     GroupRef,
     Image,
-    Policy,
     Purpose,
     RequestSpec,
 )
@@ -65,6 +68,17 @@ CELLS = tuple(an_id(9, n) for n in range(2))
 GUESTS = tuple(an_id(7, n) for n in range(8))
 GROUPS = tuple(an_id(8, n) for n in range(2))
 FLAVORS = ('small', 'large')
+#: Names of members of groups, and what policies there may be between them.
+MEMBERS = ('web', 'web-2', 'db')
+POLICIES = (
+    LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='site'),
+    LevelPolicy(policy=GroupPolicyKind.AFFINITY, level='zone', drop=1),
+    LevelPolicy(policy=GroupPolicyKind.SPREAD, level='host', skew=1, soft=2.0),
+    LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of='web', target=PolicyTarget(of='db')),
+    LevelPolicy(policy=GroupPolicyKind.NEAR, level='cell', of='web', target=PolicyTarget(of='db')),
+    LevelPolicy(policy=GroupPolicyKind.EXCLUSIVE, drop=2),
+    Policy.SOFT_ANTI_AFFINITY,
+)
 
 
 def _few(rng: random.Random, names: tuple[str, ...], most: int = 2) -> list[str]:
@@ -143,6 +157,7 @@ def _host(rng: random.Random, number: int) -> HostChange:
             number,
             rng.choice((None, *GROUPS)),
             flavor=rng.choice((None, *FLAVORS)),
+            member=(None, *MEMBERS)[(number + i) % 4],
         )
         for i, guest in enumerate(guests)
     ]
@@ -203,6 +218,23 @@ def _chosen(rng: random.Random, words: dict[str, tuple[str, ...]], share: float)
     return {key: rng.choice(values) for key, values in words.items() if rng.random() < share}
 
 
+def _group(rng: random.Random) -> GroupRef:
+    """One with a policy of Nova's, or with a set of them at any level."""
+    group = GroupRef(
+        uuid=rng.choice(GROUPS),
+        policy=rng.choice(list(Policy)),
+        max_per_host=rng.choice((1, 2)),
+        members=_few(rng, GUESTS),
+    )
+    # What else there is of a cloud is as it was before groups had sets of policies.
+    own = random.Random(repr(group))
+    if own.random() < 0.6:
+        return group
+    some = PolicySet(policies=own.sample(POLICIES, 2), subgroups={'all': ['web', 'db']})
+    member = own.choice((None, *MEMBERS))
+    return msgspec.structs.replace(group, policy=None, member=member, policies=some)
+
+
 def a_spec(rng: random.Random) -> RequestSpec:
     """A request that asks for a few things of any kind."""
     fields: dict[str, object] = {
@@ -217,12 +249,7 @@ def a_spec(rng: random.Random) -> RequestSpec:
         'destination': Destination(cell=rng.choice(CELLS), aggregates=[['gold']]),
         'same_host': _few(rng, GUESTS, 3),
         'different_host': _few(rng, GUESTS, 3),
-        'group': GroupRef(
-            uuid=rng.choice(GROUPS),
-            policy=rng.choice(list(Policy)),
-            max_per_host=rng.choice((1, 2)),
-            members=_few(rng, GUESTS),
-        ),
+        'group': _group(rng),
     }
     chosen_fields = {name: value for name, value in fields.items() if rng.random() < 0.2}
     return RequestSpec(

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
+from gantt.core.filters.base import ClosingFilter, Filter, PairwiseFilter, PerHostFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Plugin
 from gantt.core.resources.host import Placed
@@ -269,6 +269,8 @@ class _Looks:
         if rule.local:
             with guard.inside():
                 each = [rule.passes(self.table, self.spec, int(row)) for row in rows]
+            if isinstance(rule, ClosingFilter):  # it may say no where it does not know
+                each = [one or _of(message, row) for row, one in enumerate(each)]
             yield from self._compare(message, each, 'passes')
 
     def _compare(

@@ -33,6 +33,7 @@ READS: dict[str, tuple[str, ...]] = {
     'zones': ('zone',),
     'zone_name': ('zone',),
     'default_zone': ('zone',),
+    'location_parts': ('location',),
     'cells': ('cell',),
     'cell_name': ('cell',),
     'locations': ('location',),

@@ -45,6 +45,14 @@ class ZoneCredentials:
             return {'X-User-Id': self._own_uuid()}
         return self._token(zone.credential)
 
+    def forget(self, zone: ZoneRecord) -> bool:
+        """Its token is refused there: the next call reads the file and logs in anew.
+
+        :returns: whether that may help
+        """
+        with self._lock:
+            return self._plugins.pop(zone.credential, None) is not None
+
     def _token(self, name: str) -> Mapping[str, str]:
         from keystoneauth1 import exceptions as keystone_errors
         from keystoneauth1 import session
@@ -56,6 +64,8 @@ class ZoneCredentials:
         try:
             found = plugin.get_token(session.Session(timeout=LOGIN_SECONDS))
         except keystone_errors.ClientException as e:
+            with self._lock:  # the file may have another secret by now
+                self._plugins.pop(name, None)
             raise exceptions.Unavailable(f'credential {name!r}: no token: {e}') from None
         return {'X-Auth-Token': found}
 
@@ -63,7 +73,17 @@ class ZoneCredentials:
         from keystoneauth1.identity import v3
 
         known = configparser.ConfigParser(interpolation=None)
-        if not self._path or not known.read(self._path):
+        try:
+            is_read = bool(self._path and known.read(self._path))
+        except (configparser.Error, UnicodeError) as e:
+            # The error has the line in it, and that may be a secret.
+            raise exceptions.Misconfigured(
+                option='[zones] credentials_file',
+                problem=f'{self._path} is no file of sections with a NAME = VALUE on each line '
+                f'({type(e).__name__})',
+                fix='Write a section for each credential',
+            ) from None
+        if not is_read:
             raise exceptions.Misconfigured(
                 option='[zones] credentials_file',
                 problem=f'{self._path or "nothing"} cannot be read, and credential {name!r} '

@@ -6,14 +6,16 @@ body together, and its answer one in bytes; one that cannot be read is as good a
 has to be the zone that is registered: its uuid is in each answer's head.
 """
 
+import secrets
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 import httpcore
 import msgspec
 
 from gantt import exceptions
+from gantt.core.trace import traceparent
 from gantt.core.zones.messages import (
     HostMarksPage,
     HostMarksQuery,
@@ -33,6 +35,8 @@ from gantt.core.zones.messages import (
 from gantt.zones.bounded_network import BoundedNetwork
 
 T = TypeVar('T')
+#: What is asked about a request.
+B = TypeVar('B', ZoneEvaluation, ZoneAllocation, ZoneCapacityOf)
 
 #: Bytes of one answer; seconds until a connection stands.
 ANSWER_BYTES_MAX, CONNECT_SECONDS = 4 << 20, 2.0
@@ -41,12 +45,15 @@ CONNECTIONS_MAX, HELD_MAX = 128, 64
 NO_HEADERS: Mapping[str, str] = {}
 #: After so long a zone that was busy is asked again, in milliseconds; it need not say when.
 BUSY_MS = 50
-HEADERS = {'OpenStack-API-Version': 'scheduler 1.8', 'Accept-Encoding': 'identity'}
+HEADERS = {'OpenStack-API-Version': 'scheduler 1.9', 'Accept-Encoding': 'identity'}
+#: Bytes of the id of one call within a trace.
+CALL_BYTES = 8
 #: In the head of each answer: who gives it.
 ZONE_HEADER = b'gantt-zone'
 #: What a zone says no with -> what that is here.
 _REFUSALS: Mapping[str, type[exceptions.GanttError]] = {
     'gantt.offer_gone': exceptions.OfferGone,
+    'gantt.allocation_outdated': exceptions.OfferGone,
     'gantt.token_refused': exceptions.OfferGone,
     'gantt.request_cancelled': exceptions.OfferGone,
     'gantt.zone_loop': exceptions.ZoneLoop,
@@ -63,8 +70,17 @@ _NO_ANSWER = (
     ValueError,
 )
 
-#: Zone -> what is sent with a call so that it knows who asks.  May raise GanttError.
-Credentials = Callable[[ZoneRecord], Mapping[str, str]]
+
+class Credentials(Protocol):
+    """By what this zone is known to others."""
+
+    def __call__(self, zone: ZoneRecord) -> Mapping[str, str]:
+        """What is sent with a call so that it knows who asks.  :raises GanttError:"""
+        ...
+
+    def forget(self, zone: ZoneRecord) -> bool:
+        """What was sent is refused there; whether a next call sends something else."""
+        ...
 
 
 class HttpZones:
@@ -95,15 +111,15 @@ class HttpZones:
         return self._changed(zone, '/summary', ZoneSummary, seconds)
 
     def evaluate(self, zone: ZoneRecord, body: ZoneEvaluation, seconds: float) -> ZoneEvaluated:
-        return self._call(zone, 'POST', '/evaluations', body, ZoneEvaluated, seconds)
+        return self._ask(zone, 'POST', '/evaluations', body, ZoneEvaluated, seconds)
 
     def capacity(self, zone: ZoneRecord, body: ZoneCapacityOf, seconds: float) -> ZoneCapacity:
-        return self._call(zone, 'POST', '/capacity', body, ZoneCapacity, seconds)
+        return self._ask(zone, 'POST', '/capacity', body, ZoneCapacity, seconds)
 
     def allocate(
         self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
     ) -> ZoneAllocated:
-        return self._call(zone, 'PUT', f'/allocations/{key}', body, ZoneAllocated, seconds)
+        return self._ask(zone, 'PUT', f'/allocations/{key}', body, ZoneAllocated, seconds)
 
     def allocation(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneAllocated | None:
         try:
@@ -118,8 +134,11 @@ class HttpZones:
         body, path = ZoneLease(seconds=lease_seconds), f'/allocations/{key}/lease'
         self._call(zone, 'PUT', path, body, ZoneAllocated, seconds)
 
-    def explain(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneExplanation:
-        return self._call(zone, 'GET', f'/explanations/{key}', None, ZoneExplanation, seconds)
+    def explain(
+        self, zone: ZoneRecord, key: str, seconds: float, trace: str = ''
+    ) -> ZoneExplanation:
+        path = f'/explanations/{key}'
+        return self._call(zone, 'GET', path, None, ZoneExplanation, seconds, trace)
 
     def changes(
         self, zone: ZoneRecord, since: float, seconds: float, after: str = ''
@@ -131,10 +150,27 @@ class HttpZones:
         return self._call(zone, 'POST', '/host-marks', query, HostMarksPage, seconds)
 
     # -- inside ------------------------------------------------------------------------
-    def _call(
-        self, zone: ZoneRecord, method: str, path: str, body: Any, answer: type[T], seconds: float
+    def _ask(
+        self, zone: ZoneRecord, method: str, path: str, body: B, answer: type[T], seconds: float
     ) -> T:
-        status, data, _ = self._sent(zone, method, path, body, seconds)
+        """A call about a request, whose trace id goes in the head: older zones know it nowhere."""
+        trace = body.request.trace or ''
+        request = msgspec.structs.replace(body.request, trace=None)
+        body = msgspec.structs.replace(body, request=request)
+        return self._call(zone, method, path, body, answer, seconds, trace)
+
+    def _call(
+        self,
+        zone: ZoneRecord,
+        method: str,
+        path: str,
+        body: Any,
+        answer: type[T],
+        seconds: float,
+        trace: str = '',
+    ) -> T:
+        more = {'traceparent': traceparent(trace, secrets.token_hex(CALL_BYTES))} if trace else {}
+        status, data, _ = self._sent(zone, method, path, body, seconds, more)
         return _decoded(zone, status, data, answer)
 
     def _changed(self, zone: ZoneRecord, path: str, answer: type[T], seconds: float) -> T:
@@ -160,17 +196,42 @@ class HttpZones:
     ) -> tuple[int, bytes, str]:
         """Status, body and ETag of an answer that is no refusal.
 
+        A token may be revoked long before it expires: where it is refused the call is made once
+        more with a new one.  All calls may be repeated.
+
         :raises Unavailable: no answer, or not of this zone
         :raises Refused, Conflict, NotFound: the zone says no
         """
-        seconds = max(seconds, 0.001)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + max(seconds, 0.001)
+        content = None if body is None else msgspec.json.encode(body)
+        status, data, etag, who = self._exchanged(zone, method, path, content, end, more)
+        if status == 401 and self._credentials.forget(zone):
+            status, data, etag, who = self._exchanged(zone, method, path, content, end, more)
+        if status // 100 == 2 or status == 304:
+            return status, data, etag
+        refused = refusal_of(f'{zone.url.rstrip("/")}/zone/v1{path}', status, data)
+        refused.kwargs['zone'] = who
+        raise refused
+
+    def _exchanged(
+        self,
+        zone: ZoneRecord,
+        method: str,
+        path: str,
+        content: bytes | None,
+        end: float,
+        more: Mapping[str, str],
+    ) -> tuple[int, bytes, str, str]:
+        """Status, body, ETag and uuid of the zone, of whatever it answers.
+
+        :param end: by the monotonic clock
+        :raises Unavailable: no answer, or not of this zone
+        """
         headers = {**HEADERS, **self._credentials(zone), **more}
-        content = None
-        if body is not None:
-            content = msgspec.json.encode(body)
+        if content is not None:
             headers['Content-Type'] = 'application/json'
         url = f'{zone.url.rstrip("/")}/zone/v1{path}'
+        seconds = max(end - time.monotonic(), 0.001)
         bounds = {'connect': min(CONNECT_SECONDS, seconds), 'pool': seconds}
         try:
             with (
@@ -193,17 +254,13 @@ class HttpZones:
             raise exceptions.Unavailable(
                 f'{url}: it is not the zone {zone.uuid}: it is {who!r:.60}'
             )
-        if status // 100 == 2 or status == 304:
-            return status, data, etag
-        refused = _refusal(url, status, data)
-        refused.kwargs['zone'] = who
-        raise refused
+        return status, data, etag, who
 
 
 def _decoded(zone: ZoneRecord, status: int, data: bytes, answer: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=answer)
-    except msgspec.MsgspecError as e:
+    except (msgspec.MsgspecError, RecursionError) as e:
         problem = f'zone {zone.name}: an answer ({status}) cannot be read: {e}'
         raise exceptions.Unavailable(problem) from None
 
@@ -224,13 +281,13 @@ def _header(response: httpcore.Response, name: bytes) -> str:
     return found[0].decode('ascii', 'replace') if found else ''
 
 
-def _refusal(url: str, status: int, data: bytes) -> exceptions.GanttError:
+def refusal_of(url: str, status: int, data: bytes) -> exceptions.GanttError:
     """What a zone says no with; its words are for the log alone."""
     code, detail = '', ''
     try:
         first = msgspec.json.decode(data)['errors'][0]
         code, detail = str(first['code']), str(first['detail'])[:500]
-    except (msgspec.MsgspecError, KeyError, IndexError, TypeError):
+    except (msgspec.MsgspecError, RecursionError, KeyError, IndexError, TypeError):
         pass
     text = f'{url}: {status} {code} {detail}'.rstrip()
     if code == exceptions.Busy.code:

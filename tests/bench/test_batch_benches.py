@@ -179,6 +179,17 @@ def test_zones_measures_a_tree_in_turn_with_one_zone_and_counts_what_goes_betwee
 
 
 @pytest.mark.slow
+def test_zones_rate_measures_requests_from_when_they_are_due(bench):
+    small = ('--hosts', '3', '--rate', '4', '--seconds', '4')
+    result, stated = bench('zones-rate', *small, seconds=900)  # thirteen zones are started
+    assert (stated['zones'], stated['requests'], stated['placed']) == (13, 16, 16)
+    assert (stated['refused'], stated['unknown'], stated['over_commit']) == (0, 0, 0)
+    assert sum(stated['placed_in'].values()) == 16
+    assert len(stated['placed_in']) == 9
+    assert 0 < result['value'] <= stated['p90_ms'] <= stated['p99_ms'] <= stated['slowest_ms']
+
+
+@pytest.mark.slow
 def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
     result, stated = bench(
         'several',

@@ -16,9 +16,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 #: columns by class and their caches became parts of the table; 262 changes until what is taken of
 #: pools went with a pick to its claim, and requests could be for pools alone; one less until who is
 #: on hosts had a module of its own.  A report was 111 until it read what nobody had counted on
-#: providers that it states anew.
-CHANGES_MAX = {'request': 279, 'report': 115}
-FILES_MAX = {'request': 50, 'report': 27}
+#: providers that it states anew.  A request was 279, in 50 files, until a pass and the entry of a
+#: batch had modules of their own, and whoever is in no group was to be told from who has a place;
+#: one less until those who get a place were held against the quota of what is in flight.
+CHANGES_MAX = {'request': 311, 'report': 115}
+FILES_MAX = {'request': 55, 'report': 28}
 
 
 @pytest.fixture(scope='module')

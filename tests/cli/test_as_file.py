@@ -152,3 +152,21 @@ def test_the_file_in_the_documents_is_understood() -> None:
     found = as_file.OfAggregates().read(str(PAGES / 'aggregates.yaml'))
     assert set(found) == {'ssd', 'licensed'}
     assert found['licensed'].hosts is None
+
+
+def test_groups_with_policies_at_any_level_are_made_as_well(
+    gantt: Gantt, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / 'groups.yaml'
+    rule = {'policies': [{'policy': 'affinity', 'level': 'rack'}], 'name': 'db'}
+    path.write_text(json.dumps({'server_groups': {fixed(1): rule}}))
+    assert gantt('group', 'apply', str(path)).out == f'server group {fixed(1)} is there\n'
+    assert gantt('group', 'apply', str(path)).out == 'there is nothing to change\n'
+    exported = gantt('group', 'export').out
+    path.write_text(exported)
+    done = gantt('group', 'apply', str(path))
+    assert (done.err, done.out) == ('', 'there is nothing to change\n')
+    path.write_text(json.dumps({'server_groups': {fixed(1): {'policy': 'affinity'}}}))
+    done = gantt('group', 'diff', str(path))
+    assert done.code == 64
+    assert f'server_groups.{fixed(1)}.policies: the rule of a server group never' in done.err

@@ -483,3 +483,40 @@ def test_starting_imports_neither_the_service_nor_the_http_client() -> None:
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == '[]'
+
+
+def test_a_group_may_have_policies_at_any_level(gantt: Gantt, tmp_path: Path) -> None:
+    rack = '{"policy": "anti-affinity", "level": "rack", "of": "front"}'
+    ask = ('group', 'create', 'web', '--uuid', fixed(8))
+    done = gantt(*ask, '--policy', rack, '--policy', 'soft-affinity', '--subgroup', 'front=a,b')
+    assert done.out == f'server group {fixed(8)} is there\n'
+    assert gantt('group', 'show', fixed(8)).out.splitlines() == [
+        f'server group {fixed(8)} (web)',
+        'policy anti-affinity of front at rack',
+        'policy affinity at host (soft 1)',
+        'subgroup front: a, b',
+        'nobody is in it',
+    ]
+    path = tmp_path / 'rule.yaml'
+    path.write_text(f'policies: [{rack}, soft-affinity]\nsubgroups: {{front: [a, b]}}\n')
+    assert gantt(*ask, '--policies-file', str(path)).code == 0
+    path.write_text('policies: [affinity]\n')
+    other = gantt(*ask, '--policies-file', str(path))
+    assert other.code == 1
+    assert 'exists with policies anti-affinity of front at rack; affinity at host' in other.err
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'problem'),
+    [
+        ((), 'expected --policy or --policies-file'),
+        (('--policy', '{"policy"'), 'is no JSON'),
+        (('--policy', 'affinity', '--subgroup', 'a'), 'expected NAME=MEMBER,MEMBER'),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_told(
+    gantt: Gantt, arguments: tuple[str, ...], problem: str
+) -> None:
+    done = gantt('group', 'create', 'web', *arguments)
+    assert done.code == 64
+    assert problem in done.err

@@ -96,7 +96,7 @@ def test_an_older_service_is_asked_in_its_version(
     assert server.stop(5)
     assert done.code == 0, done.err
     assert asked == [
-        'scheduler 1.8',
+        'scheduler 1.10',
         'scheduler 1.7',
         'scheduler 1.6',
         'scheduler 1.5',

@@ -11,7 +11,7 @@ from gantt.compute.agent.agent import Halted
 from gantt.compute.farm.farm import Farm, FarmPlan
 from gantt.compute.farm.faults import Fault, Selector, load_events
 from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.farm.shapes import load_shapes
+from gantt.compute.farm.shapes import Shape, load_shapes
 from gantt.core.messages.build import Delete
 from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 
@@ -63,6 +63,18 @@ def test_the_same_seed_plays_the_same_hosts(memory_hosts):
     assert described(7) == described(7)
     assert described(7) != described(8)
     assert len({shape for _, _, _, shape, _ in described(7)}) == 3
+
+
+def test_so_many_hosts_have_a_shape_as_it_counts(memory_hosts):
+    shapes = [Shape(name='few', count=3), Shape(name='any'), Shape(name='two', count=2)]
+    plan = FarmPlan(count=9, seed=7, shapes=shapes)
+    dealt = [host.shape for host in Farm(plan, memory_hosts.port).hosts.values()]
+    assert dealt == ['few'] * 3 + ['two'] * 2 + ['any'] * 4
+    plan = FarmPlan(
+        count=4, seed=7, shapes=[Shape(name='one', count=1), Shape(name='few', count=2)]
+    )
+    dealt = [host.shape for host in Farm(plan, memory_hosts.port).hosts.values()]
+    assert dealt[:3] == ['one', 'few', 'few'] and dealt[3] in ('one', 'few')
 
 
 def test_a_farm_grows_without_changing_the_hosts_it_had(memory_hosts):

@@ -91,6 +91,20 @@ class MemoryDamage:
             )
         )
 
+    def forget_plan(self, group: str) -> None:
+        del self._tables.plans[group]
+
+    def shorten_plan(self, group: str, seconds: float) -> None:
+        plan = self._tables.plans[group]
+        until = plan.lease_until - seconds
+        self._tables.plans[group] = msgspec.structs.replace(plan, lease_until=until)
+
+    def keep_planned(self, claim: Claim) -> None:
+        self._tables.claims[claim.id] = now = msgspec.structs.replace(
+            self._tables.claims[claim.id], planned=claim.planned
+        )
+        self._tables._live[now.provider_id][now.id] = now
+
 
 class SqlDamage:
     """The same, by SQL."""
@@ -230,6 +244,20 @@ class SqlDamage:
             if not connection.execute(a.update().where(*where).values(inherits=text)).rowcount:
                 row = {'claim_id': claim.id, 'provider_id': provider.id, 'inherits': text}
                 connection.execute(a.insert().values(row))
+
+    def forget_plan(self, group: str) -> None:
+        t = models.group_plans
+        self._run(t.delete().where(t.c.group_uuid == group))
+
+    def shorten_plan(self, group: str, seconds: float) -> None:
+        t = models.group_plans
+        found = t.update().where(t.c.group_uuid == group)
+        self._run(found.values(lease_until=t.c.lease_until - seconds))
+
+    def keep_planned(self, claim: Claim) -> None:
+        c = models.claims
+        text = msgspec.json.encode(claim.planned).decode()
+        self._run(c.update().where(c.c.id == claim.id).values(planned=text))
 
 
 def damage_for(store: Store) -> MemoryDamage | SqlDamage:

@@ -6,6 +6,7 @@ import pytest
 from gantt.core.messages.request import Purpose
 from gantt.core.records.audit_remedies import remedy_of
 from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, new_uuid, report_outcome
+from tests.plans import created, planned
 
 
 @pytest.fixture
@@ -127,3 +128,51 @@ def test_a_live_claim_that_is_not_counted(store, host, claim, damage):
     assert only(store, 'lost') == (
         f'claim {claim.id} of {claim.consumer}: reserved, and not counted as live'
     )
+
+
+# -- places of plans ----------------------------------------------------------------------
+@pytest.fixture
+def place(store, host):
+    """A place of two cores of a planned group."""
+    return planned(store, {'web-1': host}, vcpu=2)['web-1']
+
+
+@pytest.mark.parametrize('taken', [False, True])
+def test_a_place_without_a_plan(store, place, damage, taken):
+    if taken:
+        created(store, place)
+    damage.forget_plan(place.group)
+    line = only(store, 'leaked')
+    assert line.startswith(f'claim {place.id} ')
+    assert line.endswith(f': a place of group {place.group}, without a plan')
+
+
+@pytest.mark.parametrize('taken', [False, True])
+def test_a_place_that_is_held_longer_than_its_plan(store, place, damage, taken):
+    if taken:
+        created(store, place)
+    damage.shorten_plan(place.group, 100)
+    assert only(store, 'leaked').endswith(
+        f': a place that is held 100 s longer than the plan of group {place.group}'
+    )
+
+
+def test_a_guest_whose_claim_goes_back_to_a_plan(store, host, place, damage):
+    created(store, place)
+    taken = store.load_claim(place.id)
+    host.confirm(place)
+    damage.keep_planned(taken)
+    assert 'confirmed, of lifecycle host, and goes back to a plan' in only(store, 'lost')
+
+
+def test_two_places_of_one_member(store, host, place, damage):
+    damage.double(place, new_uuid(), consumer=new_uuid(), member=1)
+    assert only(store, 'doubled') == f"group {place.group}: 2 live claims for member 'web-1'"
+
+
+def test_plans_and_their_places_are_no_findings(store, host, place):
+    draft = created(store, place)
+    assert store.audit() == CLEAN
+    store.cancel_request(draft.id, '')
+    store.cancel_request(place.request_id, '')
+    assert store.audit() == CLEAN

@@ -43,7 +43,8 @@ def outcome(store, requests):
             break
         world.turn()
     answers = [world.replies.answers[handle] for handle in handles]
-    table = world.scheduler.cache.table()
+    world.scheduler.cache.fetch()
+    table = world.scheduler.cache.fold()
     known = {row.name: {c: n for c, n in row.used.items() if n} for row in table.hosts}
     said = [(answer.outcome, places_of(answer)) for answer in answers]
     claims = sorted((c.id, c.consumer, c.host, c.state) for c in store.claims(limit=1000))

@@ -8,9 +8,10 @@ from gantt.core.claims import quota
 from gantt.core.claims.allocations import AllocationWish
 from gantt.core.claims.quota import Limit, Usage
 from gantt.core.messages.resource_classes import Inventory
-from tests.builders import a_draft, a_group, a_host, claimed, uuid_of
+from tests.builders import a_draft, a_group, a_host, claimed, report_outcome, uuid_of
 from tests.conftest import READERS
 from tests.forms import move_all
+from tests.plans import a_create, by, planned
 
 #: What is read has its twin in memory in SQLite.
 KINDS = READERS
@@ -199,3 +200,15 @@ def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_sch
 
 def _wish(consumer, shares):
     return AllocationWish(consumer=consumer, allocations=shares, project_id='red', user_id='user')
+
+
+def test_places_of_plans_are_claims_in_flight_when_a_create_has_them(store, host):
+    found = planned(store, {'web-1': host, 'web-2': host}, project='red', vcpu=1)
+    usage = store.quota_usage(['red'], ['VCPU'])['red']
+    assert (usage.claims_in_flight, usage.live_claims, usage.amounts) == (0, 2, {'VCPU': 2})
+    assert store.planned_usage('red').places == 2
+    place = by(found['web-1'], project_id='red')
+    assert report_outcome(store, a_create(place)).taken == [0]
+    assert store.quota_usage(['red'], [])['red'].claims_in_flight == 1
+    (shown,) = store.usages(10, project='red')
+    assert (shown.claims, shown.claims_in_flight, shown.consumers) == (2, 1, 2)

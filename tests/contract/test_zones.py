@@ -10,9 +10,12 @@ from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import Purpose
+from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
-from gantt.db.schema import migration
-from gantt.scheduler.ports.zones import OpenRequest, StoredBelow
+from gantt.db.engine import session
+from gantt.db.schema import migration, models
+from gantt.db.zones import changes
+from gantt.scheduler.ports.zones import OpenRequest, OwnShare, StoredBelow
 from tests.builders import CLEAN, a_draft, claimed, new_uuid, report_outcome, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_threads import at_once
@@ -64,7 +67,8 @@ def below(request, **fields):
 
 def finish(store, request, *claims, **changes):
     owner, attempt = changes.get('owner', request.owner), changes.get('attempt', request.attempt)
-    return store.finish_request(request.id, owner, attempt, b'answer', claims)
+    own = changes.get('own')
+    return store.finish_request(request.id, owner, attempt, b'answer', claims, own)
 
 
 def became(store, claim, state):
@@ -72,8 +76,12 @@ def became(store, claim, state):
     said = ClaimBelow(
         claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State(state)
     )
-    changes = ZoneChanges(incarnation=5, revision=7.5, claims=[said])
-    store.note_changes_below(claim.child, changes, changes.claims)
+    note(store, claim.child, {said.claim_id: str(said.state)})
+
+
+def note(store, child, states, incarnation=5):
+    changes = ZoneChanges(incarnation=incarnation, revision=7.5, claims=[])
+    store.note_changes_below(child, changes, states, 3)
 
 
 def test_a_zone_stays_the_same_and_knows_of_a_database_that_went_back(store):
@@ -96,6 +104,9 @@ def test_zones_around_are_written_and_forgotten(store):
     assert store.child_zones() == [changed]
     with pytest.raises(exceptions.Refused):
         store.save_child_zone(msgspec.structs.replace(EAST, uuid=uuid_of('west')))
+    with pytest.raises(exceptions.Refused, match=EAST.name):
+        store.save_child_zone(msgspec.structs.replace(EAST, name='west'))
+    assert store.child_zones() == [changed]
     store.remove_child_zone(EAST.uuid)
     assert store.child_zones() == []
     store.save_parent_zone(PARENT)
@@ -107,6 +118,20 @@ def test_zones_around_are_written_and_forgotten(store):
     store.remove_parent_zone('top')
     with pytest.raises(exceptions.NotFound):
         store.remove_parent_zone('top')
+
+
+def test_a_zone_above_is_not_forgotten_while_its_claims_live_below(store):
+    store.save_child_zone(EAST)
+    store.save_parent_zone(PARENT)
+    request = a_request()
+    assert outcome_of(store, request) == 'ours'
+    claim = below(request, parent=PARENT.name)
+    assert finish(store, request, claim)
+    with pytest.raises(exceptions.InUse, match='1 claims'):
+        store.remove_parent_zone(PARENT.name)
+    became(store, claim, 'released')
+    store.remove_parent_zone(PARENT.name)
+    assert store.parent_zones() == []
 
 
 def test_a_request_is_opened_once_and_finished_by_its_owner(store):
@@ -130,6 +155,28 @@ def test_a_request_is_opened_once_and_finished_by_its_owner(store):
     assert not finish(store, request, below(request))
     with pytest.raises(exceptions.InUse):
         store.remove_child_zone(EAST.uuid)
+    assert store.audit() == CLEAN
+
+
+def test_what_a_split_request_has_here_becomes_its_own_with_its_answer(store, host):
+    store.save_child_zone(EAST)
+    request = a_request(consumers=[new_uuid(), new_uuid()])
+    assert outcome_of(store, request) == 'ours'
+    (made,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
+    share = OwnShare(key=made.request_id, members={made.id: 1}, parent='top')
+    assert not finish(store, request, below(request), own=share, owner='worker-2')
+    assert store.load_claim(made.id).request_id == share.key
+    assert store.claims_of_parent('top', 0.0, 10) == [], 'it is no answer yet'
+    assert finish(store, request, below(request), own=share)
+    (claim,) = store.load_request(request.id).claims
+    assert (claim.id, claim.member, claim.attempt) == (made.id, 1, request.attempt)
+    assert store.load_request(share.key) is None
+    (said,) = store.claims_of_parent('top', 0.0, 10)
+    assert (said.claim.claim_id, said.claim.key) == (made.id, request.id)
+    assert store.audit() == CLEAN
+    assert not store.cancel_request(share.key, 'given back too late').outcomes
+    store.cancel_request(request.id, 'not wanted')
+    assert not store.load_claim(made.id).is_live
     assert store.audit() == CLEAN
 
 
@@ -200,6 +247,213 @@ def test_who_has_a_claim_here_is_not_placed_below(store, host):
     assert outcome_of(store, request) == 'ours'
 
 
+def test_of_a_request_that_stays_only_what_lives_below_is_in_the_way(store, host):
+    store.save_child_zone(EAST)
+    (claim,) = claimed(store, a_draft().taking(host))
+    stays = a_request(consumers=[claim.consumer], stays=True)
+    assert outcome_of(store, stays) == 'ours', 'what is here is judged when it is committed'
+    down = a_request()
+    assert outcome_of(store, down) == 'ours'
+    stays = a_request(consumers=down.consumers, stays=True)
+    assert outcome_of(store, stays) is CommitStatus.BARRED
+    placed = below(down)
+    assert finish(store, down, placed)
+    assert outcome_of(store, stays) is CommitStatus.BARRED
+    became(store, placed, 'released')
+    assert outcome_of(store, stays) == 'ours'
+
+
+def test_openings_for_a_consumer_have_an_order_whatever_the_clock_says(store):
+    store.save_child_zone(EAST)
+    orders = []
+    for _ in range(3):
+        request = a_request()
+        orders.append(store.open_request(request).order)
+        store.give_up(request.id, request.owner, request.attempt)
+    request = a_request(seconds=-1.0)
+    orders.append(store.open_request(request).order)
+    with store.engine.begin() as connection:
+        # The clock of the server that was the database's before went ahead.
+        way = models.consumers_on_their_way
+        connection.execute(way.update().values(order_no=2**52))
+    taken = msgspec.structs.replace(request, takes_over=1, attempt=2)
+    orders.append(store.open_request(taken).order)
+    assert orders == sorted(set(orders)) and orders[-1] == 2**52 + 1
+
+
+def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
+    store.save_child_zone(EAST)
+    own = store.zone_identity().uuid
+    request = a_request(seconds=-1.0)
+    first = store.open_request(request).opening
+    taken = msgspec.structs.replace(request, owner='worker-2', takes_over=1, attempt=2)
+    second = store.open_request(taken).opening
+    # By the request itself, or by another one for its consumer.
+    assert outcome_of(store, a_request()) == 'ours'
+    left = {(place, key_of(one, place)) for one in (first, second) for place in (EAST.uuid, own)}
+    assert store.give_backs_waiting().number == len(left)
+    assert given_back_of(store) == left
+    assert store.due_give_backs(10) == [], 'others try it for now'
+    store.end_give_backs(left)
+    assert store.give_backs_waiting() == (0, 0.0)
+
+
+def given_back_of(store):
+    """Zone and key of all that is to be given back, once its time has come."""
+    table = models.give_backs
+    with store.engine.begin() as connection:
+        connection.execute(table.update().values(next_at=0.0))
+    return {(one.child, one.key) for one in store.due_give_backs(100)}
+
+
+def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, host):
+    store.save_child_zone(EAST)
+    request, other = a_request(seconds=-60.0), a_request(consumers=[new_uuid()])
+    opening = store.open_request(request).opening
+    assert outcome_of(store, other) == 'ours'
+    made = a_draft(request.id, continues=True, attempt=1, owner=request.owner)
+    [left] = store.left_requests(10)
+    assert left == (request.id, opening)
+    store.leave_request(left._replace(opening='another'))
+    assert store.load_request(request.id) is not None
+    store.leave_request(left)
+    assert store.load_request(request.id) is None
+    assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
+    assert store.left_requests(10) == []
+    assert not finish(store, request, below(request))
+    assert report_outcome(store, made.taking(host)).outcome is CommitStatus.LOST
+    again = a_request(consumers=request.consumers)
+    assert outcome_of(store, again) == 'ours'
+    assert store.load_request(other.id) is not None
+    assert store.audit() == CLEAN
+
+
+def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelled(store):
+    """Its owner may have ended: nobody else knows the keys."""
+    store.save_child_zone(EAST)
+    request = a_request()
+    opening = store.open_request(request).opening
+    store.cancel_request(request.id, 'not wanted')
+    assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
+    assert not finish(store, request, below(request))
+    assert store.audit() == CLEAN
+
+
+def test_allocations_of_a_parent_for_a_consumer_go_in_their_order(store):
+    one, two = new_uuid(), new_uuid()
+
+    def note(key, order, *consumers, parent='top', purpose=Purpose.CREATE):
+        return store.note_allocation(parent, key, order, consumers, purpose)
+
+    assert note('k1', 5, one) == []
+    assert note('k1', 5, one) == [], 'a copy'
+    assert note('k2', 7, two, one) == ['k1']
+    for late in (('k1', 5, one), ('k0', 7, one), ('k3', 6, two)):
+        with pytest.raises(exceptions.AllocationOutdated):
+            note(*late)
+    assert note('k2', 7, one, two) == []
+    assert note('k1', 5, one, parent='other') == []
+    assert note('k1', 5, one, purpose=Purpose.MIGRATE) == []
+    with pytest.raises(exceptions.AllocationOutdated):
+        note('k0', 4, one, purpose=Purpose.RESIZE)
+    everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': 60, 'limit': 100}
+    assert store.purge(**everything) == 4
+    assert note('k1', 5, one) == []
+
+
+def test_the_place_of_a_group_is_promised_to_a_request_as_long_as_it_is_open(store):
+    store.save_child_zone(EAST)
+    group, own = uuid_of('group'), uuid_of('own')
+    first, second = a_request(), a_request(consumers=[new_uuid()])
+    for one in (first, second):
+        assert outcome_of(store, one) == 'ours'
+
+    def decide(request, place):
+        return store.decide_group_place(group, own, place, request.id, 60.0)
+
+    assert decide(first, EAST.uuid) == EAST.uuid
+    assert store.place_of_group(group, own) == EAST.uuid
+    assert decide(second, own) == EAST.uuid
+    store.give_up(first.id, first.owner, first.attempt)
+    assert store.place_of_group(group, own) == ''
+    assert decide(second, own) == own
+    assert decide(second, EAST.uuid) == EAST.uuid, 'it may think otherwise'
+    claim = below(second, group=group)
+    assert finish(store, second, claim)
+    third = a_request()
+    assert outcome_of(store, third) == 'ours'
+    assert decide(third, own) == store.place_of_group(group, own) == EAST.uuid
+    became(store, claim, 'released')
+    assert store.place_of_group(group, own) == ''
+    assert decide(third, own) == own
+
+
+def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(store, monkeypatch):
+    store.save_child_zone(EAST)
+    request = a_request()
+    token = store.open_request(request).opening
+    claim = below(request, key=key_of(token, EAST.uuid))
+    said = ClaimBelow(
+        claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State.RESERVED
+    )
+    read, finished = session.Tx.all, []
+
+    def meanwhile(self, query, **given):
+        found = read(self, query, **given)
+        if not finished and any(query is one for one in (changes.STATES, changes.OPENINGS)):
+            finished.append(query)
+            assert finish(store, request, claim)
+        return found
+
+    monkeypatch.setattr(session.Tx, 'all', meanwhile)
+    assert store.unknown_below(EAST.uuid, [said]) == []
+    assert finished
+    assert store.unknown_below(EAST.uuid, [said]) == []
+
+
+def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
+    draft = a_draft().taking(host)
+    [claim] = claimed(store, draft)
+    other = new_uuid()
+
+    def note(parent, order, *consumers):
+        return store.note_allocation(parent, new_uuid(), order, consumers, Purpose.CREATE)
+
+    def is_of(parent):
+        with store.engine.begin() as connection:
+            connection.execute(models.claims.update().values(parent_key=parent))
+
+    for parent in (None, 'top'):
+        is_of(parent)
+        for order in (0, 5):
+            with pytest.raises(exceptions.Refused, match=claim.consumer):
+                note('other', order, other, claim.consumer)
+    assert note('top', 5, claim.consumer) == []
+    assert note('top', 0, claim.consumer) == []
+    store.cancel_request(draft.id, 'not wanted')
+    assert note('other', 4, other, claim.consumer) == [], 'nothing was noted of what was refused'
+
+
+def test_of_many_allocations_for_a_consumer_none_comes_before_one_that_is_known(store):
+    for _ in range(3):
+        guest, seen = new_uuid(), []
+
+        def work(number, guest=guest, seen=seen):
+            try:
+                barred = store.note_allocation(
+                    'top', f'k{number}', number + 1, [guest], Purpose.CREATE
+                )
+            except exceptions.AllocationOutdated:
+                return
+            seen.append((number, barred))
+
+        at_once(lambda number: work(number))
+        numbers = [number for number, _ in seen]
+        # Each but the first one has ended the one that was let in before it.
+        ended = {key for _, barred in seen for key in barred}
+        assert ended == {f'k{number}' for number in numbers} - {f'k{max(numbers)}'}
+
+
 def test_of_many_requests_for_one_consumer_one_is_opened(store):
     for n in range(4):
         guest = uuid_of('guest', n)
@@ -254,7 +508,107 @@ def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
     assert then.at >= first.at
     assert store.claims_of_parent('other', 0.0, 10) == []
     (zone,) = store.child_zones()
-    assert (zone.incarnation, zone.revision) == (5, 7.5)
+    assert (zone.incarnation, zone.revision, zone.own_incarnation) == (5, 7.5, 3)
+
+
+def as_said(one, **changes):
+    """A claim as its zone says it."""
+    said = ClaimBelow(
+        claim_id=one.claim_id,
+        key=one.key,
+        consumer=one.consumer,
+        state=State.RESERVED,
+        purpose=one.purpose,
+    )
+    return msgspec.structs.replace(said, **changes)
+
+
+def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(store):
+    store.save_child_zone(EAST)
+    request = a_request()
+    opening = store.open_request(request).opening
+    made_now = as_said(below(request, key=key_of(opening, EAST.uuid)))
+    ending = as_said(below(request, consumer=new_uuid()))
+    store.add_give_backs([(EAST.uuid, ending.key)])
+    ended = as_said(below(request), state=State.RELEASED)
+    forgotten = as_said(below(request), state=State.CONFIRMED)
+    other = as_said(below(request, consumer=new_uuid()))
+    said = [made_now, ending, ended, forgotten, other]
+    assert store.unknown_below(EAST.uuid, said) == [forgotten, other]
+    assert finish(store, request, below(request, claim_id=forgotten.claim_id))
+    assert store.unknown_below(EAST.uuid, [forgotten]) == []
+    assert store.unknown_below(uuid_of('west'), [forgotten]) == [forgotten]
+    assert store.unknown_below(EAST.uuid, []) == []
+
+
+def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
+    store.save_child_zone(EAST)
+    group, key = uuid_of('group'), new_uuid()
+    lost = a_request()
+    claims = [
+        below(
+            lost,
+            request_id=key,
+            key=key,
+            consumer=uuid_of('guest', n),
+            read_back=True,
+            project_id=None,
+            group=group,
+        )
+        for n in range(2)
+    ]
+    for _ in range(2):
+        store.read_back(claims, {key: b'answer'})
+    assert sorted(store.claims_below(key), key=str) == sorted(claims, key=str)
+    assert store.load_request(key).answer == b'answer'
+    for one in claims:
+        wanted = a_request(consumers=[one.consumer])
+        for request in (wanted, msgspec.structs.replace(wanted, stays=True)):
+            assert outcome_of(store, request) is CommitStatus.BARRED
+    assert store.claims_to_look_at() == {EAST.uuid: (0, 2)}
+    assert store.place_of_group(group, uuid_of('own')) == EAST.uuid
+    assert store.audit() == CLEAN
+    became(store, claims[0], 'released')
+    assert outcome_of(store, a_request(consumers=[claims[0].consumer])) == 'ours'
+    assert store.claims_to_look_at() == {EAST.uuid: (0, 1)}
+
+
+def test_who_was_placed_elsewhere_meanwhile_stays_that_requests(store):
+    store.save_child_zone(EAST)
+    request = a_request()
+    assert outcome_of(store, request) == 'ours'
+    key = new_uuid()
+    back = below(request, request_id=key, key=key, read_back=True, project_id=None)
+    store.read_back([back], {key: b'answer'})
+    assert finish(store, request, below(request))
+    assert outcome_of(store, a_request()) is CommitStatus.BARRED
+
+
+def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(store):
+    store.save_child_zone(EAST)
+    first, second = a_request(), a_request(consumers=[new_uuid()])
+    claims = []
+    for request in (first, second):
+        store.open_request(request)
+        claims.append(below(request, parent='top'))
+        finish(store, request, claims[-1])
+    note(store, EAST.uuid, {one.claim_id: 'lost' for one in claims})
+    assert store.claims_to_look_at() == {EAST.uuid: (2, 0)}
+    assert store.claims_of_parent('top', 0.0, 10) == [], 'nobody knows that it has ended'
+    for request in (first, second):
+        assert outcome_of(store, a_request(consumers=request.consumers)) is CommitStatus.BARRED
+    everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
+    store.purge(**everything)
+    assert len(store.claims_below()) == 2
+    with pytest.raises(exceptions.InUse):
+        store.remove_child_zone(EAST.uuid)
+    store.end_lost(EAST.uuid, claims[0].key)
+    became(store, claims[1], 'confirmed')
+    assert {one.claim_id: one.state for one in store.claims_below()} == {
+        claims[0].claim_id: 'released',
+        claims[1].claim_id: 'confirmed',
+    }
+    assert store.claims_to_look_at() == {}
 
 
 def test_changes_are_shown_oldest_first_as_many_as_wanted(store):

@@ -45,6 +45,23 @@ def test_the_group_may_be_a_hint():
     assert msgspec.structs.replace(spec, group=named).group == named
 
 
+def test_the_member_of_a_plan_may_be_a_hint():
+    named = GroupRef(uuid=an_id(5), member='web-2')
+    by_hints = {'group': [an_id(5)], 'gantt_member': ['web-2']}
+    assert RequestSpec(resources={'VCPU': 1}, hints=by_hints).group == named
+    beside = RequestSpec(
+        resources={'VCPU': 1},
+        hints={'gantt_member': ['web-2']},
+        group=GroupRef(uuid=an_id(5), policy=Policy.ANTI_AFFINITY),
+    )
+    assert beside.group == msgspec.structs.replace(named, policy=Policy.ANTI_AFFINITY)
+    assert beside == msgspec.convert(msgspec.to_builtins(beside), RequestSpec)
+    both = RequestSpec(resources={'VCPU': 1}, hints=by_hints, group=named)
+    assert both.group == named
+    without = RequestSpec(resources={'VCPU': 1}, hints={'group': [an_id(5)], 'gantt_member': []})
+    assert without.group == GroupRef(uuid=an_id(5))
+
+
 def test_hints_of_others_stay_what_they_are():
     hints = {'target_cell': ['region!child'], 'same_hosts': ['x'], 'groups': ['y']}
     spec = RequestSpec(resources={'VCPU': 1}, hints=hints)
@@ -63,6 +80,30 @@ BAD = {
     ),
     'group-name': ({'hints': {'group': ['web']}}, 'group[0]', 'expected a UUID'),
     'groups': ({'hints': {'group': [GUEST, OTHER]}}, 'group', 'expected one uuid, got 2'),
+    'member-alone': ({'hints': {'gantt_member': ['web']}}, 'gantt_member', 'its group as well'),
+    'members': (
+        {'hints': {'group': [GUEST], 'gantt_member': ['a', 'b']}},
+        'gantt_member',
+        'expected one name, got 2',
+    ),
+    'no-member': (
+        {'hints': {'group': [GUEST], 'gantt_member': ['']}},
+        'gantt_member',
+        'expected the name of a member',
+    ),
+    'member-of-two-lines': (
+        {'hints': {'group': [GUEST], 'gantt_member': ['a\nb']}},
+        'gantt_member',
+        'expected the name of a member',
+    ),
+    'other-member': (
+        {
+            'hints': {'group': [GUEST], 'gantt_member': ['a']},
+            'group': {'uuid': GUEST, 'member': 'b'},
+        },
+        'gantt_member',
+        'and differ',
+    ),
     'other-group': (
         {'hints': {'group': [GUEST]}, 'group': {'uuid': OTHER}},
         'group',

@@ -27,6 +27,7 @@ OF_FORCED = {
     'AvailabilityZoneFilter',
     'ComputeFilter',
     'ForcedHostsFilter',
+    'GroupPolicyFilter',
     'IgnoredHostsFilter',
     'NUMATopologyFilter',
     'PciPassthroughFilter',

@@ -27,7 +27,8 @@ from gantt.core.records.process import ServiceNote
 from gantt.core.records.shadow import Compared, ShadowVerdict
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
-from tests.world import World, a_request
+from tests.plans import created, planned
+from tests.world import Host, World, a_request
 
 PEOPLE = [f'00000000-0000-4000-8000-{n:012d}' for n in range(100)]
 
@@ -86,6 +87,18 @@ def play(world: World) -> None:
             configuration='0123',
         )
     )
+    plan(store, hosts['cmp-1'])
+
+
+def plan(store: SqlStore, host: Host) -> None:
+    """A planned group, and the create of one of its members."""
+    row = next(one.row for one in store.load_everything().hosts if one.row.name == host.name)
+    members = {'web-1': row, 'db-1': row}
+    group, request, consumer, create = PEOPLE[60:64]
+    found = planned(
+        store, members, group=group, request_id=request, seconds=1.0, project='p1', vcpu=1
+    )
+    created(store, found['web-1'], consumer, request_id=create)
 
 
 def ask(world: World, count: int, first: int, **fields: object) -> list:
@@ -118,8 +131,10 @@ def read(store: SqlStore) -> dict:
                         'project_id',
                         'adopted',
                         'reason',
+                        'member_name',
                     )
                 },
+                'planned': msgspec.to_builtins(c.planned),
                 'state': str(c.state),
                 'lifecycle': str(c.lifecycle),
                 'purpose': str(c.purpose),
@@ -156,6 +171,7 @@ def read(store: SqlStore) -> dict:
             one: base64.b64encode(store.load_request(one).answer).decode()
             for one in sorted({c.request_id for c in claims if c.request_id})
         },
+        'plans': msgspec.to_builtins(store.group_plans(100)),
         'decisions': [d.id for d in store.decisions(limit=100)],
         'shadows': msgspec.to_builtins(store.shadows(None, 100)),
     }

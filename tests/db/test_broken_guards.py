@@ -259,8 +259,8 @@ def counted_twice(patch):
     """What has ended gives its room back once more where it ends again."""
     change = claims.Changes.change
 
-    def again(self, before, now):
-        change(self, before, now)
+    def again(self, before, now, **how):
+        change(self, before, now, **how)
         if not before.is_live:
             self.count(before, -1)
 

@@ -13,8 +13,18 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.group_rule import since_first
 from gantt.core.resources.host import Group
 from gantt.db.claims.commit_postgresql import CarefulLedger
-from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, commit, uuid_of
+from tests.builders import (
+    CLEAN,
+    a_decision,
+    a_draft,
+    a_host,
+    claimed,
+    commit,
+    generation_of,
+    uuid_of,
+)
 from tests.db.conftest import KINDS, contents
+from tests.plans import a_create, a_plan, by, created, planned
 
 
 class Broken(Exception):
@@ -193,6 +203,52 @@ def scenario_trees(store):
     return run
 
 
+def a_planned_group(store):
+    """Places a, b and c on two hosts, of which a create has a, and another one had b."""
+    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    members = {'a': one, 'b': two, 'c': one}
+    found = planned(store, members, group=uuid_of('group'), request_id=uuid_of('plan'))
+    created(store, found['a'], uuid_of('consumer'), request_id=uuid_of('create'))
+    return one, two, found
+
+
+def scenario_plan(store):
+    """A plan of a second revision, one place of which is another one than before."""
+    one, two, found = a_planned_group(store)
+    group = uuid_of('group')
+    at = generation_of(store, group)
+    members = {'b': one, 'd': two}
+    draft = a_plan(group, members, revision=2, generation=at, request_id=uuid_of('again'))
+    return lambda: commit(store, draft)
+
+
+def scenario_creates(store):
+    """A place is taken, another one goes back, a third one stays with an attempt that is new."""
+    one, two, found = a_planned_group(store)
+    open_one = a_create(by(found['b'], uuid_of('x')), request_id=uuid_of('open'))
+    commit(store, open_one.unfinished().within(-1))
+    drafts = [
+        a_create(by(found['c'], uuid_of('consumer')), request_id=uuid_of('newer')).taking(two),
+        a_create(by(found['b'], uuid_of('x')), request_id=uuid_of('open')).taking_over(1),
+    ]
+    return lambda: commit(store, *drafts)
+
+
+def scenario_give_back(store):
+    one, two, found = a_planned_group(store)
+    return lambda: store.cancel_request(uuid_of('create'), 'no longer wanted')
+
+
+def scenario_extend_plan(store):
+    a_planned_group(store)
+    return lambda: store.extend_plan(uuid_of('group'), 9000, 9000)
+
+
+def scenario_release_plan(store):
+    a_planned_group(store)
+    return lambda: store.release_plan(uuid_of('group'), 'no longer wanted')
+
+
 SCENARIOS = [
     scenario_batch,
     scenario_plain_batch,
@@ -206,6 +262,11 @@ SCENARIOS = [
     scenario_operators,
     scenario_attach,
     scenario_trees,
+    scenario_plan,
+    scenario_creates,
+    scenario_give_back,
+    scenario_extend_plan,
+    scenario_release_plan,
 ]
 #: Several verbs, each its own transaction.
 IN_STEPS = (scenario_words, scenario_register, scenario_operators, scenario_trees)
@@ -239,6 +300,7 @@ VOLATILE = {
     'reported_at',
     'lease_until',
     'expires_at',
+    'planned',  # with the lease of its plan
     'used_at',
     'boot_nonce',
 }

@@ -127,7 +127,8 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     ]
     changes = ZoneChanges(incarnation=1, revision=2.0, claims=said)
     before = contents(store)
-    store.note_changes_below(CHILD, changes, said)
+    known = {one.claim_id: str(one.state) for one in said}
+    store.note_changes_below(CHILD, changes, known, 1)
     states = {one.claim_id: one.state for one in store.claims_below(request.id)}
     assert states == {ended: 'released', same: 'reserved'}
     unchanged = [row for row in contents(store)['claims_below'] if row[0] == same]

@@ -9,6 +9,7 @@ from gantt.db.engine.session import Tx
 from gantt.db.records import purge
 from gantt.db.schema import models
 from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, new_uuid
+from tests.plans import created, planned
 
 OLD = {'tombstone_seconds': -10, 'request_seconds': -10}
 KEEP = {'tombstone_seconds': 1e6, 'request_seconds': 1e6}
@@ -96,3 +97,23 @@ def _changes(store):
             .scalars()
             .all()
         )
+
+
+def test_a_plan_goes_when_its_lease_and_all_claims_of_its_members_are_gone(store):
+    host = a_host().on(store)
+    running, ended, held = (
+        planned(store, {'a': host}, seconds=seconds)['a'] for seconds in (-20, -20, 3600)
+    )
+    created(store, running)
+    host.confirm(running)
+    store.sweep(10)
+    assert store.load_group_plan(ended.group) is not None
+    rounds = 0
+    while store.purge(decisions=1000, limit=2, **OLD) or not store.is_purged:
+        rounds += 1
+        assert rounds < 100
+    plans = {plan.group_uuid for plan in store.group_plans(10)}
+    assert plans == {running.group, held.group}
+    assert store.load_group(ended.group) is None
+    assert store.load_group(held.group) is not None
+    assert store.audit() == CLEAN

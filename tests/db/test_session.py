@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration, connections, and what is told where something is wrong."""
 
+import concurrent.futures
 import contextlib
 import multiprocessing
 import threading
+import time
 import uuid
 
 import psycopg
@@ -149,6 +151,52 @@ def test_a_transaction_on_sqlite_takes_the_write_lock_at_once(open_store):
             connection.exec_driver_sql('SELECT 1')
         driver.set_trace_callback(None)
     assert statements[-3:] == ['BEGIN IMMEDIATE', 'SELECT 1', 'COMMIT']
+
+
+def _at_once(database, count):
+    """So many of its connections in use at the same time; they are kept."""
+    barrier = threading.Barrier(count)
+    with concurrent.futures.ThreadPoolExecutor(count) as threads:
+        for one in [
+            threads.submit(database.read, lambda tx: barrier.wait(10)) for _ in 'x' * count
+        ]:
+            one.result()
+
+
+@pytest.mark.postgresql
+def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url):
+    engine = session.build_engine(postgresql_url, max_pool_size=1, max_overflow=2, pool_timeout=2)
+    one = session.Database(engine)
+    other = session.Database(engine, keep=8, session_settings=['SET enable_seqscan = off'])
+
+    def seqscan(tx):
+        return tx.connection.exec_driver_sql('SHOW enable_seqscan').scalar_one()
+
+    _at_once(one, 3)
+    assert other.read(seqscan) == 'off'
+    _at_once(other, 3)
+    assert one.read(seqscan) == 'on'
+    # Who waits gets what is given back, though there would be place to keep it.
+    used, wanted = threading.Event(), threading.Event()
+
+    def holds(tx):
+        used.set()
+        wanted.wait(10)
+        time.sleep(0.3)  # until the other one waits
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        held = [threads.submit(one.read, holds) for _ in range(3)]
+        assert used.wait(10)
+        waits = threads.submit(other.read, seqscan)
+        wanted.set()
+        assert waits.result(30) == 'off'
+        for each in held:
+            each.result(10)
+    assert engine.pool.checkedout() <= 3
+    for database in (one, other):
+        database.close()
+    assert engine.pool.checkedout() == 0
+    engine.dispose()
 
 
 @pytest.mark.postgresql

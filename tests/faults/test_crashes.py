@@ -8,9 +8,6 @@ free after the lease, a sweep and a report.  Leases are over when they begin,
 so that nothing has to be waited for.
 """
 
-import itertools
-import threading
-
 import pytest
 
 from gantt.core.claims.commit import CommitStatus
@@ -25,7 +22,7 @@ from tests.builders import (
     new_uuid,
     uuid_of,
 )
-from tests.nemesis import commits, mortal
+from tests.nemesis.deaths import at_answers, at_statements, every_death, left_alone
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(120)]
 GROUP = new_uuid()
@@ -39,15 +36,15 @@ class Scene:
     :ivar wanted: consumers with a claim after that
     """
 
-    def __init__(self, store, number):
-        self.store = store
+    def __init__(self, site, number):
+        self.store, name = site.store, new_uuid()[:8]
         self.hosts = [
-            a_host(f'{number}-{n}').with_room(vcpu=8, CUSTOM_GOLD=4).on(store) for n in range(2)
+            a_host(f'{name}-{n}').with_room(vcpu=8, CUSTOM_GOLD=4).on(self.store) for n in range(2)
         ]
         self.wanted = set()
         self.prepare(*self.hosts)
 
-    def kept(self):
+    def kept(self, lived=False):
         """Promises at any moment."""
         assert self.store.audit() == CLEAN
 
@@ -151,37 +148,6 @@ def site(request, a_site):
     made.close()
 
 
-def every_death(site, scene, life, endings, step=1):
-    """Let it die at 1, 2, 3 … until it lives; after each of them the next ending.
-
-    :param life: of a scene, to its death at a number; whether it lived
-    :returns: how often it died
-    """
-    turns = itertools.cycle(endings)
-    for number in itertools.count(1, step):
-        assert number < 200, 'it does not end'
-        made = scene(site.store, new_uuid()[:8])
-        lived = life(made, number)
-        made.kept()
-        next(turns)(made)
-        made.free_in_the_end()
-        if lived:
-            print(f'{scene.verb}: killed {number // step} times')
-            return number // step
-    raise AssertionError('counting ends')
-
-
-def at_statements(site):
-    def life(made, number):
-        return mortal.run(site.database, made.verb, *made.arguments, dies_at=number)
-
-    return life
-
-
-def left_alone(made):
-    """Nobody asks again."""
-
-
 @pytest.mark.parametrize('scene', SCENES)
 def test_killed_before_every_other_statement(site, scene):
     """Every other time somebody asks again."""
@@ -197,21 +163,5 @@ def test_killed_before_every_statement(site, scene, ending):
 
 @pytest.mark.parametrize('scene', SCENES)
 def test_killed_between_commit_and_its_answer(site, scene, closing):
-    """Whatever it commits: words for its connections and what it reads at start are some."""
-    proxy, watched = commits.proxy(site.database)
-    closing.callback(proxy.close)
-
-    def life(made, number):
-        started, first = threading.Event(), watched.seen
-
-        def answer(seen):
-            started.wait(10)
-            if seen - first == number:
-                running.kill()
-
-        watched.on_answer = answer
-        running = mortal.Life(proxy.url(site.database), made.verb, *made.arguments)
-        started.set()
-        return running.end()
-
+    life = at_answers(site, closing)
     assert every_death(site, scene, life, (scene.repeated, left_alone)) >= 1

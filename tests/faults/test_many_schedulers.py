@@ -10,13 +10,14 @@ import collections
 import contextlib
 import itertools
 import random
-import re
 import threading
 import time
 
 import pytest
 
 from gantt import exceptions, plugin_loader
+from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
+from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision_codec import unpack
 from gantt.db.stores.store import SqlStore
@@ -258,26 +259,9 @@ def test_few_conflicts_at_90_percent_of_a_thousand_hosts(three, resource, units,
 
 
 # -- F3 ---------------------------------------------------------------------------------
-def deadlocks(store):
-    """What the server tells of deadlocks in this database."""
-    is_postgresql = store.engine.dialect.name == 'postgresql'
-    if is_postgresql:
-        time.sleep(1.1)  # each connection sends its statistics once a second
-    with store.engine.connect() as connection:
-        if is_postgresql:
-            connection.exec_driver_sql('SELECT pg_stat_clear_snapshot()')
-            return connection.exec_driver_sql(
-                'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()'
-            ).scalar_one()
-        status = connection.exec_driver_sql('SHOW ENGINE INNODB STATUS').one()[2]
-    last = re.search(r'LATEST DETECTED DEADLOCK\n-+\n(.*?)\n-{8,}\n', status, re.DOTALL)
-    name = store.engine.url.database
-    return last.group(1) if last and f'`{name}`' in last.group(1) else ''
-
-
 def groups(three, count, threads):
     """Groups of three that must not meet, on eight hosts with room for a part of them."""
-    before = deadlocks(three.store)
+    before = three.site.deadlocks()
     rng = random.Random(3)
     rule = Policy.ANTI_AFFINITY
     requests = [
@@ -302,7 +286,7 @@ def groups(three, count, threads):
             key = (one.request.spec.group.uuid, host)
             assert key not in where, f'two members of a group on {host}'
             where[key] = one
-    assert deadlocks(three.store) == before
+    assert three.site.deadlocks() == before
     three.site.audit()
     three.give_back(told)
 
@@ -315,6 +299,49 @@ def test_groups_on_a_hot_set_are_whole_and_apart(three):
 @pytest.mark.timeout(3000)
 def test_a_thousand_groups_on_a_hot_set_are_whole_and_apart(three):
     groups(three, 1000, threads=96)
+
+
+def racks(three, count, threads):
+    """Members of requests of their own that must not share a rack, four racks of two hosts."""
+    names = [f'rack-{n}' for n in range(8)]
+    rack_of = {name: f's1.r1.k{n // 2}' for n, name in enumerate(names)}
+    for name, place in rack_of.items():
+        hosts.add(three.store, [name], location=place, CUSTOM_RACKED=count)
+    before = three.site.deadlocks()
+    rng = random.Random(5)
+    apart = LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='rack')
+    requests = []
+    for _ in range(count):
+        group = GroupRef(uuid=load.new_uuid(rng), policies=PolicySet(policies=[apart]))
+        members = rng.choice(((1, 1, 1, 1, 1), (2, 1, 2), (1, 3, 1)))
+        requests += [
+            load.a_request(rng, many, resources={'CUSTOM_RACKED': 1}, group=group)
+            for many in members
+        ]
+    rng.shuffle(requests)
+    told = three.callers.ask_all(requests, threads)
+    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert three.broken(told) == []
+    members = collections.defaultdict(list)
+    for one in told:
+        for _, host in one.claims.values():
+            members[one.request.spec.group.uuid].append(rack_of[host])
+    for uuid, there in members.items():
+        assert len(set(there)) == len(there), f'two members of {uuid} are in one rack: {there}'
+    assert sum(len(there) >= 3 for there in members.values()) >= count * 0.8
+    assert three.site.deadlocks() == before
+    three.site.audit()
+    three.give_back(told)
+
+
+def test_members_asked_one_by_one_are_never_in_one_rack(three):
+    racks(three, 40, threads=12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_members_of_many_groups_are_never_in_one_rack(three):
+    racks(three, 600, threads=96)
 
 
 # -- F6 and F7 ----------------------------------------------------------------------------

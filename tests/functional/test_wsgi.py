@@ -21,6 +21,7 @@ BIN = pathlib.Path(sys.executable).parent
 #: Unit -> the file of its user of the broker, as ``gantt-manage broker users`` calls it.
 BROKER_FILES = {
     'gantt-scheduler': 'scheduler',
+    'gantt-planner': 'planner',
     'gantt-api': 'api',
     'gantt-nova-source': 'source',
     'gantt-shadow': 'shadow',
@@ -142,11 +143,12 @@ def test_a_unit_starts_a_command_that_there_is(unit):
     assert read['Service']['Restart'] == 'on-failure'
     assert read['Service']['RestartSec'] == '2'
     assert read['Unit']['StartLimitIntervalSec'] == '0'
-    reloads = name in ('gantt-scheduler', 'gantt-compute', 'gantt-nova-source', WITHOUT_BROKER)
+    reloading = {'scheduler', 'planner', 'compute', 'nova-source'}
+    reloads = name in {*(f'gantt-{one}' for one in reloading), WITHOUT_BROKER}
     assert read.has_option('Service', 'ExecReload') == reloads
 
 
 def test_every_service_has_a_unit():
     have = {path.stem for path in PAGES.glob('*.service')}
-    services = {'scheduler', 'api', 'compute', 'nova-source', 'shadow'}
+    services = {'scheduler', 'planner', 'api', 'compute', 'nova-source', 'shadow'}
     assert have == {*(f'gantt-{name}' for name in services), 'gantt-scheduler@', WITHOUT_BROKER}

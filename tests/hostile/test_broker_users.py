@@ -98,11 +98,11 @@ def test_hosts_whose_queues_would_be_called_alike_are_refused(other):
 
 
 @pytest.mark.finding('H4', 'users of the broker by role and host')
-def test_only_schedulers_reach_every_queue_and_nova_is_only_theirs():
+def test_only_who_answers_reaches_every_queue_and_nova_is_only_the_schedulers():
     names = Names(vhost='gantt', nova_vhost='/', dead_letter_queue='letters')
     made = permissions.users(names, permissions.ROLES, ['cmp-1'])
     reach = {u.about for u in made if any(DEFAULT_EXCHANGE in g.write for g in u.grants)}
-    assert reach == {'scheduler'}
+    assert reach == {'scheduler', 'planner'}
     assert {u.about for u in made if any(g.vhost == '/' for g in u.grants)} == {
         'scheduler',
         'shadow',

@@ -23,7 +23,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostRow
 from gantt.db.schema import models
 from gantt.db.stores.store import SqlStore
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from tests.builders import (
     CLEAN,
     a_decision,
@@ -223,7 +223,7 @@ def test_what_the_database_forgot_is_no_longer_shown(any_store):
     backup = Backup(any_store)
     assert world.select(world_request(ram=32_768)).outcome == 'placed'
     world.turn()
-    follower = HostCache(any_store, world.clock)
+    follower = HostFollower(any_store, world.clock)
     follower.table()
     backup.put_back()
     world.turn(1.1, times=3)

@@ -150,6 +150,27 @@ def test_played_hosts_build_what_is_claimed(site, farm):
     assert (claim['state'], claim['adopted']) == ('confirmed', False)
 
 
+def test_of_the_places_of_a_plan_those_are_built_that_a_create_has(site, farm, tmp_path):
+    file = tmp_path / 'group.yaml'
+    file.write_text(
+        'uuid: 5a11aa11-1111-4111-8111-111111111100\n'
+        'members: [{name: web, count: 2, spec: {resources: {VCPU: 1, MEMORY_MB: 512}}}]\n'
+        'policies: [{policy: near, target: {host: fake-00001}}]\n'
+    )
+    done = run('group', 'plan', str(file))
+    assert done.code == 0, done.err
+    create = ('select', '--group', '5a11aa11-1111-4111-8111-111111111100', '--member', 'web-2')
+    done = run(*create, '--resource', 'VCPU=1', '--resource', 'MEMORY_MB=512')
+    assert done.code == 0, done.err
+
+    def states():
+        claims = site.world.store.claims(limit=100)
+        return {claim.member_name: claim.state for claim in claims}
+
+    until(lambda: State.CONFIRMED in states().values(), 'its host confirms it')
+    assert states() == {'web-1': State.RESERVED, 'web-2': State.CONFIRMED}
+
+
 def test_an_api_that_is_away_is_no_defect():
     with pytest.raises(exceptions.Unavailable, match='nothing answers at'):
         list(reserved_claims(Endpoint(f'http://127.0.0.1:{free_port()}')))

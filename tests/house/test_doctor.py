@@ -311,7 +311,7 @@ CASES = [
         '[filters]\nenabled_filters = ComputeFiler',
         [('error', '[filters]')]
         + 2 * [('error', '[filters] enabled_filters')]
-        + 16 * [('warning', '[filters] enabled_filters')],
+        + 17 * [('warning', '[filters] enabled_filters')],
     ),
     # who asks
     ('[api]\nauth_strategy = keystoen', [('error', '[api] auth_strategy')]),

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from gantt.compute.agent import key_file
+from gantt.core.claims.claim import PlannedFor
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import Layout
 from gantt.core.records.audit_trail import AuditEntry
@@ -37,6 +38,7 @@ STORED: dict[str, Any] = {
     'hosts.signing_key': HostKey,
     'requests.answer': Answer,
     'claims.layout': Layout,
+    'claims.planned': PlannedFor,
     'decisions.packed': StoredDecision,
     'table_logs.chunk': Event,
     'audit trail': AuditEntry,

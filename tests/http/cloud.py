@@ -69,6 +69,7 @@ def guarded(
         site.metrics,
         strategy=auth.strategy('keystone', conf),
         rules=policy.PolicyEnforcer(conf),
+        plans=site.plans,
     )
 
 

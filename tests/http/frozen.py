@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from gantt.core.messages.since import OPTIONAL_MARK
 from gantt.http import openapi
 from gantt.http.app import ROUTES
 
@@ -39,6 +40,14 @@ def lines(minor: int) -> list[str]:
             known.add(name)
             found += _fields(name, document['components']['schemas'][name], wanted)
     return sorted(found)
+
+
+def is_optional_since(line: str, minor: int) -> bool:
+    """Whether a line is of a field that had to be said before 1.``minor`` and need not since."""
+    name, field = line.split(' ', 1)[0].rstrip('!').rpartition('.')[::2]
+    schema = openapi.document(ROUTES, minor)['components']['schemas'].get(name, {})
+    found = schema.get('properties', {}).get(field, {})
+    return '! ' in line and found.get(OPTIONAL_MARK) == f'1.{minor}'
 
 
 def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

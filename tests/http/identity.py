@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 DOMAIN = {'id': 'default', 'name': 'Default'}
 #: A role, and what keystone's bootstrap lets it imply.
@@ -29,6 +29,15 @@ def _time(seconds: float) -> str:
     return when.strftime('%Y-%m-%dT%H:%M:%S.%fZ')
 
 
+class Credential(NamedTuple):
+    """An application credential: a secret of a user for one project."""
+
+    secret: str
+    user: str
+    project: str
+    role: str
+
+
 class Keystone:
     """The server, in a thread; ``asked`` counts validations."""
 
@@ -38,6 +47,7 @@ class Keystone:
         self._prefix = prefix
         self._passwords = passwords
         self.tokens: dict[str, dict[str, Any]] = {}
+        self.credentials: dict[str, Credential] = {}
         self.asked = 0
         self.is_away = False
         keystone = self
@@ -144,9 +154,11 @@ class Keystone:
         return known is not None and known['expires_at'] > _time(0)
 
     def post(self, request: http.server.BaseHTTPRequestHandler) -> None:
-        """A token for a name and a password."""
+        """A token for a name and a password, or for an application credential."""
         length = int(request.headers.get('Content-Length', 0))
         auth = json.loads(request.rfile.read(length))['auth']
+        if 'application_credential' in auth['identity']['methods']:
+            return self._by_credential(request, auth['identity']['application_credential'])
         user = auth['identity']['password']['user']
         if user['password'] not in self._passwords:
             return _answer(request, 401, _error(401, 'Unauthorized'))
@@ -157,6 +169,16 @@ class Keystone:
             user=user['name'],
             system='system' in scope,
         )
+        return _answer(request, 201, {'token': self.tokens[token]}, token)
+
+    def _by_credential(
+        self, request: http.server.BaseHTTPRequestHandler, given: dict[str, str]
+    ) -> None:
+        """It says whose it is and for which project, so there is no scope."""
+        known = self.credentials.get(given['id'])
+        if known is None or known.secret != given['secret']:
+            return _answer(request, 401, _error(401, 'Unauthorized'))
+        token = self.issue(known.role, known.project, user=known.user)
         return _answer(request, 201, {'token': self.tokens[token]}, token)
 
 

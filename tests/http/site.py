@@ -10,6 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantt import plugin_loader
+from gantt.core.groups.group_answer import GroupAnswer
+from gantt.core.messages.place_group import (
+    ChangeGroup,
+    ExtendGroupPlan,
+    PlaceGroup,
+    ReleaseGroupPlan,
+)
 from gantt.core.messages.report import NumaCell, ReportedMetric, Running
 from gantt.core.messages.request import (
     CancelClaims,
@@ -26,6 +33,7 @@ from gantt.insights.read_model import Insights
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry.metrics import MetricRegistry
+from tests.planner import a_planner, place
 from tests.world import Host, World, sqlite_store
 
 
@@ -96,6 +104,42 @@ class DirectClient:
         return done
 
 
+class DirectPlans:
+    """A client of who plans groups, in the same process: what is queued is planned at once."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.lock = world, threading.Lock()
+        self.planner = a_planner(world)
+
+    def _placed(self, request: PlaceGroup | ChangeGroup) -> GroupAnswer:
+        with self.lock:
+            answer = place(self.planner, request)
+            self.world.turn()
+        return answer
+
+    def place_group(self, request: PlaceGroup) -> GroupAnswer:
+        return self._placed(request)
+
+    def change_group(self, request: ChangeGroup) -> GroupAnswer:
+        return self._placed(request)
+
+    def extend_group_plan(
+        self, group: str, seconds: int, *, only_project: str | None = None
+    ) -> object:
+        message = ExtendGroupPlan(group=group, seconds=seconds, only_project=only_project)
+        with self.lock:
+            return self.planner.extend(message)
+
+    def release_group_plan(
+        self, group: str, reason: str = '', *, only_project: str | None = None
+    ) -> object:
+        message = ReleaseGroupPlan(group=group, reason=reason, only_project=only_project)
+        with self.lock:
+            done = self.planner.release(message)
+            self.world.turn()
+        return done
+
+
 class Site:
     """Six hosts: four plain ones, one small one in another zone, one that went silent.
 
@@ -121,7 +165,15 @@ class Site:
             self.world.scheduler.settings,
             self.world.clock,
         )
-        self.app = make_app(self.insights, self.world.store, self.client, self.metrics, settings)
+        self.plans = DirectPlans(self.world)
+        self.app = make_app(
+            self.insights,
+            self.world.store,
+            self.client,
+            self.metrics,
+            settings,
+            plans=self.plans,
+        )
 
     def _host(self, name: str, number: int) -> Host:
         small = number == 5

@@ -17,6 +17,8 @@ from gantt.http.server import HttpServer
 from tests.http import identity
 from tests.http.identity import Keystone
 from tests.http.site import Site, fixed
+from tests.planner import a_description, a_member, a_plan_request, places
+from tests.plans import created
 
 WIDTHS = {'phone': (390, 844), 'desktop': (1280, 900)}
 #: Everything was asked for and answered, once.
@@ -136,6 +138,26 @@ def test_it_says_what_the_interface_says(
     assert 'ResourcesFilter\n−10, 0 left' in _text(browser, '#refused')
     assert '2 ×' in _text(browser, '#groups')
     assert [row.split('\n')[0] for row in _rows(browser)] == 2 * ['no valid host'] + 2 * ['placed']
+
+
+def test_plans_of_groups_are_shown_with_what_has_become_of_their_members(
+    browser: Browser, site: Site, serve: Callable[[Any], str]
+) -> None:
+    browser.open(f'{serve(site.app)}/dashboard')
+    browser.wait(LOADED)
+    assert browser.run("document.getElementById('plans').hidden")
+    group = a_description(a_member('web', 3), a_member('db'), uuid=fixed(7))
+    site.plans.place_group(a_plan_request(group))
+    created(site.world.store, places(site.world, fixed(7))['web-2'])
+    site.insights.reload_soon()
+    browser.open(browser.run('location.href'))
+    browser.wait(LOADED)
+    shown = _text(browser, '#plans')
+    assert '1 plan. Members: 3 planned, 1 created.' in shown
+    rows = "[...document.querySelectorAll('#plans tbody td')].map((e) => e.innerText)"
+    assert browser.run(rows)[:6] == [fixed(7), '3', '1', '–', '–', '–']
+    browser.screen(*WIDTHS['phone'])
+    assert browser.run('document.documentElement.scrollWidth') <= WIDTHS['phone'][0]
 
 
 def test_a_click_explains_a_decision(

@@ -54,6 +54,12 @@ MAY: dict[str, set[str]] = {
     'gantt:server_groups:show': READERS,
     'gantt:server_groups:create': MEMBERS,
     'gantt:server_groups:remove': MEMBERS,
+    'gantt:group_plans:list': READERS,
+    'gantt:group_plans:show': READERS,
+    'gantt:group_plans:create': MEMBERS,
+    'gantt:group_plans:change': MEMBERS,
+    'gantt:group_plans:extend': MEMBERS,
+    'gantt:group_plans:release': MEMBERS,
     'gantt:requests:create': MEMBERS,
     'gantt:requests:list': READERS,
     'gantt:requests:show': READERS,
@@ -307,6 +313,15 @@ def theirs(cloud: Cloud) -> Cloud:
     return cloud
 
 
+@pytest.fixture
+def planned(theirs: Cloud) -> Cloud:
+    """The same, with a plan of a group of that project."""
+    member = {'name': 'web', 'spec': {'resources': {'VCPU': 1}}}
+    plan = {'request_id': fixed(24), 'group': {'uuid': fixed(23), 'members': [member]}}
+    assert theirs.ask('other member', 'POST', '/v1/group-plans', plan).status_code == 201
+    return theirs
+
+
 PATHS = (
     ('GET', f'/v1/requests/{fixed(20)}'),
     ('GET', f'/v1/requests/{fixed(21)}'),
@@ -315,29 +330,35 @@ PATHS = (
     ('GET', f'/v1/decisions/{fixed(21)}'),
     ('GET', f'/v1/server-groups/{fixed(22)}'),
     ('DELETE', f'/v1/server-groups/{fixed(22)}'),
+    ('GET', f'/v1/group-plans/{fixed(23)}'),
+    ('DELETE', f'/v1/group-plans/{fixed(23)}'),
 )
 
 
-def test_what_is_of_another_project_is_not_there(theirs: Cloud) -> None:
-    before = [claim.state for claim in theirs.site.world.store.claims()]
+def test_what_is_of_another_project_is_not_there(planned: Cloud) -> None:
+    before = [claim.state for claim in planned.site.world.store.claims()]
     for method, path in PATHS:
         for who in ('reader', 'member', 'manager'):
-            answer = theirs.ask(who, method, path)
+            answer = planned.ask(who, method, path)
             wanted = 403 if who == 'reader' and method == 'DELETE' else 404
             assert answer.status_code == wanted, (who, method, path, answer.text)
-    assert [claim.state for claim in theirs.site.world.store.claims()] == before
+    assert [claim.state for claim in planned.site.world.store.claims()] == before
     for method, path in PATHS:
         # A refused request leaves a decision and no request.
         there = not path.startswith(f'/v1/requests/{fixed(21)[:8]}')
-        answer = theirs.ask('other member', method, path)
+        answer = planned.ask('other member', method, path)
         assert answer.status_code == (200 if there else 404), (method, path, answer.text)
 
 
-def test_lists_have_what_is_of_the_own_project(theirs: Cloud) -> None:
-    for path, key in (('/v1/decisions', 'decisions'), ('/v1/server-groups', 'server_groups')):
-        assert theirs.ask('manager', 'GET', path).json()[key] == []
+def test_lists_have_what_is_of_the_own_project(planned: Cloud) -> None:
+    for path, key in (
+        ('/v1/decisions', 'decisions'),
+        ('/v1/server-groups', 'server_groups'),
+        ('/v1/group-plans', 'group_plans'),
+    ):
+        assert planned.ask('manager', 'GET', path).json()[key] == []
         for who in ('other member', 'system reader', 'service'):
-            assert theirs.ask(who, 'GET', path).json()[key] != [], (who, path)
+            assert planned.ask(who, 'GET', path).json()[key] != [], (who, path)
 
 
 def test_a_group_of_another_project_is_of_no_use(theirs: Cloud) -> None:

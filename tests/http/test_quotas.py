@@ -86,6 +86,7 @@ def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
         'claims_in_flight': (-1, 1, 'options'),
         'class:VCPU': (9, 1, 'project'),
         'live_claims': (3, 1, 'project'),
+        'planned_places': (-1, 0, 'options'),
         'requests_per_minute': (-1, None, 'options'),
         'server_groups': (2, 0, 'default'),
     }

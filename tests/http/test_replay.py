@@ -9,6 +9,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages import base
+from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
+from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.placement.what_if_edits import HostEdit, HostEdits
 from gantt.http.app import make_app
@@ -77,6 +79,27 @@ def test_a_decision_of_filters_in_another_order_is_made_again_in_that_order(site
         found = site.insights.replay(fixed(number))
         assert found.same, found.differences
         assert [step.filter for step in found.then.members[0].funnel] != names
+
+
+def test_decisions_under_policies_of_groups_are_made_again(site: Site) -> None:
+    policies = PolicySet(
+        policies=[
+            LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='host'),
+            LevelPolicy(policy=GroupPolicyKind.SPREAD, level='zone', skew=1, soft=2.0),
+            LevelPolicy(policy=GroupPolicyKind.AFFINITY, level='zone', drop=1),
+        ],
+        subgroups={'front': ['web']},
+    )
+    group = GroupRef(uuid=fixed(9), policies=policies, member='web-1')
+    site.client.select_destinations(ask(1, 3, group=group))
+    site.client.select_destinations(ask(2, group=GroupRef(uuid=fixed(9))))
+    refused(site, ask(3, 4, group=GroupRef(uuid=fixed(9), member='web-2')))
+    flush(site)
+    for number in (1, 2, 3):
+        found = site.insights.replay(fixed(number))
+        assert found.same, (number, found.differences)
+    told = site.insights.replay(fixed(3)).then.reason
+    assert 'against anti-affinity at host' in told
 
 
 def test_other_settings_are_shown_beside_those_in_force(site: Site) -> None:

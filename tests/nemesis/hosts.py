@@ -12,10 +12,17 @@ from gantt.db.stores.store import SqlStore
 SILENT = {'filters': {'service_down_time': 86_400}, 'scheduler': {'unknown_after_seconds': 86_400}}
 
 
-def add(store: SqlStore, names: Sequence[str], aggregates: Sequence[str] = (), **room: int) -> None:
+def add(
+    store: SqlStore,
+    names: Sequence[str],
+    aggregates: Sequence[str] = (),
+    traits: Sequence[str] = (),
+    location: str = '',
+    **room: int,
+) -> None:
     """Add hosts with so much of each class.
 
-    :param aggregates: names
+    :param aggregates: names; likewise ``traits``
     """
     inventories = {name: Inventory(total=total) for name, total in room.items()}
     reports = []
@@ -29,6 +36,8 @@ def add(store: SqlStore, names: Sequence[str], aggregates: Sequence[str] = (), *
                 full=True,
                 inventories=inventories,
                 aggregates=list(aggregates),
+                traits=list(traits),
+                location=location,
                 running=[],
                 pending=[],
             )

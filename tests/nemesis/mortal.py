@@ -2,6 +2,7 @@
 """A process that does one thing to a database, and is killed on the way.
 
     lived = mortal.run(url, 'sweep', 100, dies_at=3)    # before its third statement
+    lived = mortal.run(url, 'sweep', 100, dies_at=3, of_writes=True)    # … that writes
     life = mortal.Life(url, 'sweep', 100)               # to be killed by somebody else
 
 It is forked from a server of its own, so that one takes some hundredths of a second.
@@ -9,6 +10,7 @@ It is forked from a server of its own, so that one takes some hundredths of a se
 
 import multiprocessing
 import os
+import re
 import signal
 from typing import Any
 
@@ -19,7 +21,10 @@ from gantt.db.stores.store import SqlStore
 
 SECONDS = 30.0
 _processes = multiprocessing.get_context('forkserver')
-_processes.set_forkserver_preload([__name__])
+# The program too: each of them would read it anew.
+_processes.set_forkserver_preload(['__main__', __name__])
+#: What a statement that changes something has; locks are none.
+_WRITES = re.compile(r'(?<!FOR )(?<!KEY )\b(INSERT|UPDATE|DELETE)\b')
 
 
 class Life:
@@ -28,11 +33,14 @@ class Life:
     :param url: of the database
     :param verb: method of the store, called with ``arguments``
     :param dies_at: number of the statement before which it dies; COMMIT is one too.  0: never
+    :param of_writes: those that read or lock are not counted
     """
 
-    def __init__(self, url: str, verb: str, *arguments: Any, dies_at: int = 0) -> None:
+    def __init__(
+        self, url: str, verb: str, *arguments: Any, dies_at: int = 0, of_writes: bool = False
+    ) -> None:
         self._process = _processes.Process(
-            target=_live, args=(url, verb, arguments, dies_at), daemon=True
+            target=_live, args=(url, verb, arguments, dies_at, of_writes), daemon=True
         )
         self._process.start()
 
@@ -53,26 +61,30 @@ class Life:
         return code == 0
 
 
-def run(url: str, verb: str, *arguments: Any, dies_at: int = 0) -> bool:
+def run(url: str, verb: str, *arguments: Any, dies_at: int = 0, of_writes: bool = False) -> bool:
     """One life from beginning to end; whether it was done."""
-    return Life(url, verb, *arguments, dies_at=dies_at).end()
+    return Life(url, verb, *arguments, dies_at=dies_at, of_writes=of_writes).end()
 
 
-def _live(url: str, verb: str, arguments: tuple[Any, ...], dies_at: int) -> None:
+def _live(url: str, verb: str, arguments: tuple[Any, ...], dies_at: int, of_writes: bool) -> None:
     store = SqlStore.for_url(url)
-    _Fate(dies_at).watch(store)
+    Countdown(dies_at, of_writes).watch(store)
     getattr(store, verb)(*arguments)
     store.close()
 
 
-class _Fate:
-    """Counts what is about to be sent."""
+class Countdown:
+    """Counts what is about to be sent, and kills this process before the last of it.
 
-    def __init__(self, dies_at: int) -> None:
-        self._left = dies_at
+    :ivar left: how much that is; 0 or less: nobody is killed
+    """
+
+    def __init__(self, dies_at: int, of_writes: bool = False) -> None:
+        self.left = dies_at
+        self._of_writes = of_writes
 
     def watch(self, store: SqlStore) -> None:
-        """Be asked before every statement and every COMMIT."""
+        """Step before every statement and every COMMIT."""
         sa.event.listen(store.engine, 'before_cursor_execute', self.step)
         for database in {store.database, store.commits}:
             database.commit = self.before(database.commit)  # type: ignore[method-assign]
@@ -85,12 +97,17 @@ class _Fate:
         """The same method, with a step before."""
 
         def stepping(*arguments: Any) -> Any:
-            self.step()
+            self.step(*arguments)
             return real(*arguments)
 
         return stepping
 
-    def step(self, *_: Any) -> None:
-        self._left -= 1
-        if not self._left:
+    def step(self, *arguments: Any) -> None:
+        """One more; its statement is among the arguments, or it is a COMMIT."""
+        texts = [one.decode() if isinstance(one, bytes) else one for one in arguments]
+        texts = [one for one in texts if isinstance(one, str)]
+        if self._of_writes and texts and not any(map(_WRITES.search, texts)):
+            return
+        self.left -= 1
+        if not self.left:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL of a test's own with a synchronous standby, of which the test may fail the first.
+"""PostgreSQL servers of a test's own: one, or two of which the test may fail the first.
 
     with postgres.pair() as pair:
         pair.url              # of both: connects to whoever takes writes
@@ -7,6 +7,7 @@
         pair.promote()        # the standby takes its place
 
 ``pair(synchronous=False)``: nobody waits for the standby, and it can be let ``fall_behind``.
+``single()``: one server, which can ``fail`` and be started again.
 
 The servers run as the system's user ``postgres`` where the test runs as root,
 which they refuse to be.
@@ -22,7 +23,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pytest
 import sqlalchemy as sa
@@ -32,36 +34,89 @@ START_SECONDS = 60
 DATABASE = 'gantt'
 
 
-class Pair:
-    """Primary and standby; every commit waits for both.
+class Servers:
+    """Servers of one folder, by name.
 
     :param folder: for their files; theirs
     :param programs: where initdb and the others are
     :param user: whose processes they are; empty: of whoever runs this
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, programs: pathlib.Path, user: str, names: Sequence[str]
+    ) -> None:
+        self._folder, self._programs = folder, programs
+        self._as = ['runuser', '-u', user, '--'] if user else []
+        self._ports = {name: _free_port() for name in names}
+
+    def close(self) -> None:
+        """End what runs."""
+        for name in self._ports:
+            if (self._folder / name / 'postmaster.pid').exists():
+                with contextlib.suppress(AssertionError):
+                    self._control(name, 'stop', '-m', 'immediate')
+
+    def _make(self, name: str) -> None:
+        """A server with an empty database, running."""
+        self._run(
+            'initdb',
+            *('-D', self._folder / name),
+            *('-U', DATABASE, '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'),
+        )
+        self._start(name)
+        self._sql(name, f'CREATE DATABASE {DATABASE}', database='postgres')
+
+    # -- programs ------------------------------------------------------------------------
+    def _start(self, name: str) -> None:
+        options = (
+            f'-c port={self._ports[name]} -c listen_addresses=127.0.0.1 '
+            f'-c unix_socket_directories={self._folder} -c max_connections=60 '
+            '-c shared_buffers=64MB'
+        )
+        log = self._folder / f'{name}.log'
+        self._control(name, 'start', '-w', '-t', str(START_SECONDS), '-l', str(log), '-o', options)
+
+    def _control(self, name: str, *words: str) -> None:
+        self._run('pg_ctl', '-D', self._folder / name, '-s', *words)
+
+    def _run(self, program: str, *words: object) -> None:
+        command = [*self._as, str(self._programs / program), *map(str, words)]
+        # To a file: what runs on would keep a pipe open.
+        with open(self._folder.parent / f'{self._folder.name}.said', 'w+') as said:
+            done = subprocess.run(
+                command,
+                cwd='/',
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                check=False,
+                timeout=2 * START_SECONDS,
+            )
+            said.seek(0)
+            assert done.returncode == 0, f'{program}: {said.read()}'
+
+    def _sql(self, name: str, statement: str, database: str = DATABASE) -> object:
+        url = f'postgresql+psycopg://{DATABASE}@127.0.0.1:{self._ports[name]}/{database}'
+        engine = sa.create_engine(url, isolation_level='AUTOCOMMIT')
+        try:
+            with engine.connect() as connection:
+                found = connection.exec_driver_sql(statement)
+                return found.scalar() if found.returns_rows else None
+        finally:
+            engine.dispose()
+
+
+class Pair(Servers):
+    """Primary and standby; every commit waits for both.
+
     :param synchronous: whether commits wait for the standby
     """
 
     def __init__(
         self, folder: pathlib.Path, programs: pathlib.Path, user: str, synchronous: bool = True
     ) -> None:
-        self._folder, self._programs = folder, programs
-        self._as = ['runuser', '-u', user, '--'] if user else []
-        self._ports = {'first': _free_port(), 'second': _free_port()}
-        self._run(
-            'initdb',
-            '-D',
-            folder / 'first',
-            '-U',
-            DATABASE,
-            '-A',
-            'trust',
-            '-E',
-            'UTF8',
-            '--locale=C',
-            '--no-sync',
-        )
-        self._start('first')
-        self._sql('first', f'CREATE DATABASE {DATABASE}', database='postgres')
+        super().__init__(folder, programs, user, ['first', 'second'])
+        self._make('first')
         source = f'host=127.0.0.1 port={self._ports["first"]} user={DATABASE}'
         self._run(
             'pg_basebackup',
@@ -114,52 +169,6 @@ class Pair:
         """The standby takes writes; returns when it does."""
         self._control('second', 'promote', '-w', '-t', str(START_SECONDS))
 
-    def close(self) -> None:
-        """End what runs."""
-        for name in self._ports:
-            if (self._folder / name / 'postmaster.pid').exists():
-                with contextlib.suppress(AssertionError):
-                    self._control(name, 'stop', '-m', 'immediate')
-
-    # -- programs ------------------------------------------------------------------------
-    def _start(self, name: str) -> None:
-        options = (
-            f'-c port={self._ports[name]} -c listen_addresses=127.0.0.1 '
-            f'-c unix_socket_directories={self._folder} -c max_connections=60 '
-            '-c shared_buffers=64MB'
-        )
-        log = self._folder / f'{name}.log'
-        self._control(name, 'start', '-w', '-t', str(START_SECONDS), '-l', str(log), '-o', options)
-
-    def _control(self, name: str, *words: str) -> None:
-        self._run('pg_ctl', '-D', self._folder / name, '-s', *words)
-
-    def _run(self, program: str, *words: object) -> None:
-        command = [*self._as, str(self._programs / program), *map(str, words)]
-        # To a file: what runs on would keep a pipe open.
-        with open(self._folder.parent / f'{self._folder.name}.said', 'w+') as said:
-            done = subprocess.run(
-                command,
-                cwd='/',
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                check=False,
-                timeout=2 * START_SECONDS,
-            )
-            said.seek(0)
-            assert done.returncode == 0, f'{program}: {said.read()}'
-
-    def _sql(self, name: str, statement: str, database: str = DATABASE) -> object:
-        url = f'postgresql+psycopg://{DATABASE}@127.0.0.1:{self._ports[name]}/{database}'
-        engine = sa.create_engine(url, isolation_level='AUTOCOMMIT')
-        try:
-            with engine.connect() as connection:
-                found = connection.exec_driver_sql(statement)
-                return found.scalar() if found.returns_rows else None
-        finally:
-            engine.dispose()
-
     def _wait_for_standby(self, state: str) -> None:
         end = time.monotonic() + START_SECONDS
         question = f"SELECT count(*) FROM pg_stat_replication WHERE sync_state = '{state}'"
@@ -168,15 +177,48 @@ class Pair:
             time.sleep(0.1)
 
 
+class Single(Servers):
+    """One server."""
+
+    def __init__(self, folder: pathlib.Path, programs: pathlib.Path, user: str) -> None:
+        super().__init__(folder, programs, user, ['only'])
+        self._make('only')
+
+    @property
+    def url(self) -> str:
+        """As ``[database] connection``."""
+        return f'postgresql+psycopg://{DATABASE}@127.0.0.1:{self._ports["only"]}/{DATABASE}'
+
+    def fail(self) -> None:
+        """It ends at once, and has written nothing more."""
+        self._control('only', 'stop', '-m', 'immediate')
+
+    def start(self) -> None:
+        """Start it again; returns when it has recovered what was committed."""
+        self._start('only')
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         return int(probe.getsockname()[1])
 
 
-@contextlib.contextmanager
-def pair(synchronous: bool = True) -> Iterator[Pair]:
+def pair(synchronous: bool = True) -> contextlib.AbstractContextManager[Pair]:
     """Both, running, until the end of the block; skips where PostgreSQL is not installed."""
+    return _running(lambda folder, programs, user: Pair(folder, programs, user, synchronous))
+
+
+def single() -> contextlib.AbstractContextManager[Single]:
+    """One server, running, until the end of the block; skips where there are no programs of it."""
+    return _running(Single)
+
+
+S = TypeVar('S', bound=Servers)
+
+
+@contextlib.contextmanager
+def _running(make: Callable[[pathlib.Path, pathlib.Path, str], S]) -> Iterator[S]:
     found = sorted(glob.glob(PROGRAMS))
     user = 'postgres' if os.getuid() == 0 else ''
     if not found:
@@ -186,7 +228,7 @@ def pair(synchronous: bool = True) -> Iterator[Pair]:
         if user:
             owner = pwd.getpwnam(user)
             os.chown(folder, owner.pw_uid, owner.pw_gid)
-        made = Pair(folder, pathlib.Path(found[-1]), user, synchronous)
+        made = make(folder, pathlib.Path(found[-1]), user)
         try:
             yield made
         finally:

@@ -11,6 +11,7 @@ Databases and virtual hosts are those of ``tests/services.py``.
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -137,6 +138,23 @@ class Site:
             lines = answer.read().decode().splitlines()
         found = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
         return sum(float(line.rpartition(' ')[2]) for line in found)
+
+    def deadlocks(self) -> object:
+        """What the server tells of deadlocks in this database; compare it."""
+        engine = self.store.engine
+        is_postgresql = engine.dialect.name == 'postgresql'
+        if is_postgresql:
+            time.sleep(1.1)  # each connection sends its statistics once a second
+        with engine.connect() as connection:
+            if is_postgresql:
+                connection.exec_driver_sql('SELECT pg_stat_clear_snapshot()')
+                return connection.exec_driver_sql(
+                    'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()'
+                ).scalar_one()
+            status = connection.exec_driver_sql('SHOW ENGINE INNODB STATUS').one()[2]
+        last = re.search(r'LATEST DETECTED DEADLOCK\n-+\n(.*?)\n-{8,}\n', status, re.DOTALL)
+        name = engine.url.database
+        return last.group(1) if last and f'`{name}`' in last.group(1) else ''
 
     def audit(self, database: str = '') -> None:
         """``gantt-manage audit``, of another node's ``database`` where one is given.

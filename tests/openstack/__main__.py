@@ -13,7 +13,17 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.openstack import access, asking, boots, compared, deletes, files, moves
+from tests.openstack import (
+    access,
+    asking,
+    boots,
+    compared,
+    deletes,
+    files,
+    moves,
+    plans,
+    zones,
+)
 from tests.openstack.cloud import Cloud, Trouble
 from tests.openstack.trial import Trial
 
@@ -22,7 +32,9 @@ STEPS: tuple[Step, ...] = (
     *boots.STEPS,
     *deletes.STEPS,
     *moves.STEPS,
+    *plans.STEPS,
     *access.STEPS,
+    *zones.STEPS,
     *moves.LAST,
     *compared.STEPS,
 )
@@ -40,7 +52,7 @@ def up(cloud: Cloud) -> Trial:
     cloud.read_cells()
     cloud.gantt_command('gantt-manage', 'config', 'check', fails=True)
     cloud.gantt_command('gantt-manage', 'db', 'sync')
-    cloud.up_gantt('gantt-scheduler', 'gantt-api', 'gantt-nova-source')
+    cloud.up_gantt('gantt-scheduler', 'gantt-planner', 'gantt-api', 'gantt-nova-source')
     cloud.wait_port('gantt')
     trial = Trial(cloud)
     trial.prepare()

@@ -53,10 +53,16 @@ class Bus:
     """A broker URL, a facade served on it, and clients.
 
     :param notify: driver of notifications
+    :param planner: who plans groups, served as well
     """
 
     def __init__(
-        self, url: str = transport.IN_PROCESS_URL, facade: Any = None, notify: str = '', **rpc: Any
+        self,
+        url: str = transport.IN_PROCESS_URL,
+        facade: Any = None,
+        notify: str = '',
+        planner: Any = None,
+        **rpc: Any,
     ) -> None:
         if url.startswith('kombu+memory'):
             # The in-process broker is one per process: start with an empty one.
@@ -73,6 +79,7 @@ class Bus:
         self.service = RpcService(
             self.conf,
             self.facade,
+            planner=planner,
             server='scheduler-1',
             count=self.counts,
             on_stuck=self.stuck.append,

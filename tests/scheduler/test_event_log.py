@@ -15,7 +15,7 @@ from gantt.insights import event_log
 from gantt.insights.event_log import EventLog, Wanted
 from gantt.insights.views import EventEntry
 from gantt.scheduler.clock import ManualClock, SystemClock
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Store
 from tests.builders import a_draft, a_host, claimed
 from tests.conftest import READERS
@@ -35,7 +35,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_log(store: Store, **options: Any) -> EventLog:
     """Of a process of its own."""
-    return EventLog(store, HostCache(store, **options))
+    return EventLog(store, HostFollower(store, **options))
 
 
 class Follower:

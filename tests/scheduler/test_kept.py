@@ -64,7 +64,8 @@ def test_what_was_kept_member_by_member_is_read():
     """Written by the release before members were columns."""
     found = decision_codec.unpack((DATA / 'decision-one-by-one.msgpack').read_bytes())
     # Which plug-ins there are by default was another set then.
-    pipeline = plugin_loader.load_pipeline(weighers=found.decision.weighers)
+    filters = [one.name for one in found.decision.members[0].filters]
+    pipeline = plugin_loader.load_pipeline(filters=filters, weighers=found.decision.weighers)
     decision, request = many(20, 5, pipeline)
     assert found.request == request
     then = found.decision.config_digest

@@ -50,7 +50,8 @@ def test_every_promise_is_kept_ten_thousand_times(first):
 
 def test_every_kind_of_trouble_happens_in_the_first_seeds():
     plans = [plan.deal(seed) for seed in range(200)]
-    assert {blow.what for one in plans for blow in one.blows} == set(plan.KINDS)
+    kinds = plan.KINDS.keys() | plan.GROUP_KINDS.keys()
+    assert {blow.what for one in plans for blow in one.blows} == kinds
     assert {one.schedulers for one in plans} == {1, 2, 3}
     assert any(one.queue_limit < 5 for one in plans)
     assert all(
@@ -80,6 +81,7 @@ def test_the_same_seed_has_the_same_trace_in_any_process():
     one, other = _output('1'), _output('2')
     assert [json.loads(line)['seed'] for line in one[:-1]] == list(range(8))
     assert all(json.loads(line)['trace'] for line in one[:-1])
+    assert 'planner-1' in one[1] and ' takes ' in one[1]  # one where groups are planned
     assert one[:-1] == other[:-1]
 
 

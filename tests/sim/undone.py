@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 
 from gantt.compute.agent import agent, running_guests
-from gantt.core.claims import commit, registration
+from gantt.core.claims import commit, place_commit, reconcile, registration
 from gantt.core.placement import older_claims
 from gantt.core.table.usage import UsageColumns
 from gantt.testing.store import commit as memory_commit
@@ -83,3 +83,13 @@ def a_late_registration_of_the_dead_counts(patch):
         'register',
         lambda row, said, **how: register(row, _replace(said, journal=None), **how),
     )
+
+
+def a_change_gives_back_what_a_create_has(patch):
+    """It was told of a place as given back that a create had taken, or had taken and left."""
+    patch.setattr(place_commit, '_why_not_ended', lambda *_: '')
+
+
+def a_free_place_is_confirmed_by_a_guest(patch):
+    """The guest had taken it over in a database that was put back since."""
+    patch.setattr(reconcile, 'free_places', lambda live: {})

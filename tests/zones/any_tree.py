@@ -37,8 +37,7 @@ STRATEGIES = (
     'GoodEnough',
     'Threshold',
 )
-#: No place has more than 0.33: most weighers have nothing to say of such hosts.
-GOOD_ENOUGH = 0.25
+GOOD_ENOUGH = 0.8
 PIPELINE = plugin_loader.load_pipeline()
 
 
@@ -101,7 +100,7 @@ class AnyTree:
             'likely_first_each': 1,
             'weighted_random_first': 1,
             'weighted_random_then': 1,
-            'good_enough_score': GOOD_ENOUGH,
+            'good_enough_share': GOOD_ENOUGH,
         }
         return plugin_loader.load(self.names, small, plugin_loader.STRATEGIES)
 

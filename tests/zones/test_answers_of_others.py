@@ -10,6 +10,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.zones.messages import ZoneAllocated, ZoneChanges, ZoneEvaluated, ZoneRecord
+from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import ANSWER_BYTES_MAX, HttpZones
 from tests.builders import uuid_of
 from tests.zones.other_side import Liar, broken
@@ -19,7 +20,7 @@ HEAD = b'HTTP/1.1 200 OK\r\nGantt-Zone: %s\r\n' % uuid_of('east').encode()
 
 def call(url):
     """An evaluation, of which there may be an answer for a second."""
-    zones = HttpZones(lambda zone: {})
+    zones = HttpZones(ZoneCredentials('', lambda: uuid_of('above')))
     try:
         zone = ZoneRecord(uuid=uuid_of('east'), name='east', url=url)
         return zones._call(zone, 'POST', '/evaluations', None, ZoneEvaluated, 1.0)
@@ -62,6 +63,12 @@ BROKEN = {
     'a cut after the head': says(HEAD + b'Content-Length: 50\r\n\r\n'),
     'a cut in the body': says(HEAD + b'Content-Length: 50\r\n\r\n{"outcome": '),
     'garbage': says(whole(b'\x93\x01\xc1 nonsense')),
+    'lists in lists': says(whole(b'{"more": ' + b'[' * 100_000)),
+    'an error of lists in lists': says(
+        b'HTTP/1.1 503 No\r\nGantt-Zone: %s\r\nContent-Length: 100000\r\n\r\n'
+        % uuid_of('east').encode()
+        + b'[' * 100_000
+    ),
     'another message': says(whole(b'{"claims": []}')),
     'a list': says(whole(b'[]')),
     'a hundred MB': much,

@@ -12,6 +12,9 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
+from gantt.scheduler.waiter import Waiter
+from gantt.scheduler.zones import opening
+from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
 from gantt.scheduler.zones.shares import among
 from tests.builders import uuid_of
 from tests.world import a_request
@@ -52,6 +55,7 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
     refused = 0
     for _ in range(40):
         wanted = a_request(vcpu=dice.choice([1, 2, 3, 6, 11, 20]), ram=1024)
+        flat.around.reload_soon()  # it has placed one just now, and not through its API
         theirs = flat.around.evaluator.evaluate(wanted, 20, 10.0)
         ours = top.select(wanted)
         refused += ours.outcome is Outcome.NO_VALID_HOST
@@ -79,6 +83,24 @@ def test_no_room_and_not_known_are_different(zone):
     assert children_of(top.select(a_request(vcpu=1, budget_ms=4000))) == ['east']
 
 
+def test_a_zone_whose_database_is_away_says_nothing_of_room(zone, monkeypatch):
+    top, east, west = zone('top'), zone('east').hosts(1, 4), zone('west').hosts(1, 64)
+    top.above(east, west)
+    assert top.select(a_request(vcpu=100)).outcome is Outcome.NO_VALID_HOST
+
+    def away(*_):
+        raise exceptions.DatabaseUnavailable(problem='it is away')
+
+    cache = west.insights.cache
+    monkeypatch.setattr(cache.store, 'poll', away)
+    # It has a table in memory, as it was; what it would offer nobody could claim.
+    until(lambda: cache.read_seconds_ago > OLD_SECONDS)
+    answer = top.select(a_request(vcpu=100))
+    assert answer.outcome is Outcome.UNKNOWN, answer.reason
+    assert 'west' in answer.reason
+    assert children_of(top.select(a_request(vcpu=1))) == ['east']
+
+
 def test_members_are_split_where_no_place_has_room_for_all(zone):
     top = zone('top').hosts(1, 2)
     east, west = zone('east').hosts(1, 4), zone('west').hosts(1, 4)
@@ -93,6 +115,47 @@ def test_members_are_split_where_no_place_has_room_for_all(zone):
     answer = top.select(a_request(2, ram=64))
     assert answer.outcome is Outcome.NO_VALID_HOST
     until(lambda: top.live() + east.live() + west.live() == 9)
+
+
+def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it(zone):
+    top, mid, leaf = zone('top'), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 4)
+    mid.above(leaf)
+    top.above(mid)
+    wanted = a_request(8, ram=64, lease_seconds=60)
+    answer = top.select(wanted)
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert (mid.live(), leaf.live()) == (4, 4)
+    (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
+    own = mid.store.load_request(key).claims
+    assert sorted(claim.member for claim in own) == [
+        n
+        for n, (chosen, *_) in enumerate(answer.selections)
+        if chosen.claim_id in {claim.id for claim in own}
+    ]
+    assert not any(mid.store.audit().values())
+    before = {claim.id: claim.lease_until for claim in own}
+    top.client.extend_claims(wanted.request_id, 300)
+    for claim in mid.store.load_request(key).claims:
+        assert claim.lease_until > before[claim.id] + 200
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: mid.live() + leaf.live() == 0)
+    assert top.select(wanted).outcome is Outcome.CANCELLED
+
+
+def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
+    top, mid, leaf = zone('top'), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 4)
+    mid.above(leaf)
+    top.above(mid)
+    wanted = a_request(8, ram=64)
+    assert top.select(wanted).outcome is Outcome.PLACED
+    (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
+    mid.client.cancel_claims(key)
+    until(lambda: mid.live() + leaf.live() == 0)
+
+    def states():
+        return {one.state for one in top.store.claims_below(wanted.request_id)}
+
+    until(lambda: states() == {'released'})
 
 
 def test_members_with_a_hard_rule_go_to_one_zone(zone):
@@ -149,6 +212,70 @@ def test_a_consumer_has_one_claim_over_all_zones(zone):
     assert second.outcome is Outcome.REFUSED
     assert consumer in second.reason
     assert east.live() + west.live() == 1
+
+
+@pytest.mark.parametrize('stays', ['disabled', 'asked so', 'no hop is left', 'its group is here'])
+def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays):
+    top, east = zone('top').hosts(2, 8), zone('east').hosts(1, 32)
+    top.above(east)
+    wanted = a_request(vcpu=16)
+    assert children_of(top.select(wanted)) == ['east']
+    fields = {'vcpu': 1, 'consumers': wanted.consumers}
+    if stays == 'disabled':
+        top.put('/v1/zones/east', {'enabled': False})
+        top.scheduler._zones.directory.refresh()
+    elif stays == 'its group is here':
+        group = GroupRef(uuid=uuid_of('together'), policy=Policy.AFFINITY)
+        first = a_request(vcpu=1, group=group)
+        first = msgspec.structs.replace(first, hops=0)
+        assert children_of(top.select(first)) == ['']
+        fields['group'] = group
+    before = top.live()
+    another = a_request(**fields)
+    if stays == 'no hop is left':
+        another = msgspec.structs.replace(another, hops=0)
+    waiter = Waiter()
+    top.scheduler.submit(another, None, waiter, stays=stays == 'asked so')
+    answer = waiter.wait(another, 20.0)
+    assert answer.outcome is Outcome.REFUSED, answer.reason
+    assert wanted.consumers[0] in answer.reason
+    assert (top.live(), east.live()) == (before, 1)
+    assert top.store.load_request(another.request_id) is None
+    # Who lives nowhere is placed, and a repeat meets that.
+    other = msgspec.structs.replace(a_request(vcpu=1), hops=0)
+    placed = top.select(other)
+    assert placed.outcome is Outcome.PLACED, placed.reason
+    assert top.select(other).selections == placed.selections
+    assert top.live() == before + 1
+    # Once the zone below has heard that it ended it may be placed here.
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: top.store.claims_below(wanted.request_id)[0].state == 'released')
+    again = msgspec.structs.replace(a_request(**fields), hops=0)
+    assert top.select(again).outcome is Outcome.PLACED
+
+
+def test_a_request_that_stays_meets_one_for_its_consumer_that_is_going_down(zone, monkeypatch):
+    top, east = zone('top').hosts(1, 8), zone('east').hosts(1, 32)
+    top.above(east)
+    calls, begun, go_on = top.scheduler._zones.calls, threading.Event(), threading.Event()
+    allocate = calls.allocate
+
+    def slowly(*args):
+        begun.set()
+        go_on.wait(10)
+        return allocate(*args)
+
+    monkeypatch.setattr(calls, 'allocate', slowly)
+    wanted = a_request(vcpu=16)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        first = threads.submit(top.select, wanted)
+        assert begun.wait(10)
+        stays = msgspec.structs.replace(a_request(vcpu=1, consumers=wanted.consumers), hops=0)
+        refused = top.select(stays)
+        go_on.set()
+        assert first.result().outcome is Outcome.PLACED
+    assert refused.outcome is Outcome.REFUSED, refused.reason
+    assert (top.live(), east.live()) == (0, 1)
 
 
 def test_what_became_of_a_claim_below_is_followed(zone):
@@ -214,11 +341,9 @@ def test_an_allocation_that_is_not_answered_leaves_one_claim_or_none(zone, monke
 
 
 def test_who_takes_over_gives_back_what_the_first_one_claimed(zone, monkeypatch):
-    from gantt.scheduler.zones import place_over_zones
-
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    monkeypatch.setattr(place_over_zones, 'RESOLVE_SECONDS', 0.0)
+    monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
     settle = top.store.finish_request
     monkeypatch.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
     wanted = a_request(budget_ms=1500)
@@ -387,7 +512,7 @@ def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
     answer = top.select(a_request(budget_ms=6000))
     assert answer.outcome is Outcome.PLACED, answer.reason
     monkeypatch.setattr(calls, 'give_back', give_back)
-    until(lambda: not top.scheduler.over_zones._shares._give_backs.waiting())
+    until(lambda: not top.store.give_backs_waiting().number)
     assert east.live() == 1
     assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
 
@@ -470,3 +595,31 @@ def test_a_zone_with_none_below_reads_nothing_of_them(zone, monkeypatch):
     alone.client.extend_claims(wanted.request_id, 60)
     alone.client.cancel_claims(wanted.request_id)
     assert alone.live() == 0
+
+
+def test_alternates_come_from_the_zone_that_has_the_place(zone):
+    top, mid, leaf = zone('top').hosts(1, 2), zone('mid'), zone('leaf').hosts(4, 8)
+    mid.above(leaf)
+    top.above(mid)
+    wanted = a_request(vcpu=4, alternates=2)
+    answer = top.select(wanted)
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    chosen, *others = answer.selections[0]
+    assert [(one.child, one.host, one.claim_id) for one in others] == 2 * [('mid', '', None)]
+    assert top.select(wanted).selections == answer.selections
+    hosts = [leaf.store.load_claim(chosen.claim_id).host]
+    for one in others:
+        found = mid.put_place(one.place)
+        assert (found['child'], found['is_alternate'], found['host']) == ('leaf', True, '')
+        found = leaf.put_place(found['place'])
+        assert found['is_alternate'] and found['consumer'] == wanted.consumers[0]
+        assert (found['claim_id'], found['topic']) == ('', f'gantt-compute.{found["host"]}')
+        hosts.append(found['host'])
+    assert len(set(hosts)) == 3 and all(host.startswith('leaf-') for host in hosts)
+    assert not mid.put_place(chosen.place)['is_alternate']
+    assert leaf.live() == 1
+    # Who asks for none gets none; and of none that is there nothing is made up.
+    assert [len(one) for one in top.select(a_request(alternates=0)).selections] == [1]
+    assert [len(one) for one in top.select(a_request(vcpu=8, alternates=9)).selections] == [3]
+    for hidden in ('leaf-1', 'leaf-2', 'leaf-3', 'leaf-4'):
+        assert hidden not in top.everything() + mid.everything()

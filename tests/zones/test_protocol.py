@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
+from gantt.core.messages.request import OfferedPlace, Purpose
+from gantt.core.records.decision import Outcome
 from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation
-from gantt.http.zones.seals import SealedOffer, SealedPlace, Seals
+from gantt.http.zones.seals import SealedAlternate, SealedOffer, SealedPlace, Seals
 from gantt.scheduler.ports import ZoneIdentity
 from tests.world import a_request
 from tests.zones.tree import VERSION
@@ -129,6 +131,25 @@ def test_one_parent_sees_nothing_of_another(east):
     assert (theirs, [one['key'] for one in ours]) == ([], [key])
 
 
+@pytest.mark.parametrize('purpose', [Purpose.CREATE, Purpose.LIVE_MIGRATE])
+@pytest.mark.parametrize('whose', ['another parent', 'this zone'])
+def test_a_parent_claims_for_no_consumer_of_others(east, whose, purpose):
+    mine = a_request(vcpu=2)
+    if whose == 'this zone':
+        assert east.select(mine).outcome is Outcome.PLACED
+    else:
+        allocate(east, mine, tokens_of(evaluate(east, mine)))
+    if purpose is Purpose.LIVE_MIGRATE:
+        (claim,) = east.store.claims(state='reserved', limit=5)
+        assert east.confirm(claim.id) == 'ok'
+    before = [(one.id, one.state) for one in east.store.claims(limit=5)]
+    theirs = a_request(vcpu=2, consumers=mine.consumers, purpose=purpose)
+    _, answer = allocate(east, theirs, tokens_of(evaluate(east, theirs, OTHER)), by=OTHER)
+    assert (answer.status_code, code(answer)) == (400, 'gantt.refused')
+    assert mine.consumers[0] in answer.text and 'parent-uuid' not in answer.text
+    assert [(one.id, one.state) for one in east.store.claims(limit=5)] == before
+
+
 def test_a_token_is_good_for_its_request_alone(east):
     request = a_request()
     tokens = tokens_of(evaluate(east, request))
@@ -223,19 +244,23 @@ IDENTITY = ZoneIdentity(uuid='z', secret=b'k' * 32, incarnation=7)
 def test_a_seal_is_opened_by_its_zone_for_its_parent_in_its_time():
     seals = Seals(IDENTITY)
     token = seals.seal(SealedPlace('claim'), 'parent', 100.0)
-    assert seals.open(token, SealedPlace, 'parent', 101.0) == SealedPlace('claim')
+    assert seals.open_place(token, 'parent', 101.0) == SealedPlace('claim')
     assert token != seals.seal(SealedPlace('claim'), 'parent', 100.0)
     back = msgspec.structs.replace(IDENTITY, incarnation=8)
     stranger = msgspec.structs.replace(IDENTITY, secret=b'x' * 32)
-    for other, kind, parent, now in (
-        (seals, SealedPlace, 'other', 101.0),
-        (seals, SealedOffer, 'parent', 101.0),
-        (seals, SealedPlace, 'parent', 100.0 + 86_401),
-        (Seals(back), SealedPlace, 'parent', 101.0),
-        (Seals(stranger), SealedPlace, 'parent', 101.0),
+    alternate = SealedAlternate('guest', host='cmp-1')
+    assert seals.open_place(seals.seal(alternate, 'parent', 100.0), 'parent', 101.0) == alternate
+    offer = seals.seal(SealedOffer(OfferedPlace(), 'e', 'd', []), 'parent', 100.0)
+    for wrong in (
+        lambda: seals.open_place(token, 'other', 101.0),
+        lambda: seals.open_offer(token, 'parent', 101.0),
+        lambda: seals.open_place(offer, 'parent', 101.0),
+        lambda: seals.open_place(token, 'parent', 100.0 + 86_401),
+        lambda: Seals(back).open_place(token, 'parent', 101.0),
+        lambda: Seals(stranger).open_place(token, 'parent', 101.0),
     ):
         with pytest.raises(exceptions.TokenRefused):
-            other.open(token, kind, parent, now)
+            wrong()
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -249,4 +274,4 @@ def test_nothing_else_is_taken_for_a_token(text, at):
     if text == token:
         return
     with pytest.raises(exceptions.TokenRefused):
-        seals.open(text, SealedPlace, 'parent', 101.0)
+        seals.open_place(text, 'parent', 101.0)

@@ -76,7 +76,7 @@ def holds(what, score, scores):
     if what == 'the level':
         return score.level == best.level
     if what == 'good enough':
-        return score.score >= min(GOOD, max(one.score for one in scores)) - 1e-9
+        return score.score >= GOOD * max(one.score for one in scores) - 1e-9
     return True
 
 
@@ -130,7 +130,7 @@ def check_strategies(tree, request, outcome, scores):
     dry = msgspec.structs.replace(request, dry_run=True)
     for strategies, what in STRATEGIES.items():
         for name in ('top', 'a', 'b'):
-            tree[name]('use', strategies, {'top_n_zones': 1, 'good_enough_score': GOOD})
+            tree[name]('use', strategies, {'top_n_zones': 1, 'good_enough_share': GOOD})
         found = tree['top']('select', dry)
         assert found.outcome.value == outcome, (strategies, found.reason)
         if found.outcome is Outcome.PLACED and found.selections[0][0].host:

@@ -3,19 +3,22 @@
 
 import collections
 import concurrent.futures
+import sys
 
+import httpx
 import msgspec
 import pytest
 
 from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
+from gantt.core.zones.messages import SHAPES_MAX
 from gantt.db.schema import models
-from gantt.scheduler.zones import evaluate
+from gantt.scheduler.zones.offers import evaluate
 from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.test_over_zones import children_of
-from tests.zones.tree import until
+from tests.zones.tree import VERSION, until
 
 #: All zones are compared, however many there are.
 ALL = ('BruteForce',)
@@ -82,6 +85,43 @@ def test_two_zones_are_drawn_then_all_until_there_is_room(zone):
     assert top.select(a_request(vcpu=100)).outcome is Outcome.NO_VALID_HOST
 
 
+def test_a_shape_that_is_too_long_to_be_said_leaves_the_summary_as_it_is(zone):
+    top, middle, leaf = zone('top'), zone('middle'), zone('leaf').hosts(1)
+    middle.above(leaf)
+    top.above(middle)
+    wanted = a_request()
+    many = {f'CUSTOM_{"X" * 200}{n}': 1 for n in range(8)}
+    spec = msgspec.structs.replace(wanted.spec, resources=many)
+    refused = top.select(msgspec.structs.replace(wanted, spec=spec))
+    assert refused.outcome is Outcome.NO_VALID_HOST, refused.reason
+    [below] = top.around.directory.children()
+    assert top.around.calls.summary(below, 5.0).fits
+
+
+def test_shapes_are_noted_by_many_threads_at_once(zone):
+    east, errors = zone('east').hosts(1), []
+
+    def note(thread):
+        for n in range(2000):
+            east.around.note_requested({'VCPU': 1, 'MEMORY_MB': (7 * n + 13 * thread) % 5000 + 3})
+
+    def work(thread):
+        try:
+            note(thread)
+        except Exception as e:
+            errors.append(repr(e))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []
+    assert len(east.around.summary().fits) <= SHAPES_MAX
+
+
 def test_a_zone_of_last_resort_is_not_even_queried_while_others_have_room(zone):
     top, near, far = zone('top'), zone('near').hosts(1, 2), zone('far').hosts(1, 64)
     top.above(near).above(far, last_resort=True)
@@ -135,6 +175,20 @@ def test_members_that_have_to_be_together_go_where_the_first_one_is(zone):
     fill = top.select(a_request(vcpu=8))
     assert children_of(fill) == [there]
     assert children_of(top.select(a_request(vcpu=5, group=group))) != [there]
+
+
+def test_a_group_whose_members_have_ended_is_bound_to_no_zone(zone):
+    top, east, west = zone('top'), zone('east').hosts(1, 8), zone('west').hosts(1, 4)
+    top.above(east, west)
+    group = GroupRef(uuid=uuid_of('group'), policy=Policy.AFFINITY)
+    first = a_request(2, group=group)
+    assert children_of(top.select(first)) == 2 * ['east']
+    assert children_of(top.select(a_request(vcpu=6))) == ['east']
+    assert top.select(a_request(vcpu=3, group=group)).outcome is Outcome.NO_VALID_HOST
+    top.client.cancel_claims(first.request_id)
+    until(lambda: {one.state for one in top.store.claims_below(first.request_id)} == {'released'})
+    placed = top.select(a_request(vcpu=3, group=group))
+    assert children_of(placed) == ['west'], placed.reason
 
 
 def test_two_first_members_at_once_are_in_one_zone(zone):
@@ -232,6 +286,20 @@ def test_a_lease_below_is_extended_as_far_as_the_zone_lets(zone):
     assert before + 500 < after < before + 650, 'a parent gets 600 s at most'
 
 
+def test_a_lease_that_is_only_below_is_extended_over_http(zone):
+    top, east = zone('top'), zone('east').hosts(1)
+    top.above(east)
+    wanted = a_request(lease_seconds=10)
+    chosen = top.select(wanted).selections[0][0]
+    before = expires(east, chosen.claim_id)
+    path = f'/v1/requests/{wanted.request_id}'
+    found = httpx.delete(f'{top.url}{path}?dry_run=true', headers=VERSION)
+    assert '1 reserved claims' in found.json()['what'], found.text
+    found = top.put(f'{path}/lease', {'seconds': 60})
+    assert found.status_code == 200, found.text
+    assert expires(east, chosen.claim_id) > before + 30
+
+
 def test_summaries_and_changes_are_by_conditional_get(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
@@ -269,3 +337,66 @@ def test_capacity_and_dry_runs_over_http_go_over_zones(zone):
     leaf.cut()
     found = top.post('/v1/capacity', {'spec': spec}).json()
     assert (found['below'][0]['count'], found['below'][0]['complete']) == (0, False)
+
+
+def rebuild(consumer, **spec):
+    return a_request(vcpu=1, consumers=[consumer], purpose=Purpose.REBUILD, **spec)
+
+
+def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
+    top, mid, leaf = zone('top').hosts(1, 2), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 16)
+    leaf.report('leaf-1', vcpu=16, traits=['CUSTOM_A'])
+    other = zone('other').hosts(1, 2, traits=['CUSTOM_A', 'CUSTOM_B'])
+    mid.above(leaf)
+    top.above(mid, other)
+    deep, near, here = uuid_of('deep'), uuid_of('near'), uuid_of('here')
+    for consumer, vcpu in ((deep, 16), (near, 4)):
+        answer = top.select(a_request(vcpu=vcpu, consumers=[consumer]))
+        assert children_of(answer) == ['mid'], answer.reason
+    assert children_of(top.select(a_request(vcpu=2, consumers=[here], hops=0))) == ['']
+    written = [one.written()[:3] for one in (top, mid, leaf, other)]
+    # Its host is full, and has room for what it has already.
+    fits = top.select(rebuild(deep, required_traits=['CUSTOM_A']))
+    assert fits.outcome is Outcome.PLACED, fits.reason
+    [chosen] = fits.selections[0]
+    assert (chosen.child, chosen.host, chosen.claim_id) == ('mid', '', None)
+    assert mid.put_place(chosen.place)['child'] == 'leaf'
+    for consumer, trait in ((deep, 'CUSTOM_B'), (near, 'CUSTOM_A'), (here, 'CUSTOM_A')):
+        refused = top.select(rebuild(consumer, required_traits=[trait]))
+        assert refused.outcome is Outcome.NO_VALID_HOST, (consumer, refused)
+        assert 'leaf' not in refused.reason
+    assert top.select(rebuild(near)).outcome is Outcome.PLACED
+    # What lives there may be rebuilt when nothing new goes there.
+    top.put('/v1/zones/mid', {'enabled': False})
+    top.scheduler._zones.directory.refresh()
+    assert children_of(top.select(rebuild(deep))) == ['mid']
+    both = msgspec.structs.replace(rebuild(deep), consumers=[deep, near])
+    assert top.select(both).outcome is Outcome.REFUSED
+    assert [one.written()[:3] for one in (top, mid, leaf, other)] == written
+    leaf.cut()
+    silent = top.select(rebuild(deep))
+    assert silent.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST), silent
+
+
+def test_a_zone_above_asks_of_its_own_guests_alone_whether_they_may_be_rebuilt(zone):
+    top, east, thief = zone('top'), zone('east').hosts(1, 8), zone('thief')
+    top.above(east)
+    thief.above(east)
+    wanted = a_request(vcpu=1)
+    assert top.select(wanted).outcome is Outcome.PLACED
+    [row] = top.store.claims_below(wanted.request_id)
+
+    def ask(by, **changes):
+        request = msgspec.to_builtins(rebuild(row.consumer))
+        body = {'request': {**request, **changes.pop('request', {})}, 'key': row.key, **changes}
+        headers = {'X-User-Id': by.uuid, **VERSION}
+        return httpx.post(f'{east.url}/zone/v1/evaluations', json=body, headers=headers)
+
+    assert ask(top).json()['outcome'] == 'placed' and ask(top).json()['offers'] == []
+    assert ask(thief).status_code == 404
+    assert ask(top, key=uuid_of('other')).status_code == 404
+    assert ask(top, request={'consumers': [uuid_of('other')]}).status_code == 404
+    two = {'consumers': [row.consumer, uuid_of('other')]}
+    create = msgspec.to_builtins(a_request(consumers=[row.consumer]))
+    for wrong in (two, create):
+        assert ask(top, request=wrong).status_code == 400

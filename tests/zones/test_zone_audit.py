@@ -79,7 +79,7 @@ def test_a_sound_tree_has_nothing(zone, east, top):
 def test_claims_that_two_zones_know_otherwise_are_found(east, top):
     gone, ended, unknown, silent = (placed_below(top) for _ in range(4))
     claims, below = models.claims, models.claims_below
-    top.scheduler._follower.stop(5.0)  # what has ended is not noted any more
+    top.scheduler.follower.stop(5.0)  # what has ended is not noted any more
     [key] = [one.key for one in top.store.claims_below() if one.claim_id == ended.claim_id]
     east.store.cancel_request(key, 'ended there')
     east.confirm(unknown.claim_id)
@@ -209,5 +209,5 @@ def test_claims_come_in_pages_however_many_changed_at_once(east, top, monkeypatc
     assert found.lines == CLEAN and found.zones[0].claims == 5
     # So does who follows: it comes to the last page.
     change(east, models.claims.update().values(state='confirmed'))
-    top.scheduler._follower.step()
+    top.scheduler.follower.step()
     assert {one.state for one in top.store.claims_below()} == {'confirmed'}

@@ -112,3 +112,18 @@ def test_who_has_no_zones_below_is_well(zone):
         'code': '',
     }
     assert tree(alone)['children'] == tree(alone)['parents'] == []
+
+
+def test_a_place_below_is_shown_with_its_zone_and_how_many_alternates_it_has(zone, capsys):
+    top = zone('top').hosts(1, 2).above(zone('east').hosts(4, 4))
+
+    def select(*words):
+        code = main.main(['--endpoint', top.url, 'select', '--resource', *words])
+        assert code == 0, capsys.readouterr().err
+        return capsys.readouterr().out.splitlines()
+
+    lines = select('VCPU=4', '--count', '2')
+    assert lines[0] == 'placed 2 in zone east'
+    assert [line for line in lines if line.endswith('  2 in zone east')], lines
+    lines = select('VCPU=2', '--count', '5')
+    assert lines[0] == 'placed 5 on 1 host and in zone east'

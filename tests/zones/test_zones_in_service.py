@@ -72,7 +72,7 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     for one in guests:
         assert old.confirm(one.claim_id) == 'ok'
     old.host('cmp-1')
-    top.scheduler._follower.step()
+    top.scheduler.follower.step()
     assert audited(top) == []
 
     # 1. Nothing new lands there.

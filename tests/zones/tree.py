@@ -21,7 +21,7 @@ from gantt.db.schema import models
 from gantt.http.app import make_app
 from gantt.http.server import HttpServer
 from gantt.insights.read_model import Insights
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -31,7 +31,7 @@ from gantt.telemetry.metrics import MetricRegistry
 from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
 
-VERSION = {'OpenStack-API-Version': 'scheduler 1.8'}
+VERSION = {'OpenStack-API-Version': 'scheduler 1.9'}
 
 
 def until(check: Callable[[], Any], seconds: float = 20.0) -> None:
@@ -71,19 +71,20 @@ class Zone:
         store: Any,
         strategies: Sequence[str] = DEFAULT,
         options: Mapping[str, Any] | None = None,
+        pipeline: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         self.name, self.store = name, store
         self._strategies, self._options = strategies, options or {}
         self.metrics = MetricRegistry()
-        pipeline = plugin_loader.load_pipeline()
+        found = plugin_loader.load_pipeline(**(pipeline or {}))
         made = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
         self.recorder = StoreRecorder(store, self.metrics, 1000)
-        self.scheduler = Scheduler(store, pipeline, self.recorder, made)
-        cache = HostCache(store, self.scheduler.clock)
-        self.scheduler.speak_with(self._parts(cache, pipeline, made))
-        self.insights = Insights(store, pipeline, made, max_age=0.0)
-        self.around = self._parts(self.insights.cache, pipeline, made)
+        self.scheduler = Scheduler(store, found, self.recorder, made)
+        cache = HostFollower(store, self.scheduler.clock)
+        self.scheduler.speak_with(self._parts(cache, found, made))
+        self.insights = Insights(store, found, made, max_age=0.0)
+        self.around = self._parts(self.insights.cache, found, made)
         self.client = ZoneClient(self.scheduler)
         self.app = make_app(
             self.insights, store, self.client, self.metrics, zones_around=self.around
@@ -93,7 +94,7 @@ class Zone:
         self.epochs: dict[str, int] = {}
         self.sequences: dict[str, int] = {}
 
-    def _parts(self, cache: HostCache, pipeline: Any, settings: SchedulerSettings) -> ZoneParts:
+    def _parts(self, cache: HostFollower, pipeline: Any, settings: SchedulerSettings) -> ZoneParts:
         parts: Any = None
         made = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
         calls = MeasuredZones(made, self.metrics.observe)
@@ -230,6 +231,9 @@ class Zone:
     # -- callers -----------------------------------------------------------------------
     def select(self, request: SelectDestinations) -> Answer:
         return self.scheduler.select(request)
+
+    def cancel(self, request_id: str) -> None:
+        self.scheduler.cancel(CancelClaims(request_id=request_id))
 
     def live(self) -> int:
         """Live claims here."""

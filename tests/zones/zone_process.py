@@ -4,6 +4,7 @@
 The test calls its methods by name, over a pipe; zones call one another over HTTP.
 """
 
+import contextlib
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -29,6 +30,7 @@ class ZoneProcess:
         self._process = _SERVER.Process(target=_serve, args=(name, database, there), daemon=True)
         self._process.start()
         self.url, self.uuid = self._answer()
+        self.pid = self._process.pid
 
     def __call__(self, method: str, *args: Any, **more: Any) -> Any:
         """Call a method of the zone, or of this module where it begins with ``_``."""
@@ -55,8 +57,24 @@ class ZoneProcess:
         assert found.status_code == 200, found.text
         return dict(found.json())
 
+    def kill_at(self, statement: int) -> None:
+        """Have it killed before that statement from now on, COMMIT is one too; 0: never."""
+        with contextlib.suppress(EOFError, OSError):  # it is dead already: by its housekeeping
+            self('countdown', statement)
+
+    def is_alive(self) -> bool:
+        """Whether it runs, after a moment in which one that is being killed ends."""
+        self._process.join(0.1)
+        return self._process.is_alive()
+
+    def wait_for_its_end(self) -> None:
+        """It was killed."""
+        self._process.join(SECONDS)
+
     def stop(self) -> None:
-        """Stop it and wait for its end."""
+        """Stop it and wait for its end; one that was killed is left as it is."""
+        if not self._process.is_alive():
+            return
         self._here.send(None)
         self._process.join(SECONDS)
         self._process.kill()
@@ -94,8 +112,16 @@ def _refresh(zone: Any) -> None:
         parts.directory.refresh()
 
 
+def _forgive(zone: Any) -> None:
+    """Forget which zones were silent, and which did not do what they had offered."""
+    for parts in (zone.around, zone.scheduler._zones):
+        parts.standing._silent_until.clear()
+        parts.standing._honoured.clear()
+
+
 def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:
     """The outcome, and the comparable score of each host that has room."""
+    zone.around.reload_soon()
     found = zone.around.evaluator.evaluate(request, 20, 10.0)
     return found.outcome.value, {one.place.hosts[0]: one.score for one in found.choices}
 
@@ -114,4 +140,27 @@ def _audit(zone: Any) -> int:
     return sum(len(lines) for lines in zone.store.audit().values())
 
 
-_CALLS = {'refresh': _refresh, 'scores': _scores, 'use': _use, 'audit': _audit}
+def _countdown(zone: Any, statement: int) -> None:
+    from tests.nemesis.mortal import Countdown
+
+    if not hasattr(zone, 'countdown'):
+        zone.countdown = Countdown(0)
+        zone.countdown.watch(zone.store)
+    zone.countdown.left = statement
+
+
+def _claims(zone: Any) -> list[tuple[str, str]]:
+    """Consumer and id of each live claim."""
+    found = [zone.store.claims(state=state, limit=1000) for state in ('reserved', 'confirmed')]
+    return [(one.consumer, one.id) for page in found for one in page]
+
+
+_CALLS = {
+    'refresh': _refresh,
+    'forgive': _forgive,
+    'scores': _scores,
+    'use': _use,
+    'audit': _audit,
+    'countdown': _countdown,
+    'claims': _claims,
+}

@@ -285,7 +285,7 @@ SITE = (
     ),
     error(
         '[rpc] nova_topic',
-        lambda v, c: c.rpc.nova_enabled and v in OWN_TOPICS,
+        lambda v, c: c.rpc.nova_enabled and v in (*OWN_TOPICS, wire.PLANNER_TOPIC),
         'it is a topic of Gantt itself: queues are named by topic alone, and each of the two '
         'would get about half of the messages',
         'Set it to the topic that nova-conductor calls; scheduler is its default',

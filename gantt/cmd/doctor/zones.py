@@ -2,16 +2,18 @@
 """The zones directly below: whether each answers, lets this one in, and has comparable scores."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gantt import exceptions
 from gantt.cmd import wiring
 from gantt.cmd.doctor.finding import Finding, Severity, found
 from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.zones.messages import ZoneRecord
 from gantt.core.zones.score import ScoreSet
 from gantt.db.stores import store
 from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.ports.zones import ToLookAt
 from gantt.scheduler.zones.conditions import ZoneCondition, ZoneConditions, ZoneState
 
 #: State -> how bad it is, and what to do.
@@ -48,12 +50,39 @@ def zones_say(conf: Any) -> list[Finding]:
         conditions = ZoneConditions(
             calls, lambda: children, lambda: scores, SystemClock(), time.time
         )
-        return list(_findings(conditions.find_out()))
+        noted = connected.claims_to_look_at()
+        return [*_findings(conditions.find_out()), *_to_look_at(children, noted)]
     except exceptions.GanttError:
         return []
     finally:
         calls.close()
         connected.close()
+
+
+def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -> Iterator[Finding]:
+    """What only one side knew, as the database of the other one was put back."""
+    for zone in children:
+        lost, back = noted.get(zone.uuid, (0, 0))
+        if lost:
+            yield found(
+                Severity.ERROR,
+                f'zone {zone.name}',
+                zone.url,
+                f'{lost} claims of here are lost: it does not know them any more, and a guest may '
+                'run there',
+                '"gantt-manage audit" lists them; "gantt request cancel ID" ends one here, once '
+                'its guest is known not to run',
+            )
+        if back:
+            yield found(
+                Severity.WARNING,
+                f'zone {zone.name}',
+                zone.url,
+                f'{back} claims were forgotten here and read back, and no caller is known that has '
+                'them',
+                'After the database is put back run "gantt-manage db incarnation"; look whether '
+                'each guest is wanted: "gantt request cancel ID" gives back what is only reserved',
+            )
 
 
 def _findings(conditions: list[ZoneCondition]) -> Iterator[Finding]:

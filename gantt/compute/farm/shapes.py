@@ -43,6 +43,7 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
     """What some of the hosts have in common.
 
     :ivar weight: how many of them there are, in relation to the other shapes
+    :ivar count: exactly so many, the first of the hosts, whatever its weight is
     :ivar zones: each host is in one of them
     :ivar aggregates: names; left out: membership is managed through the API
     :ivar pages: huge pages by size in KiB, split over the cells
@@ -51,6 +52,7 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
 
     name: Name = 'general'
     weight: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
+    count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     vcpus: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 32
     pcpus: Small = 0
     memory_mb: Annotated[int, msgspec.Meta(ge=64, le=2**31)] = 131_072
@@ -177,8 +179,21 @@ class ShapePart(msgspec.Struct, frozen=True):
 def deal(shapes: list[Shape], seed: int, number: int) -> ShapePart:
     """Shape, zone and source of randomness of host ``number``."""
     rng = random.Random(f'{seed}:{number}')
-    (shape,) = rng.choices(shapes, [s.weight for s in shapes])
+    shape = _counted(shapes, number)
+    if shape is None:
+        # Where all are counted, and there are more hosts than that, they are dealt by weight too.
+        rest = [one for one in shapes if one.count is None] or shapes
+        (shape,) = rng.choices(rest, [s.weight for s in rest])
     return ShapePart(shape, rng.choice(shape.zones) if shape.zones else None, rng)
+
+
+def _counted(shapes: list[Shape], number: int) -> Shape | None:
+    """The shape that host ``number`` has because so many are to have it; None: it is dealt."""
+    for shape in shapes:
+        number -= shape.count or 0
+        if shape.count is not None and number < 0:
+            return shape
+    return None
 
 
 def load_shapes(path: str) -> list[Shape]:

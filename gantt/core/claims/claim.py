@@ -69,24 +69,57 @@ EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
 NOT_IN_FLIGHT = (Lifecycle.API,)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
 NOT_TO_CONFIRM = (Lifecycle.PLAN,)
+#: What ends a place together with the create that has it: else it lives on for its plan.
+ENDS_PLACE = (Event.FORCE,)
 #: Ways of being reserved: the message of the host that confirmed ends these from then on.
 UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
 #: Why the claim of a plan is not confirmed.
 PLANNED = 'it is a place of a plan that no create has taken over'
 
 
-def after(state: State, event: Event, lifecycle: Lifecycle = Lifecycle.HOST) -> State:
-    """The state after ``event``; the same state where the event has no effect."""
+def after(
+    state: State,
+    event: Event,
+    lifecycle: Lifecycle = Lifecycle.HOST,
+    *,
+    is_taken: bool = False,
+) -> State:
+    """The state after ``event``; the same state where the event has no effect.
+
+    :param is_taken: it is a place of a plan that a create has taken over: its host may confirm
+        it, and may end it, as that of any create
+    """
     ends = event in (Event.RELEASE, Event.SEEN_ABSENT, Event.REFUSE)
-    if ends and lifecycle not in HOST_MAY_END:
+    if ends and lifecycle not in HOST_MAY_END and not is_taken:
         return state
     if event is Event.EXPIRE and lifecycle not in EXPIRES:
         return state
     if event is Event.RETURN and lifecycle is not Lifecycle.CALLER:
         return state
-    if event is Event.CONFIRM and state is State.RESERVED and lifecycle in NOT_TO_CONFIRM:
+    confirms = event is Event.CONFIRM and state is State.RESERVED
+    if confirms and lifecycle in NOT_TO_CONFIRM and not is_taken:
         return state
     return TRANSITIONS.get((state, event), state)
+
+
+class PlannedFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a place of a plan goes back to when the create that has it ends; stored as JSON.
+
+    :ivar request_id: the request that planned it, with the ``attempt`` and ``member`` of it
+    :ivar consumer: the one that stands for the member while no create has it
+    :ivar lease_until: until when the plan holds it, seconds of the database's clock
+    """
+
+    request_id: str | None = None
+    attempt: int = 1
+    member: int = 0
+    consumer: str
+    lease_until: float
+    project_id: str | None = None
+    user_id: str | None = None
+    consumer_type: str = 'INSTANCE'
+    image: str | None = None
+    flavor: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,6 +134,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar flavor: name of the consumer's flavor; None: not known
     :ivar adopted: nobody asked for it; the host was found running it
     :ivar guest: whom it was made for, where it was handed over to another consumer since
+    :ivar member_name: of the member of a planned group that it is of, as ``web-2``
+    :ivar planned: what it goes back to while a create has the place; None: none has it
     """
 
     id: str
@@ -131,10 +166,27 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: float = 0.0
     updated_at: float = 0.0
     guest: str | None = None
+    member_name: str | None = None
+    planned: PlannedFor | None = None
 
     @property
     def is_live(self) -> bool:
         return self.state in LIVE
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is a place of a plan that a create has, and has not confirmed."""
+        return self.planned is not None
+
+    @property
+    def is_free_place(self) -> bool:
+        """Whether it is a place of a plan that no create has."""
+        return (
+            self.member_name is not None
+            and self.planned is None
+            and self.state is State.RESERVED
+            and self.lifecycle is Lifecycle.PLAN
+        )
 
 
 def guest_of(claim: Claim) -> str:
@@ -147,13 +199,38 @@ def guest_of(claim: Claim) -> str:
 
 
 def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
-    """A claim in another state; confirmed it is its host's, whose word ends it from then on."""
+    """A claim in another state; confirmed it is its host's, whose word ends it from then on.
+
+    Either way it is no place of a plan any more.
+    """
     lifecycle = claim.lifecycle
     if state is State.CONFIRMED and lifecycle in UNTIL_CONFIRMED:
         lifecycle = Lifecycle.HOST
     return msgspec.structs.replace(
-        claim, state=state, lifecycle=lifecycle, reason=reason or claim.reason, updated_at=now
+        claim,
+        state=state,
+        lifecycle=lifecycle,
+        reason=reason or claim.reason,
+        updated_at=now,
+        planned=None,
     )
+
+
+def state_after(claim: Claim, event: Event) -> State:
+    """The state of a claim after ``event``."""
+    return after(claim.state, event, claim.lifecycle, is_taken=claim.is_taken)
+
+
+def happen(claim: Claim, event: Event, reason: str, now: float) -> Claim:
+    """A claim after ``event``; the very same one where the event has no effect.
+
+    Of a place that a create has this is the end of that create's claim: the place may live on for
+    its plan, see ``places.lives_on``.
+
+    :param now: seconds of the database's clock
+    """
+    state = state_after(claim, event)
+    return claim if state is claim.state else stepped(claim, state, reason, now)
 
 
 def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = None) -> float:
@@ -164,6 +241,25 @@ def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = Non
     if lifecycle is Lifecycle.PLAN and most_of_plans is not None:
         return most_of_plans
     return most
+
+
+def longer(
+    claim: Claim, seconds: float, now: float, most: float, most_of_plans: float | None = None
+) -> Claim | None:
+    """A claim with the lease that its request is to have from now on; the same if it has that.
+
+    None: the request has no say in it: it is not reserved, or it is a place that no create has,
+    which is held as long as all of its plan.
+
+    :param most: of ``seconds``, the longest lease; ``most_of_plans`` as in ``longest``
+    """
+    if claim.state is not State.RESERVED or claim.is_free_place:
+        return None
+    lifecycle = Lifecycle.HOST if claim.is_taken else claim.lifecycle
+    until = now + min(seconds, longest(lifecycle, most, most_of_plans))
+    if lifecycle not in EXPIRES or claim.lease_until >= until:
+        return claim
+    return msgspec.structs.replace(claim, lease_until=until, updated_at=now)
 
 
 def why_not_confirmed(claim: Claim) -> str:

@@ -14,6 +14,14 @@ from typing import Any, overload
 import msgspec
 
 from gantt.core.claims.claim import Claim, gives_way, is_rival
+from gantt.core.claims.places import (
+    GroupPlanRecord,
+    PlaceEnded,
+    PlaceLetGo,
+    PlaceTaken,
+    without_plan,
+)
+from gantt.core.messages.request import Purpose
 from gantt.core.resources.group_rule import GroupRule, agree
 from gantt.core.resources.host import HostRow
 from gantt.core.resources.shared_pool import PoolUsage
@@ -27,6 +35,8 @@ class GroupSwap(msgspec.Struct, frozen=True):
     :ivar generation: as planned with, 0: not known yet; None: the rule is soft, members
         that others place meanwhile void nothing
     :ivar makes: the caller named the rule: it becomes the group's where none is stored
+    :ivar policies: of a rule whose policy is ``policies``: all of them, as JSON
+    :ivar replaces: the rule becomes the group's whatever is stored, of the same generation
     """
 
     uuid: str
@@ -34,6 +44,8 @@ class GroupSwap(msgspec.Struct, frozen=True):
     policy: str
     max_per_host: int = 1
     makes: bool = True
+    policies: str | None = None
+    replaces: bool = False
 
     @property
     def is_guarded(self) -> bool:
@@ -51,7 +63,7 @@ def is_behind(planned: GroupSwap, stored: GroupRule | None) -> bool:
 
     :param stored: read under the lock of the group; None: there is none
     """
-    if stored is None or not agree(planned, stored):
+    if stored is None or not (planned.replaces or agree(planned, stored)):
         return True
     if planned.generation == 0 and stored.is_untouched:
         return False  # it was not known yet, and nobody is in it
@@ -209,6 +221,14 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar refers: the answer is a reference, which not every release reads
     :ivar decision: (id, outcome, packed) stored with it
     :ivar only_project: of the one project that it may claim for consumers of; None: of any
+    :ivar groups: others than ``group`` that hard policies of it are about: guarded as it is, and
+        not counted up
+    :ivar takes_places: places of plans that it takes over, beside the claims that it makes
+    :ivar lets_go: places of plans that end where its claims are made; of a request that is whole
+    :ivar plan: of ``group``, which is guarded: stored with the claims that are its places; a
+        request with one is ``whole``, and not counted to have made these: creates take them over
+    :ivar ends_places: places of that plan that no create has: they end where it is stored
+    :ivar lost_claims: ids of claims of members whose hosts are down: other places are made of them
     """
 
     id: str
@@ -228,6 +248,12 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes = b''
     refers: bool = False
     decision: 'DecisionRecord | None' = None
+    groups: tuple[GroupSwap, ...] = ()
+    takes_places: tuple[PlaceTaken, ...] = ()
+    lets_go: tuple[PlaceLetGo, ...] = ()
+    plan: GroupPlanRecord | None = None
+    ends_places: tuple[PlaceEnded, ...] = ()
+    lost_claims: tuple[str, ...] = ()
 
 
 #: Consumers that a decision is found by, of those that no commit made.
@@ -285,12 +311,14 @@ class RefusalKind(enum.StrEnum):
     ROOM = 'room'  # a class has too little left
     UNITS = 'units'  # a class may not be had in this amount
     LAYOUT = 'layout'  # what it is to get inside of the host is taken, or was planned before
+    PLACE = 'place'  # of a plan: it is gone, or another request has it
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one request.
 
     :ivar accepted: indices into its ``claims``
+    :ivar taken: indices into its ``takes_places``
     :ivar reason: why it was barred, is locked, or why the first of its claims that was not
         accepted was not
     :ivar refused: the kind of that last reason
@@ -304,6 +332,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
     reason: str = ''
     refused: RefusalKind | None = None
+    taken: list[int] = []
 
 
 class CommitPath(enum.StrEnum):
@@ -323,6 +352,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     :ivar stepped: host -> version as this wrote it, of hosts that are not in ``hosts``
     :ivar pools: providers that are no hosts, as it wrote or read them
     :ivar freed: providers that claims have left: overtaken, or given way
+    :ivar handed: hosts of places that are another consumer's now: only the feed says whose
     :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
 
@@ -331,6 +361,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     stepped: dict[int, int] = {}
     pools: list[PoolUsage] = []
     freed: list[int] = []
+    handed: list[int] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
     now: float = 0.0  # the database's clock
     locked: dict[int, str] = {}
@@ -348,6 +379,10 @@ def is_plain(draft: RequestDraft) -> bool:
         and draft.takes_over is None
         and draft.group is None
         and draft.only_project is None
+        and not draft.groups
+        and not draft.takes_places
+        and not draft.lets_go
+        and draft.plan is None
         and bool(draft.claims)
     )
 
@@ -358,8 +393,26 @@ NO_OWNERS: Mapping[str, str | None] = MappingProxyType({})
 
 def consumers_to_own(requests: Iterable[RequestDraft]) -> set[str]:
     """The consumers of requests for one project, whose owners ``judge_rivals`` is to know."""
-    limited = (request for request in requests if request.only_project is not None)
-    return {made.claim.consumer for request in limited for made in request.claims}
+    limited = [request for request in requests if request.only_project is not None]
+    return {consumer for request in limited for consumer in consumers_of(request)}
+
+
+def consumers_of(request: RequestDraft) -> Iterator[str]:
+    """Whom a request claims for: those that it makes claims for, and that get places.
+
+    Who stands for the places that it lets go as well.
+    """
+    for made in request.claims:
+        yield made.claim.consumer
+    for place in request.takes_places:
+        yield place.consumer
+    for gone in request.lets_go:
+        yield gone.consumer
+
+
+def swaps_of(request: RequestDraft) -> tuple[GroupSwap, ...]:
+    """The groups that a request is guarded by: its own first."""
+    return request.groups if request.group is None else (request.group, *request.groups)
 
 
 def judge_rivals(
@@ -393,19 +446,21 @@ def judge_rivals(
         found: dict[str, list[Claim]] = {}
         keys = set()
         why = ''
-        for made in (draft.claim for draft in request.claims):
-            keys.add((made.consumer, 'move' if made.purpose.is_move else made.purpose.value))
-            known = of_consumer.get(made.consumer, ())
-            rivals = [claim for claim in known if is_rival(claim, made.purpose)]
-            if made.consumer in owners and is_foreign(owners[made.consumer], request.only_project):
-                why = _unknown(made.consumer)
+        for claim_id, consumer, purpose in _wanted(request):
+            keys.add((consumer, 'move' if purpose.is_move else purpose.value))
+            known = of_consumer.get(consumer, ())
+            # The place that is taken over may be this consumer's already.
+            rivals = [of for of in known if is_rival(of, purpose) and of.id != claim_id]
+            if consumer in owners and is_foreign(owners[consumer], request.only_project):
+                why = _unknown(consumer)
             why = _bar(request, known, rivals) or why
             if rivals:
-                found[made.id] = rivals
+                found[claim_id] = rivals
+        lost = _let_go(request, of_consumer, found, keys)
         if why:
             outcomes[request.id] = _end(request, CommitStatus.BARRED, why)
-        elif keys & seen:
-            outcomes[request.id] = _end(request, CommitStatus.DROPPED)
+        elif lost or keys & seen:
+            outcomes[request.id] = _end(request, CommitStatus.DROPPED, lost)
             if request.group is not None:
                 left.add(request.group.uuid)  # what follows was planned beside it
         elif request.group is not None and request.group.is_guarded and request.group.uuid in left:
@@ -415,6 +470,45 @@ def judge_rivals(
             ways.update(found)
             left.update(claim.group for rivals in found.values() for claim in rivals)
     return ways, outcomes
+
+
+def _let_go(
+    request: RequestDraft,
+    of_consumer: Mapping[str, Sequence[Claim]],
+    found: dict[str, list[Claim]],
+    keys: set[tuple[str, str]],
+) -> str:
+    """Add the places that a request lets go to what its first claim releases.
+
+    One that its own consumer has under an older request is released with that, and for good: back
+    in the plan, a create could take it, and be the same member.
+
+    :param keys: of the request: no other one of the batch is to let the same place go
+    :returns: why one of them cannot be let go, or ''
+    """
+    leaving = {claim.id for rivals in found.values() for claim in rivals}
+    for place in request.lets_go:
+        keys.add((place.consumer, Purpose.CREATE.value))
+        free = [one for one in of_consumer.get(place.consumer, ()) if one.id == place.claim_id]
+        if free:
+            found.setdefault(request.claims[0].claim.id, []).extend(free)
+        elif place.claim_id in leaving:
+            for rivals in found.values():
+                rivals[:] = [
+                    without_plan(one, one.updated_at) if one.id == place.claim_id else one
+                    for one in rivals
+                ]
+        else:
+            return f'the place of {place.member_name!r} of group {place.group} is gone'
+    return ''
+
+
+def _wanted(request: RequestDraft) -> Iterator[tuple[str, str, Purpose]]:
+    """Id, consumer and purpose of each claim that a request makes or takes over."""
+    for made in (draft.claim for draft in request.claims):
+        yield made.id, made.consumer, made.purpose
+    for place in request.takes_places:
+        yield place.claim_id, place.consumer, Purpose.CREATE
 
 
 def behind_others(
@@ -434,14 +528,14 @@ def behind_others(
     left: set[str] = set()
     changed: set[str] = set()
     for request in batch:
-        group = request.group
-        if group is None:
-            continue
-        shares_group = group.is_guarded and group.uuid in left
+        swaps = swaps_of(request)
         if request.id in ended:
-            left.add(group.uuid)
-        elif shares_group or is_behind(group, rules.get(group.uuid)):
-            left.add(group.uuid)
+            left.update(group.uuid for group in swaps)
+        elif any(
+            (group.is_guarded and group.uuid in left) or is_behind(group, rules.get(group.uuid))
+            for group in swaps
+        ):
+            left.update(group.uuid for group in swaps)
             changed.add(request.id)
     return changed
 

@@ -2,8 +2,9 @@
 """Quotas: how much one project may have, and the rule that refuses what is more.
 
 A limit has a name: ``claims_in_flight`` (reserved, to be confirmed yet), ``live_claims``
-(consumers with a live claim), ``server_groups``, ``requests_per_minute``, or ``class:VCPU`` and
-so on for the amount of a resource class.  A limit of -1 is none.
+(consumers with a live claim), ``server_groups``, ``planned_places`` (of plans of groups, until
+their guests run), ``requests_per_minute``, or ``class:VCPU`` and so on for the amount of a resource
+class.  A limit of -1 is none.
 
 A consumer counts once, however many claims it has: one that is resized or migrated has two for
 a while, and of each class the larger amount counts.  So a move needs room in the quota only for
@@ -32,10 +33,11 @@ from gantt.core.messages.request import Lifecycle
 CLAIMS_IN_FLIGHT = 'claims_in_flight'
 LIVE_CLAIMS = 'live_claims'
 SERVER_GROUPS = 'server_groups'
+PLANNED_PLACES = 'planned_places'
 REQUESTS_PER_MINUTE = 'requests_per_minute'
 #: In front of the name of a resource class.
 CLASS = 'class:'
-COUNTS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, REQUESTS_PER_MINUTE)
+COUNTS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, PLANNED_PLACES, REQUESTS_PER_MINUTE)
 
 #: How every reason of a refusal by a quota begins.
 WORD = 'quota '
@@ -87,6 +89,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
             amounts={
                 name: self.amounts.get(name, 0) + other.amounts.get(name, 0) for name in names
             },
+        )
+
+    def minus(self, other: 'Usage') -> 'Usage':
+        """What is left where that ends; of the classes that are named here."""
+        return Usage(
+            claims_in_flight=self.claims_in_flight - other.claims_in_flight,
+            live_claims=self.live_claims - other.live_claims,
+            amounts={n: amount - other.amounts.get(n, 0) for n, amount in self.amounts.items()},
         )
 
 
@@ -275,7 +285,10 @@ def usage_of(claims: Iterable[Claim]) -> Usage:
     for amounts in of_guests.values():
         total.update(amounts)
     in_flight = sum(
-        claim.state is State.RESERVED and claim.lifecycle not in NOT_IN_FLIGHT for claim in live
+        claim.state is State.RESERVED
+        and claim.lifecycle not in NOT_IN_FLIGHT
+        and not claim.is_free_place
+        for claim in live
     )
     return Usage(claims_in_flight=in_flight, live_claims=len(of_guests), amounts=dict(total))
 

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.core.claims import host_facts, inheritance
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import Claim, Event, State, after, guest_of, meant, stepped
+from gantt.core.claims.claim import Claim, Event, State, guest_of, meant, state_after, stepped
 from gantt.core.messages import base
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.report import (
@@ -84,8 +84,11 @@ def apply_report(
         return ReportEffect(outcome=outcome, row=row)
     seen = _SeenClaims(live, report)
     claims: list[Claim] = []
+    ended = [claim for claim in live if claim.id in seen.over]
+    lost = {**known, **{place.id: place for place in ended}}
+    others = [claim for claim in live if claim.id not in seen.over]
     for entry in seen.strangers:
-        claims.append(_adopt(row, entry, known, report, now, [*live, *claims]))
+        claims.append(_adopt(row, entry, lost, report, now, [*others, *claims]))
     adopted = [claim.id for claim in claims]
     confirmed: list[str] = []
     released: list[str] = []
@@ -93,7 +96,10 @@ def apply_report(
         state = seen.state_of(claim)
         if state is claim.state:
             continue
-        claims.append(stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now))
+        reason = '' if state is State.CONFIRMED else 'absent'
+        if claim.id in seen.over:
+            reason = 'a guest runs in it'
+        claims.append(stepped(claim, state, reason, now))
         (confirmed if state is State.CONFIRMED else released).append(claim.id)
     claims = _finished(claims, seen.contained(live), report)
     used = usage(row.used, row.id, live, claims)
@@ -221,6 +227,9 @@ class _SeenClaims:
 
     An entry with the id of a live claim is that claim; any other entry is the
     consumer's: its confirmed claims here, else the first reserved one.
+
+    A free place has no guest.  One that runs under its id took it over before the database was
+    put back to an earlier state: the place ends, and its guest is a stranger.
     """
 
     def __init__(self, live: Sequence[Claim], report: HostReport) -> None:
@@ -228,7 +237,9 @@ class _SeenClaims:
         self.running: set[str] = set()
         self.pending: set[str] = set()
         self.strangers: list[Running] = []
+        self.over: set[str] = set()
         ids = {claim.id for claim in live}
+        free = free_places(live)
         exact = {
             entry.claim_id
             for entry in (*(report.running or ()), *(report.pending or ()))
@@ -237,6 +248,11 @@ class _SeenClaims:
         by_consumer: dict[str, list[Claim]] | None = None
         for entries, found in ((report.running, self.running), (report.pending, self.pending)):
             for entry in entries or ():
+                stands_for = free.get(entry.claim_id or '', entry.consumer)
+                if stands_for != entry.consumer and found is self.running:
+                    self.over.add(entry.claim_id or '')
+                    self.strangers.append(entry)
+                    continue
                 if entry.claim_id in ids:
                     found.add(entry.claim_id)
                     continue
@@ -253,17 +269,24 @@ class _SeenClaims:
 
     def state_of(self, claim: Claim) -> State:
         """The state of a live claim after the report."""
+        if claim.id in self.over:
+            return State.RELEASED
         if claim.id in self.running:
-            return after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
+            return state_after(claim, Event.SEEN_RUNNING)
         if claim.id in self.pending or not self.has_opinion:
             return claim.state
-        return after(claim.state, Event.SEEN_ABSENT, claim.lifecycle)
+        return state_after(claim, Event.SEEN_ABSENT)
 
     def contained(self, live: Iterable[Claim]) -> list[Claim]:
         """The claims that the report's figure of use can already contain."""
         if not self.has_opinion:
             return [claim for claim in live if claim.state is State.CONFIRMED]
         return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
+
+
+def free_places(live: Iterable[Claim]) -> dict[str, str]:
+    """Ids of the places that no create has, with the consumers that stand for their members."""
+    return {claim.id: claim.consumer for claim in live if claim.is_free_place}
 
 
 def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, list[Claim]]:
@@ -288,7 +311,7 @@ def _adopt(
     says.  The id depends on the report only: folded again it is the same.
     """
     lost = known.get(entry.claim_id) if entry.claim_id else None
-    if lost is not None and guest_of(lost) != entry.consumer:
+    if lost is not None and not lost.is_free_place and guest_of(lost) != entry.consumer:
         lost = None
     allocations = {row.id: _positive(entry.resources)}
     if lost is not None:
@@ -309,6 +332,7 @@ def _adopt(
         user_id=lost.user_id if lost else None,
         consumer_type=lost.consumer_type if lost else 'INSTANCE',
         layout=_layout_again(row, lost, others),
+        member_name=lost.member_name if lost and lost.is_free_place else None,
         flavor=name_of(Flavor(name=entry.flavor or '')) or (lost.flavor if lost else None),
         adopted=True,
         reason='runs without a live claim',

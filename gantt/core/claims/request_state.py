@@ -5,12 +5,10 @@ The transition table is data; the scheduling thread feeds events and carries out
 documentation is made from the table.  Whether a request may go on at all is judged by its row,
 which all schedulers share: see ``judge_request``, the one judge of every store.
 
-What comes next stands on these states and needs more of them, none of which is built:
+What comes next stands on these states and needs more of them, which are not built:
 
 - zones: FORWARDED (the row is open here under the key of the zone above, and another zone places
-  it), with the events that the zone below has answered, or has been silent for too long;
-- groups in two steps: HELD (all members are reserved as a plan, nobody is told a host yet), with
-  the events that the plan is taken over, given up, or has run out.
+  it), with the events that the zone below has answered, or has been silent for too long.
 """
 
 import enum
@@ -52,7 +50,7 @@ class RequestEvent(enum.StrEnum):
     REUSED = 'reused'  # its id was used with another body
     LOST = 'lost'  # its row is no longer ours
     LOCKED = 'locked'  # another process keeps rows locked that it needs
-    NO_ROOM = 'no_room'  # no host was found, or too little is known of them
+    NO_ROOM = 'no_room'  # no host was found, or no place of a plan, or too little is known of them
     OVER_QUOTA = 'over_quota'  # its project has as much as it may have
     REFUSED = 'refused'  # it asks for what does not exist
     FAILED = 'failed'  # a plug-in or the database failed on it

@@ -269,8 +269,33 @@ class ClosingFilter(Filter):
         """Which of those ``alive`` pass; of the others it may say anything.  None: all."""
         raise NotImplementedError
 
+    def mask_among_for(
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
+    ) -> BoolArray | None:
+        """As :meth:`mask_among`, told who is placed."""
+        return self.mask_among(hosts, spec, alive)
+
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
         """What a host that passed does not meet: (step, rule), those given up first first."""
+        return []
+
+    def given_up_for(
+        self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
+    ) -> list[tuple[int, str]]:
+        """As :meth:`given_up`, told what :meth:`mask_among_for` was."""
+        return self.given_up(hosts, spec, row)
+
+    def detail_for(
+        self, hosts: HostTable, spec: RequestSpec, rows: IntArray, alive: BoolArray, consumer: str
+    ) -> dict[str, Any]:
+        """As :meth:`Filter.detail`, told what :meth:`mask_among_for` was."""
+        return self.detail(hosts, spec, rows)
+
+    def steps(self, hosts: HostTable, spec: RequestSpec) -> list[tuple[tuple[int, int], BoolArray]]:
+        """Each step that may be given up, and the hosts that meet it.
+
+        :returns: ((layer, order), mask): later layers are given up first, and the smaller order
+        """
         return []
 
     def contradiction(
@@ -281,6 +306,37 @@ class ClosingFilter(Filter):
         :param alive: those that all other filters let pass
         """
         return None
+
+
+class ClosingPairwiseFilter(ClosingFilter):
+    """A hard rule about co-placed members that looks at who could pass all else.
+
+    It comes before other closing rules: nothing is given up for a host that it removes.
+    """
+
+    pairwise = True
+    local = False
+
+    def mask_for(
+        self, hosts: HostTable, spec: RequestSpec, could: BoolArray | None, consumer: str
+    ) -> BoolArray | None:
+        """Which of the hosts that ``could`` pass do; of the others it may say anything.
+
+        :param could: those that all other filters let pass by themselves; None: all
+        :returns: None: all
+        """
+        raise NotImplementedError
+
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
+        return self.mask_for(hosts, spec, None, '')
+
+    def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
+        return self.mask_for(hosts, spec, alive, '')
+
+    def mask_among_for(
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
+    ) -> BoolArray | None:
+        return self.mask_for(hosts, spec, alive, consumer)
 
 
 def is_volatile(rule: Filter) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gantt import exceptions
 from gantt.core.filters.base import UNBOUNDED, ClosingFilter, grouped_by_problem
+from gantt.core.group_policies import group_ladder
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.records.decision import Contradiction
@@ -17,9 +18,11 @@ from gantt.core.rules.facts import FACTS
 from gantt.core.rules.ladder import Scope
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule, Strength
-from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
+#: Of the operator and of the user, where there are none.
+NO_RULES = (Layer(), Layer())
 FEWER = 'meeting fewer of the rules that may be given up than others'
 
 
@@ -97,6 +100,18 @@ class RulesFilter(ClosingFilter):
         found = self._layers(hosts, spec)
         return ladder.narrow(hosts, spec, alive, found) if found else None
 
+    def mask_among_for(
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
+    ) -> BoolArray | None:
+        if not group_ladder.concerns(spec):
+            return self.mask_among(hosts, spec, alive)
+
+        def dropped(left: BoolArray) -> Mapping[int, FloatArray]:
+            return group_ladder.lost(hosts, spec, left, consumer)
+
+        layers = self._layers(hosts, spec) or NO_RULES
+        return ladder.narrow(hosts, spec, alive, layers, dropped)
+
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         found = self._layers(hosts, spec)
         if not found:
@@ -108,18 +123,33 @@ class RulesFilter(ClosingFilter):
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         found = self._layers(hosts, spec)
-        if not ladder.steadfast(found):
+        if group_ladder.concerns(spec) or not ladder.steadfast(found):
             return False  # others may be the better ones now
         return all(
             rule.is_met(hosts, spec, row) for layer in found for rule in layer.hard if rule.volatile
         )
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
-        return None if self._layers(hosts, spec) else UNBOUNDED
+        may = self._layers(hosts, spec) or group_ladder.concerns(spec)
+        return None if may else UNBOUNDED
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
         found = self._layers(hosts, spec)
         return ladder.given_up(hosts, spec, row, found) if found else []
+
+    def given_up_for(
+        self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
+    ) -> list[tuple[int, str]]:
+        if not group_ladder.concerns(spec):
+            return self.given_up(hosts, spec, row)
+        hard = alive.copy()
+        for rule in self._hard(hosts, spec):
+            hard &= rule.mask(hosts, spec)
+        more = group_ladder.unmet(hosts, spec, row, hard, consumer)
+        return ladder.given_up(hosts, spec, row, self._layers(hosts, spec) or NO_RULES, more)
+
+    def steps(self, hosts: HostTable, spec: RequestSpec) -> list[tuple[tuple[int, int], BoolArray]]:
+        return ladder.steps(hosts, spec, self._layers(hosts, spec))
 
     # -- why ---------------------------------------------------------------------
 

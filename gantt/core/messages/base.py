@@ -69,6 +69,32 @@ _TYPES = {
 }
 
 
+#: What a create of a guest is told and no placement depends on: refused by name where it comes.
+NOT_NEEDED = frozenset(
+    {
+        'accessIPv4',
+        'accessIPv6',
+        'admin_pass',
+        'adminPass',
+        'admin_password',
+        'config_drive',
+        'description',
+        'hostname',
+        'injected_files',
+        'key_data',
+        'key_name',
+        'keypair',
+        'metadata',
+        'personality',
+        'security_groups',
+        'tags',
+        'trusted_image_certificates',
+        'user_data',
+    }
+)
+NOT_NEEDED_PROBLEM = 'placement needs nothing of it: leave it to the create of the member'
+
+
 class Misfit(ValueError):
     """Of a struct's own check: a field of it whose value does not fit with the others."""
 
@@ -224,6 +250,8 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
         meant = near(name, known, 1)
         hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(known)}'
         shown = quoting.plain(name, quoting.CHARACTERS_MAX)
+        if name in NOT_NEEDED:
+            return exceptions.invalid(f'{where}.{shown}', NOT_NEEDED_PROBLEM)
         return exceptions.invalid(f'{where}.{shown}', f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:

@@ -3,7 +3,9 @@
 
 Whoever writes ``same_host``, ``different_host`` or ``group`` as a hint is
 understood, at every door.  Where the field is given as well both have to say the
-same.  All other hints stay what they are: free text for the filters that read them.
+same.  So is ``gantt_member``, which Nova passes on as it is: the member of a planned
+group whose place a server is to have.  All other hints stay what they are: free text for
+the filters that read them.
 """
 
 import re
@@ -13,7 +15,9 @@ from gantt.core.messages import base
 
 CONSUMERS = ('same_host', 'different_host')
 GROUP = 'group'
+MEMBER = 'gantt_member'
 _UUID = re.compile(base.UUID)
+_NAME = re.compile(base.NAME)
 
 
 def consumers(name: str, hints: Mapping[str, Sequence[str]], given: list[str]) -> list[str]:
@@ -43,3 +47,22 @@ def group(hints: Mapping[str, Sequence[str]], given: str | None) -> str | None:
     """
     found = consumers(GROUP, hints, [] if given is None else [given])
     return found[0] if found else None
+
+
+def member(hints: Mapping[str, Sequence[str]], given: str | None) -> str | None:
+    """The name of the member that the hint or the field names.
+
+    :raises Misfit: the hint is no name, or another than the field's
+    """
+    field = f'hints.{MEMBER}'
+    named = set(hints.get(MEMBER, ()))
+    if len(named) > 1:
+        raise base.Misfit(field, f'expected one name, got {len(named)}')
+    for name in named:
+        if not 1 <= len(name) <= base.NAME_MAX or not _NAME.search(name):
+            problem = f'expected the name of a member, of 1 to {base.NAME_MAX} characters'
+            raise base.Misfit(field, problem)
+        if given not in (None, name):
+            problem = 'expected it or the field group.member; both are given, and differ'
+            raise base.Misfit(field, problem)
+    return given or next(iter(named), None)

@@ -18,10 +18,13 @@ from gantt import exceptions
 from gantt.core.messages import base, nova_hints
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
+from gantt.core.messages.level_policy import Policy
+from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.since import since
 from gantt.core.messages.topology_request import Affinity
 from gantt.core.messages.tree_request import EMPTY_LIST, TreeRequest
 from gantt.core.messages.zone_step import ZoneStep
+from gantt.core.trace import TraceId, trace_of
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
 #: More than there are standard ones.
@@ -77,19 +80,6 @@ class RequestKind(enum.StrEnum):
     POOL = 'pool'  # a provider that is no host and below none: storage, addresses, licences
 
 
-class Policy(enum.StrEnum):
-    """The rule of a server group."""
-
-    AFFINITY = 'affinity'
-    ANTI_AFFINITY = 'anti-affinity'
-    SOFT_AFFINITY = 'soft-affinity'
-    SOFT_ANTI_AFFINITY = 'soft-anti-affinity'
-
-    @property
-    def is_hard(self) -> bool:
-        return self in (Policy.AFFINITY, Policy.ANTI_AFFINITY)
-
-
 class GroupRef(Message, frozen=True, kw_only=True):
     """The server group that the members belong to.
 
@@ -102,6 +92,23 @@ class GroupRef(Message, frozen=True, kw_only=True):
     max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1  # anti-affinity only
     members: Uuids = []
     hosts: Names = []
+    member: Annotated[Name | None, since(10)] = None  # of its plan: a description, or one of it
+    policies: Annotated[PolicySet | None, since(10)] = None  # at any level, in place of a policy
+
+    def __post_init__(self) -> None:
+        if self.policies is not None and self.policy is not None:
+            raise base.Misfit('policies', 'expected one of policy and policies, got both')
+
+    @property
+    def is_ruled(self) -> bool:
+        """Whether its rule is named."""
+        return self.policy is not None or self.policies is not None
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether something of its rule may not be broken."""
+        rule = self.policy or self.policies
+        return rule is not None and rule.is_hard
 
 
 def _take_lists(spec: Message, field: str) -> None:
@@ -282,6 +289,12 @@ class RequestSpec(Message, frozen=True, kw_only=True):
         )
 
     @property
+    def classes(self) -> list[str]:
+        """The resource classes that it names, those of groups and devices of a tree too."""
+        of_tree = [] if self.tree is None else [name for _, name in self.tree.classes()]
+        return [*self.resources, *of_tree]
+
+    @property
     def at_most(self) -> dict[str, int]:
         """What a member gets at most, by class."""
         return {**self.resources, **self.most} if self.most else self.resources
@@ -301,6 +314,16 @@ class RequestSpec(Message, frozen=True, kw_only=True):
             uuid = nova_hints.group(self.hints, self.group.uuid if self.group else None)
             if self.group is None and uuid is not None:
                 msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
+        if nova_hints.MEMBER in self.hints:
+            member = nova_hints.member(self.hints, self.group.member if self.group else None)
+            if member is not None and self.group is None:
+                raise base.Misfit(
+                    f'hints.{nova_hints.MEMBER}',
+                    f'names a member; expected its group as well, as the hint {nova_hints.GROUP}',
+                )
+            if member is not None and self.group is not None and self.group.member is None:
+                group = msgspec.structs.replace(self.group, member=member)
+                msgspec.structs.force_setattr(self, 'group', group)
 
 
 class OfferedPlace(Message, frozen=True, kw_only=True):
@@ -339,6 +362,8 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
         is then kept, so that the other one is not placed after it
     :ivar origin: the id of what led to it, by which its caller knows it, such as that of a
         request to Nova's API: decisions are found by it, and nothing else depends on it
+    :ivar trace: the id of all that it leads to in all zones, as of W3C Trace Context; null: over
+        HTTP that of the header ``traceparent``, and where it goes to other zones one is made
     :ivar parent: the name of the zone above that asks, as it is registered here; ``gantt-api``
         sets it
     :ivar places: what was offered to that zone, in the order in which it is to be tried;
@@ -362,6 +387,13 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     places: Annotated[list[OfferedPlace], msgspec.Meta(max_length=PLACES_MAX), since(7)] = []
     hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX), since(7)] = HOPS_MAX
     via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX), since(7)] = []
+    trace: Annotated[TraceId | None, since(10)] = None
+
+    def traced(self, trace: str = '') -> 'SelectDestinations':
+        """With a trace id: its own, else the one that is given, else one that is made."""
+        if self.trace:
+            return self
+        return msgspec.structs.replace(self, trace=trace_of(trace, self.request_id))
 
     @property
     def claim_lifecycle(self) -> Lifecycle:
@@ -452,19 +484,21 @@ def _check_pools(request: SelectDestinations) -> None:
         _refuse('lifecycle', f"expected none with the kind 'pool', got {request.lifecycle.value!r}")
 
 
-def _check_ranges(spec: RequestSpec) -> None:
+def _check_ranges(spec: RequestSpec, inside: str) -> None:
     """
     :raises InvalidMessage: a range without its least, or of what is not claimed
     """
     if spec.purpose is Purpose.REBUILD:
-        _refuse('spec.most', "expected no ranges with the purpose 'rebuild', which claims nothing")
+        problem = "expected no ranges with the purpose 'rebuild', which claims nothing"
+        raise exceptions.invalid(f'{inside}.most', problem)
     if spec.tree is not None:
-        _refuse('spec.most', 'expected no ranges beside groups or devices of a tree')
+        problem = 'expected no ranges beside groups or devices of a tree'
+        raise exceptions.invalid(f'{inside}.most', problem)
     for name, amount in spec.most.items():
         least = spec.resources.get(name)
         if least is None or amount < least:
             expected = 'it among the resources' if least is None else f'at least {least}'
-            _refuse(f'spec.most.{name}', f'expected {expected}, got {amount}')
+            raise exceptions.invalid(f'{inside}.most.{name}', f'expected {expected}, got {amount}')
 
 
 _PLAIN = RequestSpec(resources={'DISK_GB': 1})
@@ -477,7 +511,7 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
     :raises InvalidMessage: names the field
     :raises UnknownResourceClass: a class that nobody declared
     """
-    _check_classes(request.spec, declared)
+    check_spec(request.spec, declared)
     if request.lifecycle is Lifecycle.API:
         _refuse(
             'lifecycle',
@@ -490,8 +524,6 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
         )
     if request.spec.kind is RequestKind.POOL:
         _check_pools(request)
-    if request.spec.most:
-        _check_ranges(request.spec)
     if len(set(request.consumers)) != len(request.consumers):
         _refuse('consumers', 'expected distinct uuids, got one of them twice')
     if request.spec.group is not None and len(request.consumers) > GROUP_CONSUMERS_MAX:
@@ -500,30 +532,44 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
             f'expected at most {GROUP_CONSUMERS_MAX} consumers in a request with a server '
             f'group, as they are claimed together, got {len(request.consumers)}',
         )
+
+
+def check_spec(
+    spec: RequestSpec, declared: frozenset[str] = frozenset(), inside: str = 'request.spec'
+) -> None:
+    """What types cannot say of what one member needs, in whatever it is asked for.
+
+    :param declared: custom resource classes known at run time
+    :param inside: the path of the spec, for the refusal
+    :raises InvalidMessage: names the field
+    :raises UnknownResourceClass: a class that nobody declared
+    """
+    _check_classes(spec, declared, inside)
+    if spec.most:
+        _check_ranges(spec, inside)
     for field in ('any_traits', 'member_of'):
-        if [] in getattr(request.spec, field):
-            at = getattr(request.spec, field).index([])
-            _refuse(f'spec.{field}[{at}]', EMPTY_LIST)
-    both = set(request.spec.required_traits) & set(request.spec.forbidden_traits)
+        if [] in getattr(spec, field):
+            at = getattr(spec, field).index([])
+            raise exceptions.invalid(f'{inside}.{field}[{at}]', EMPTY_LIST)
+    both = set(spec.required_traits) & set(spec.forbidden_traits)
     if both:
-        _refuse(
-            'spec.forbidden_traits',
+        raise exceptions.invalid(
+            f'{inside}.forbidden_traits',
             f'{min(both)} is required as well; expected it in one of the two lists only',
         )
 
 
-def _check_classes(spec: RequestSpec, declared: frozenset[str]) -> None:
+def _check_classes(spec: RequestSpec, declared: frozenset[str], inside: str) -> None:
     named = [(f'resources.{name}', name) for name in spec.resources]
     if spec.tree is not None:
         named += ((f'tree.{path}', name) for path, name in spec.tree.classes())
         whole = {one.resource_class for one in spec.tree.devices if one.whole}
         for name in sorted(whole & spec.resources.keys()):
-            _refuse(
-                f'spec.resources.{name}', 'devices are to have all of it; expected it there only'
-            )
+            problem = 'devices are to have all of it; expected it there only'
+            raise exceptions.invalid(f'{inside}.resources.{name}', problem)
     for path, name in named:
         if name not in resources.STANDARD and name not in declared:
-            raise exceptions.UnknownResourceClass(field=f'request.spec.{path}', name=name)
+            raise exceptions.UnknownResourceClass(field=f'{inside}.{path}', name=name)
 
 
 def _refuse(field: str, problem: str) -> NoReturn:

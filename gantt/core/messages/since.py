@@ -17,9 +17,11 @@ import msgspec
 
 from gantt import exceptions
 
-_KEY = 'since'
+_KEY, _OPTIONAL = 'since', 'optional since'
 #: The same in the OpenAPI document, at operations and at properties.
 MARK = 'x-openstack-min-version'
+#: Of a property that was required before this version.
+OPTIONAL_MARK = 'x-optional-since'
 
 
 def since(minor: int) -> msgspec.Meta:
@@ -27,13 +29,28 @@ def since(minor: int) -> msgspec.Meta:
     return msgspec.Meta(extra={_KEY: minor}, extra_json_schema={MARK: f'1.{minor}'})
 
 
+def optional_since(minor: int) -> msgspec.Meta:
+    """The annotation of a field that is required before 1.``minor``; its default is UNSET."""
+    return msgspec.Meta(extra={_OPTIONAL: minor}, extra_json_schema={OPTIONAL_MARK: f'1.{minor}'})
+
+
 @functools.cache
 def later_fields(tp: type) -> Mapping[str, int]:
     """Fields of a struct that did not come with the first version -> minor version."""
+    return _noted(tp, _KEY)
+
+
+@functools.cache
+def _required_before(tp: type) -> Mapping[str, int]:
+    """Fields of a struct that were required once -> the minor version that let them out."""
+    return _noted(tp, _OPTIONAL)
+
+
+def _noted(tp: type, key: str) -> Mapping[str, int]:
     found = {}
     for name, hint in get_type_hints(tp, include_extras=True).items():
         for note in getattr(hint, '__metadata__', ()):
-            minor = isinstance(note, msgspec.Meta) and (note.extra or {}).get(_KEY)
+            minor = isinstance(note, msgspec.Meta) and (note.extra or {}).get(key)
             if minor:
                 found[name] = minor
     return found
@@ -62,6 +79,9 @@ def check(value: Any, minor: int, where: str) -> None:
     :raises InvalidMessage: names the field and the version that it came with
     """
     if isinstance(value, msgspec.Struct):
+        for name, until in _required_before(type(value)).items():
+            if minor < until and getattr(value, name) is msgspec.UNSET:
+                raise exceptions.invalid(f'{where}.{name}', f'is required before version 1.{until}')
         for name, default in zip(value.__struct_fields__, _defaults(type(value)), strict=True):
             found, came = getattr(value, name), later_fields(type(value)).get(name, 0)
             if came > minor and found != default:

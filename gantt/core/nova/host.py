@@ -22,7 +22,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, guest_of, stepped
+from gantt.core.claims.claim import (
+    EXPIRES,
+    Claim,
+    Event,
+    State,
+    guest_of,
+    happen,
+    state_after,
+    stepped,
+)
 from gantt.core.messages import base
 from gantt.core.messages.request import Flavor, Lifecycle, Purpose, name_of
 from gantt.core.nova.events import GuestLocation, NovaGuest
@@ -198,7 +207,7 @@ def delete(
         here = [move.source]
     changed = []
     for claim in here:
-        state = after(claim.state, Event.RELEASE, claim.lifecycle)
+        state = state_after(claim, Event.RELEASE)
         if claim.state is not State.CONFIRMED or state is claim.state:
             continue
         since = claim.created_at
@@ -356,8 +365,7 @@ def _synced(claim: Claim, move: NovaMove | None, is_listed: bool, now: float) ->
 
 def _after(claim: Claim, event: Event, now: float, reason: str = '') -> Claim:
     """A claim after an event; the same where that changes nothing of it."""
-    state = after(claim.state, event, claim.lifecycle)
-    return claim if state is claim.state else stepped(claim, state, reason, now)
+    return happen(claim, event, reason, now)
 
 
 def _as_described(host: HostRow, claim: Claim, guest: NovaGuest | None) -> Claim:

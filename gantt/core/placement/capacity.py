@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from gantt.core.filters import tree_room
+from gantt.core.group_policies import policy_counting
 from gantt.core.messages.request import Policy, RequestSpec
 from gantt.core.placement import topology_counting, tree_counting
 from gantt.core.table.columns import IntArray
@@ -89,6 +90,10 @@ def room(
     else:
         counts = _within_pools(table, spec, rows, counts)
     counts = _within_services(table, spec, rows, counts)
+    if spec.group is not None and spec.group.policies is not None:
+        policed = policy_counting.count(table, spec, rows, counts)
+        bounds = np.where(policed.counts < counts, names.index(GROUP_RULE), bounds)
+        counts, uncounted = policed.counts, uncounted + policed.uncounted
     total = int(counts.sum())
     if first_decides(table, spec):
         total = int(counts.max(initial=0))

@@ -21,6 +21,7 @@ from gantt.core.filters.base import (
     UNBOUNDED,
     Ceiling,
     ClosingFilter,
+    ClosingPairwiseFilter,
     Filter,
     PairwiseFilter,
     PerHostFilter,
@@ -35,6 +36,8 @@ from gantt.core.records.decision import PASSED, Contradiction, FilterCount
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
+#: Columns that count the members of a host, whatever these take.
+_COUNTS = frozenset({'instances', 'io_ops'})
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -71,6 +74,8 @@ class FilterRun:
             int, tuple[BoolArray, BoolArray]
         ] = {}  # per host: (evaluated, passes)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
+        #: Of the last look: for whom, and by closing filter who was left.
+        self._consumer, self._could = '', dict[int, BoolArray]()
         self._changed: list[int] = []
         #: Whether a look was the last that can be taken: nothing was kept for another.
         self.is_last = False
@@ -143,6 +148,7 @@ class FilterRun:
         self.is_last = last and self._prefix is None
         volatile, applies, zero_counts = pipeline.volatile, self._applies, pipeline.zero_counts
         local = pipeline.local
+        self._consumer = consumer
         alive, masks = self.alive, self._masks
         for k in range(start, len(applies)):
             if not last and self._prefix is None and volatile[k]:
@@ -201,9 +207,10 @@ class FilterRun:
             return False
         try:
             for k in weighing.whole:
-                if (
-                    ranking.parts[k] is not None
-                    or weighing.weighers[k].raw(self.table, self.spec, ranking.rows) is not None
+                weigher = weighing.weighers[k]
+                if ranking.parts[k] is not None or (
+                    weigher.concerns(self.spec)
+                    and weigher.raw(self.table, self.spec, ranking.rows) is not None
                 ):
                     return False
             ranking.follow(self.table, self.spec, self._changed[-1])
@@ -215,7 +222,9 @@ class FilterRun:
     def may_step(self, ranking: Ranking) -> bool:
         """Whether what picks change of the scores is known without asking the weighers."""
         weighing = self.weighing
-        if not (self._is_local and weighing.locally and not weighing.whole):
+        if not (self._is_local and weighing.locally):
+            return False
+        if any(weighing.weighers[k].concerns(self.spec) for k in weighing.whole):
             return False
         spec = self._own_part(ranking.rows) if self.is_pooled else self.spec
         try:
@@ -288,6 +297,8 @@ class FilterRun:
                 )
             if isinstance(rule, PairwiseFilter):
                 return rule.mask_for(self.table, self.spec, consumer)
+            if isinstance(rule, ClosingPairwiseFilter):
+                return rule.mask_for(self.table, self.spec, None, consumer)
             return rule.mask(self.table, self.spec)
         except Exception as e:
             self._failed(rule.name, e)
@@ -306,9 +317,36 @@ class FilterRun:
             if not self._applies[k]:
                 continue
             try:
-                found += rule.given_up(self.table, self.spec, row)
+                found += self._given_up(k, rule, row)
             except Exception as e:
                 self._failed(rule.name, e)
+        return found
+
+    def _given_up(self, k: int, rule: ClosingFilter, row: int) -> list[tuple[int, str]]:
+        could = self._could.get(k, self.alive)
+        return rule.given_up_for(self.table, self.spec, row, could, self._consumer)
+
+    def steps(self) -> list[tuple[tuple[int, int], BoolArray]]:
+        """Each step that may be given up, and the hosts that meet it; see ``ClosingFilter``."""
+        found: list[tuple[tuple[int, int], BoolArray]] = []
+        for k, rule in self.pipeline.closing.items():
+            if not self._applies[k]:
+                continue
+            try:
+                found += rule.steps(self.table, self.spec)
+            except Exception as e:
+                self._failed(rule.name, e)
+        return found
+
+    def counted(self, rows: IntArray) -> IntArray:
+        """By row how many members of any kind are let on a host, by the filters that count them."""
+        found = np.full(len(rows), UNBOUNDED, np.int64)
+        for k, rule in enumerate(self.pipeline.filters):
+            if not (self._applies[k] and self.pipeline.local[k] and self.pipeline.volatile[k]):
+                continue
+            if not _COUNTS.isdisjoint(rule.columns) and 'free' not in rule.columns:
+                left = (rule.picks_left(self.table, self.spec, row) for row in rows.tolist())
+                found = np.minimum(found, [UNBOUNDED if n is None else n for n in left])
         return found
 
     def ceilings(self, row: int) -> dict[str, Ceiling]:
@@ -414,7 +452,12 @@ class FilterRun:
             return count
         rule = self.pipeline.filters[k]
         try:
-            detail = rule.detail(self.table, self.spec, np.flatnonzero(self.verdict == k))
+            rows = np.flatnonzero(self.verdict == k)
+            if isinstance(rule, ClosingFilter):
+                could = self._could.get(k, self.alive)
+                detail = rule.detail_for(self.table, self.spec, rows, could, self._consumer)
+            else:
+                detail = rule.detail(self.table, self.spec, rows)
             return FilterCount(
                 count.name, count.removed, rule.reason_for(self.spec, detail), detail
             )
@@ -428,14 +471,7 @@ class FilterRun:
             walked = self.pipeline.walking.get(k)
             if walked is not None:
                 return self._mask_per_host(k, walked)
-            if isinstance(rule, ClosingFilter):
-                mask = rule.mask_among(self.table, self.spec, self.alive)
-            elif isinstance(rule, PairwiseFilter):
-                mask = rule.mask_for(self.table, self.spec, consumer)
-            elif self.pipeline.keeps[k]:
-                mask = self._cached_mask(rule)
-            else:
-                mask = rule.mask(self.table, self.spec)
+            mask = self._mask_for(k, consumer)
             if mask is not None:
                 _check_mask(mask, self.alive.shape)
         except Exception as e:
@@ -450,6 +486,27 @@ class FilterRun:
         if not self.pipeline.volatile[k]:
             self._masks[k] = mask
         return mask
+
+    def _mask_for(self, k: int, consumer: str) -> BoolArray | None:
+        """What a filter says that looks at all hosts at once."""
+        rule = self.pipeline.filters[k]
+        if isinstance(rule, ClosingFilter):
+            could = self._could[k] = self._could_pass(k, rule)
+            return rule.mask_among_for(self.table, self.spec, could, consumer)
+        if isinstance(rule, PairwiseFilter):
+            return rule.mask_for(self.table, self.spec, consumer)
+        if self.pipeline.keeps[k]:
+            return self._cached_mask(rule)
+        return rule.mask(self.table, self.spec)
+
+    def _could_pass(self, k: int, rule: ClosingFilter) -> BoolArray:
+        """Those alive, of whom a hard rule is told what the closing ones behind it say."""
+        could = self.alive
+        for j in self.pipeline.closing if isinstance(rule, ClosingPairwiseFilter) else ():
+            if j > k and self._applies[j]:
+                own = self.mask_of(j, '')
+                could = could if own is None else could & own
+        return could
 
     def _cached_mask(self, rule: Filter) -> BoolArray | None:
         """The mask of an earlier request with the same signature, else a new one."""

@@ -17,8 +17,7 @@ def left_out(table: HostTable, request: SelectDestinations, attempt: int) -> Ite
     Those of a move stay: its source is there until the guest has arrived.
     """
     index, group, older = table.placed, request.spec.group, list[Placed]()
-    hard = group is not None and group.policy is not None and group.policy.is_hard
-    if group and hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
+    if group and group.is_hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
         many = range(len(request.consumers))
         new = {claim_id(request.request_id, attempt, i) for i in many}
         older = [

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core.filters.base import ClosingFilter, Filter, is_volatile, walks
+from gantt.core.filters.base import (
+    ClosingFilter,
+    ClosingPairwiseFilter,
+    Filter,
+    is_volatile,
+    walks,
+)
 from gantt.core.filters.pci_passthrough import inside_of
+from gantt.core.messages.level_policy import HOST
 from gantt.core.messages.request import Purpose, RequestKind
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.records.decision import PASSED, FilterCount
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Methods of filters that say who passes.
 _METHODS_CALLED = frozenset(
-    {'mask', 'mask_among', 'mask_for', 'mask_rows', 'host_passes', 'passes'}
+    {'mask', 'mask_among', 'mask_among_for', 'mask_for', 'mask_rows', 'host_passes', 'passes'}
 )
 
 
@@ -102,6 +109,7 @@ class Pipeline:
         weight, instead of the first of them in table order
     :ivar default_zone: what the zone of a host in no zone is called; None: as
         the table says
+    :ivar location_parts: names of the parts of ``location`` of hosts; None: as the table says
     :ivar skip_failing: leave out a plugin that raises, and say so in the
         decision, instead of failing the decision
     :ivar normalization: of weighers that name none of their own; '': each has its usual one
@@ -121,10 +129,18 @@ class Pipeline:
         detailed: bool = False,
         normalization: str = '',
         prefilters: Mapping[str, bool] | None = None,
+        location_parts: Sequence[str] | None = None,
     ) -> None:
         if len(filters) >= PASSED:
             raise exceptions.Misconfigured(
                 option='enabled_filters', problem=f'{len(filters)} filters', fix='Use at most 253'
+            )
+        parts = list(location_parts or ())
+        if len(set(parts)) < len(parts) or not all(parts) or HOST in parts:
+            raise exceptions.Misconfigured(
+                option='location_parts',
+                problem=f'expected different names, and none of them {HOST!r}; got {parts}',
+                fix='Name each part of the location of hosts',
             )
         for plugin in (*filters, *weighers):
             plugin.check_columns()
@@ -132,12 +148,14 @@ class Pipeline:
         self.subset_size = max(1, subset_size)
         self.shuffle_best = shuffle_best
         self.default_zone = default_zone
+        self.location_parts = None if location_parts is None else tuple(location_parts)
         self.skip_failing = skip_failing
         self.detailed = detailed
         self.normalization = normalization
         self.prefilters = Prefilters(**(prefilters or {}))
         self._is_comparable = False
         self._comparable: Pipeline | None = None
+        self._open: Pipeline | None = None
         self._keep_to(RequestKind.HOST)
         self._of_kind: dict[RequestKind, Pipeline] = {}
         #: Names of weighers whose steps were found to lead elsewhere than to what they say.
@@ -159,7 +177,11 @@ class Pipeline:
         self.weighers, self.weigher_names = usual.weighers, usual.names
 
     def _order(self, filters: Sequence[Filter]) -> None:
-        closing = [f for f in filters if isinstance(f, ClosingFilter)]
+        # Who may go nowhere gives nothing up.
+        closing = sorted(
+            (f for f in filters if isinstance(f, ClosingFilter)),
+            key=lambda f: not isinstance(f, ClosingPairwiseFilter),
+        )
         self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
         self._index_filters()
 
@@ -170,19 +192,32 @@ class Pipeline:
         found = self._of_kind.get(kind)
         if found is None:
             found = copy.copy(self)
+            found._open = None
             found._keep_to(kind)
             self._of_kind[kind] = found
         return found
+
+    def without_closing(self) -> 'Pipeline':
+        """The same without the filters that look at who is left: each host by itself."""
+        if not self.closing:
+            return self
+        if self._open is None:
+            found = copy.copy(self)
+            found._order([f for f in self.filters if not isinstance(f, ClosingFilter)])
+            self._open = found
+        return self._open
 
     def comparable(self) -> 'Pipeline':
         """The same filters and weighers with scores that may be compared with those of other zones.
 
         Every weigher is on its absolute scale and counts as it is configured, whatever aggregates
-        set; the best is picked, never one of several.
+        set; the best is picked, never one of several.  Where hosts are equal it is any of them, by
+        the seed: an empty zone would offer the same few to everybody.
         """
         if self._comparable is None:
             found = copy.copy(self)
-            found._is_comparable, found.subset_size, found.shuffle_best = True, 1, False
+            found._open = None
+            found._is_comparable, found.subset_size, found.shuffle_best = True, 1, True
             found._of_kind = {}
             found._keep_to(RequestKind.HOST)
             self._comparable = found._comparable = found
@@ -218,6 +253,7 @@ class Pipeline:
         if list(names) == list(by_name) or sorted(names) != sorted(by_name):
             return self
         other = copy.copy(self)
+        other._open = None
         other._order([by_name[name] for name in names])
         return other
 
@@ -235,6 +271,11 @@ class Pipeline:
         pairs = zip(self.filters, plain, forced, strict=True)
         return [f.name for f, usually, now in pairs if usually and not now]
 
+    def name_parts(self, table: 'HostTable') -> None:
+        """Have a table call zones and parts of places as this site does."""
+        table.default_zone = self.default_zone or table.default_zone
+        table.location_parts = self.location_parts or table.location_parts
+
     def weighing(self, table: 'HostTable') -> Weighing:
         """The weighers that are asked on this table."""
         return self._weighings.on(table)
@@ -248,6 +289,7 @@ class Pipeline:
             'subset_size': self.subset_size,
             'shuffle_best': self.shuffle_best,
             'default_zone': self.default_zone,
+            'location_parts': self.location_parts,
             'skip_failing': self.skip_failing,
             'detailed': self.detailed,
             'normalization': self.normalization,

@@ -11,12 +11,17 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 
 from gantt import exceptions
+from gantt.core.filters.group_policy import GroupPolicyFilter
+from gantt.core.filters.rules import RulesFilter
+from gantt.core.group_policies import levels
+from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement import bound_members, older_claims, verdict
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome
 from gantt.core.records.members import MemberColumns, placed_of
+from gantt.core.table.facts import LOCATION_PARTS
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import Shares
 
@@ -99,7 +104,7 @@ def place(
     """
     table, pipeline = table.of_kind(request.spec.kind), pipeline.of_kind(request.spec.kind)
     _check(request.spec, pipeline)
-    table.default_zone = pipeline.default_zone or table.default_zone
+    pipeline.name_parts(table)
     before = None if seen is None else seen.before(table, request, pipeline)
     run = Run(table, request, pipeline, seed, attempt, spread, before, held)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
@@ -258,15 +263,34 @@ def _given_up(members: MemberColumns) -> list[str]:
     lines = []
     for (level, rules), count in of.items():
         which = f'for {count} members ' if len(members) > 1 else ''
-        lines.append(f'{which}up to step {level}: {"; ".join(rules)}')
+        step = f'up to step {level}: ' if level else ''
+        lines.append(f'{which}{step}{"; ".join(rules)}')
     return lines
 
 
 def _check(spec: RequestSpec, pipeline: Pipeline) -> None:
-    if spec.group is not None and spec.group.policy is None:
+    if spec.group is not None and not spec.group.is_ruled:
         raise exceptions.InvalidMessage(
             field='request.spec.group.policy',
             problem='expected the rule of the group, which is not known here',
         )
+    if spec.group is not None and spec.group.policies is not None:
+        _check_policies(spec.group.policies, pipeline)
     for rule in pipeline.checking:
         rule.check_request(spec)
+
+
+def _check_policies(policies: PolicySet, pipeline: Pipeline) -> None:
+    """Policies that nobody would look at are refused."""
+    field = 'request.spec.group.policies'
+    levels.check(policies.full_policies, pipeline.location_parts or LOCATION_PARTS, field)
+    needs = [
+        (policies.is_hard, 'hard policies', GroupPolicyFilter),
+        (policies.has_steps, 'policies that are given up in order', RulesFilter),
+    ]
+    for has, what, kind in needs:
+        if has and not any(isinstance(rule, kind) for rule in pipeline.filters):
+            raise exceptions.InvalidMessage(
+                field=field,
+                problem=f'has {what}, which take the filter {kind.__name__}; it is not enabled',
+            )

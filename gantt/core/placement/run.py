@@ -234,8 +234,8 @@ class Run:
         look = self.members.looks[-1]
         many = members[:STEPS_MOST]
         ids = claim_ids(self.request.request_id, self.attempt, many)
-        consumers, group = self.request.consumers, self.request.spec.group
-        of_group = group.uuid if group else None
+        consumers, (of_group, of_member) = self.request.consumers, _group_of(self.request.spec)
+        as_what = (self.image, self.flavor, of_member)
         placed: list[Placed] = []
         rows: list[int] = []
         shares: list[Shares] = []
@@ -252,9 +252,7 @@ class Run:
                 left[row] = self.filter_run.picks_left(row)
             # As in ``_take``: the next one is to be looked at.
             left[row] = 0 if identity in table.placed.on(host) else max(left[row] - 1, 0)
-            placed.append(
-                Placed(identity, consumers[member], host, of_group, None, self.image, self.flavor)
-            )
+            placed.append(Placed(identity, consumers[member], host, of_group, None, *as_what))
             rows.append(row)
             shares += self._lay_on_pools(look, row, identity)
         if not look.members:
@@ -351,8 +349,9 @@ class Run:
         if self.claims:
             identity = claim_id(request.request_id, self.attempt, member)
             provider_id = self.table.hosts[row].id
-            group = spec.group.uuid if spec.group else None
-            placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
+            of, member_of = _group_of(spec)
+            as_what = (self.image, self.flavor, member_of)
+            placed = Placed(identity, consumer, provider_id, of, layout, *as_what)
             if identity in self.table.placed.on(provider_id):
                 self._steps = False  # a repeat finds its own claim: it does not come once more
             behind = len(request.consumers) - member - 1
@@ -578,6 +577,11 @@ class Run:
         """No selection is returned and nothing stays taken."""
         self.give_back()
         self.members.is_withdrawn = True
+
+
+def _group_of(spec: RequestSpec) -> tuple[str | None, str | None]:
+    """The group of a request, and the member of it."""
+    return (spec.group.uuid, spec.group.member) if spec.group else (None, None)
 
 
 def _in_order(table: HostTable, spec: RequestSpec) -> list[int]:

@@ -86,6 +86,12 @@ REMEDIES = (
     ),
     _of(
         'lost',
+        'a guest whose claim goes back to a plan',
+        r': \w+, of lifecycle \w+, and goes back to a plan$',
+        f'{_REPORT}. Do not end its request meanwhile',
+    ),
+    _of(
+        'lost',
         'a live claim that does not count',
         r': \w+, and not counted as live$',
         f'{_REPORT}. Its host may be given away once more: "gantt host disable NAME" meanwhile',
@@ -102,7 +108,8 @@ REMEDIES = (
         'a claim that a zone below does not know',
         r': \w+ as it is known here, zone .* does not know it$',
         'look whether the database of that zone was put back: what still runs there, its hosts '
-        'report and is adopted. gantt request cancel ID ends what is reserved of it here',
+        'report and is adopted, so it holds its consumer until then. gantt request cancel ID ends '
+        'it here, once its guest is known not to run',
     ),
     _of(
         'lost',
@@ -124,6 +131,12 @@ REMEDIES = (
         f'look whether a scheduler runs, which sweeps ("gantt service list"); or {_RELEASE}',
     ),
     _of('leaked', 'a claim without an end', r': nothing ends it: ', _RELEASE),
+    _of(
+        'leaked',
+        'a place without a plan',
+        r': a place (of group .*, without a plan|that is held \d+ s longer than the plan of )',
+        f'where no create has it: {_RELEASE}; else it ends with that create',
+    ),
     _of(
         'leaked',
         'an ended claim that counts',

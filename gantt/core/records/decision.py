@@ -17,6 +17,7 @@ from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.since import since
 from gantt.core.messages.zone_step import ZoneStep
+from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.records.rule_texts import plain_text
 
 PASSED = 254
@@ -153,6 +154,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar held: consumer -> provider id -> class -> amount, of pools, that members of a move had
     :ivar planned: members that were to be placed; the last of ``members`` may have failed
     :ivar zones: of a request over zones: what each of them was queried for, and has answered
+    :ivar places: of a create in a planned group: what it was offered of the plan
     """
 
     id: str
@@ -183,6 +185,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     planned: int = 0
     held: Annotated[dict[str, dict[int, dict[str, int]]], since(4)] = {}
     zones: Annotated[list[ZoneStep], since(8)] = []
+    places: Annotated[PlacesSeen | None, since(10)] = None
 
     @property
     def is_placed(self) -> bool:
@@ -213,11 +216,13 @@ class Answered(NamedTuple):
 
     :ivar seconds: from its arrival to its answer
     :ivar origin: the id that it has elsewhere, such as that of Nova's API
+    :ivar trace: of W3C Trace Context
     """
 
     answer: Answer
     seconds: float
     origin: str | None = None
+    trace: str | None = None
 
 
 def for_caller(answer: Answer) -> Answer:

@@ -28,6 +28,7 @@ class StoredDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     :ivar scores: of older records, lines of the score tables, each once
     :ivar finalists: of older records, per member its lines; empty: the members have their own
     :ivar origin: of the request, which is kept without it: older readers do not know it
+    :ivar trace: likewise
     """
 
     decision: Decision
@@ -37,6 +38,7 @@ class StoredDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     finalists: list[list[int]] = []
     origin: str | None = None
     columns: StoredMembers | None = None
+    trace: str | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,24 +47,25 @@ _decode = msgspec.msgpack.Decoder(StoredDecision).decode
 
 def pack(decision: Decision, request: SelectDestinations) -> bytes:
     """A decision as it is kept; its list of hosts is kept on its own."""
-    origin, members = request.origin, decision.members
-    if origin is not None:
-        request = msgspec.structs.replace(request, origin=None)
+    origin, trace, members = request.origin, request.trace, decision.members
+    if origin is not None or trace is not None:
+        request = msgspec.structs.replace(request, origin=None, trace=None)
     columns = stored(members) if isinstance(members, MemberColumns) else None
     short = msgspec.structs.replace(
         decision, members=[] if columns else list(members), provider_ids=b''
     )
-    return _encode(StoredDecision(short, request, origin=origin, columns=columns))
+    return _encode(StoredDecision(short, request, origin=origin, columns=columns, trace=trace))
 
 
 def unpack(packed: bytes) -> StoredDecision:
     """A decision as it was kept."""
     found = _with_scores(_decode(packed))
+    origin, trace = found.origin, found.trace
     columns, request = found.columns, found.request
     if columns is not None and request is not None:
         restored_members = restored(columns, found.decision.request_id, request.consumers)
         decision = msgspec.structs.replace(found.decision, members=restored_members)
-        return StoredDecision(decision, request, origin=found.origin)
+        return StoredDecision(decision, request, origin=origin, trace=trace)
     if not found.steps:
         return found
     members: list[MemberDecision] = []
@@ -77,7 +80,7 @@ def unpack(packed: bytes) -> StoredDecision:
             )
         members.append(whole)
     decision = msgspec.structs.replace(found.decision, members=members)
-    return StoredDecision(decision, found.request, origin=found.origin)
+    return StoredDecision(decision, found.request, origin=origin, trace=trace)
 
 
 def _with_scores(found: StoredDecision) -> StoredDecision:

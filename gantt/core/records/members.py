@@ -44,7 +44,8 @@ class LookResult:
     :ivar line_rows: of the lines of the score table the rows of the hosts
     :ivar lines: the total, then raw value, share and weight by each weigher with a preference
     :ivar members: numbers of the members; ``rows``: of the hosts that they were placed on
-    :ivar claim_ids: ids of their claims, of members that were just placed
+    :ivar claim_ids: ids of their claims, of members that were just placed, and of those that took
+        over places of a plan
     :ivar finalists: numbers of lines, as many for each member, best first
     :ivar layout: of the one member that was placed by it, where it has one
     :ivar allocations: of each member who gives what, empty where all is its host's own; none at
@@ -139,6 +140,7 @@ class MemberColumns(Sequence[MemberDecision]):
     :ivar claims: whether claims are made for them
     :ivar goes_on: whether the first is alike to the last one of another request
     :ivar is_withdrawn: the request was not placed: what a member had is not shown
+    :ivar takes_over: their claims are places of a plan, whose ids are of no request here
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class MemberColumns(Sequence[MemberDecision]):
         self.places: dict[int, Selection] = {}
         self.hosts: dict[int, tuple[str, int]] = {}
         self.alternates: dict[int, list[int]] = {}
-        self.goes_on = self.is_withdrawn = False
+        self.goes_on = self.is_withdrawn = self.takes_over = False
 
     # -- as a sequence ---------------------------------------------------------------
     def __len__(self) -> int:
@@ -223,7 +225,7 @@ class MemberColumns(Sequence[MemberDecision]):
         if not self.is_withdrawn:
             claim_id = None
             if self.claims:
-                (claim_id,) = claim_ids(self.request_id, self.attempt, [member])
+                claim_id = self._claim_id(look, at)
             parts = look.allocations[at] if look.allocations else ()
             of = (look.layout, row, parts)
             selection = Place(member, consumer, self.places[row], claim_id, *of).selected(
@@ -249,6 +251,12 @@ class MemberColumns(Sequence[MemberDecision]):
             level=0 if self.is_withdrawn else look.level,
             given_up=[] if self.is_withdrawn else look.given_up,
         )
+
+    def _claim_id(self, look: LookResult, at: int) -> str:
+        if self.takes_over:
+            return look.claim_ids[at]
+        (derived,) = claim_ids(self.request_id, self.attempt, [look.members[at]])
+        return derived
 
     def _score(self, look: LookResult, line: int) -> Score:
         width = 1 + 3 * len(look.used)
@@ -441,7 +449,7 @@ def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool =
     """
     members = decision.members
     assert isinstance(members, MemberColumns), 'decisions are made as columns'
-    gave_way = sorted((min(look.members), look) for look in members.looks if look.level)
+    gave_way = sorted((min(look.members), look) for look in members.looks if look.given_up)
     return Answer(
         request_id=decision.request_id,
         decision_id=decision.id,
@@ -470,6 +478,8 @@ _answer = msgspec.msgpack.Decoder(Answer).decode
 _reference = msgspec.msgpack.Decoder(AnswerReference).decode
 #: How msgpack says that a list of two follows; answers are maps.
 _OF_TWO = b'\x92'
+#: What the answer about a planned group begins with, which msgpack never does.
+GROUP_ANSWER = b'\xc1group'
 
 
 def pack(answer: Answer | AnswerReference) -> bytes:
@@ -478,7 +488,9 @@ def pack(answer: Answer | AnswerReference) -> bytes:
 
 
 def unpack(stored: bytes) -> Answer | AnswerReference:
-    """The same as it was stored."""
+    """The same as it was stored; of a planned group, of which claims tell, a reference to none."""
+    if stored.startswith(GROUP_ANSWER):
+        return AnswerReference('', 0.0)
     return _reference(stored) if stored.startswith(_OF_TWO) else _answer(stored)
 
 

@@ -17,7 +17,7 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     """What a process says of itself; times as ages in seconds.
 
     :ivar name: no other process, and no earlier start of this one, has it
-    :ivar kind: scheduler | api
+    :ivar kind: scheduler | planner | api
     :ivar configuration: digest of the options that decide what is answered, see ``conf.digest``
     :ivar problem: why the options that were read again last were not taken over, else empty
     :ivar alarm: what an operator has to look into, as forged messages; else empty

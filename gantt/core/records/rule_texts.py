@@ -8,8 +8,9 @@ decision, for operators.
 
 import re
 
-#: Source of the rules of who asks.
+#: Source of the rules of who asks, and of the policies of a server group.
 USER = 'user'
+GROUP = 'group'
 _PLACES = (
     (re.compile(r' \(configuration, rule ([0-9]+)\)\Z'), 'rule {} of the configuration'),
     (re.compile(r' \(flavor rule:([^()]+)\)\Z'), 'rule {} of the flavor'),
@@ -21,8 +22,8 @@ _OPERATORS = re.compile(
 
 
 def is_users(shown: str) -> bool:
-    """Whether a rule as operators see it, with its source, is one of a user."""
-    return shown.endswith(f' ({USER})')
+    """Whether a rule as operators see it, with its source, is one of a user or of a group's."""
+    return shown.endswith((f' ({USER})', f' ({GROUP})'))
 
 
 def plain_text(shown: str) -> str:

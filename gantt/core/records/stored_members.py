@@ -19,7 +19,10 @@ _ROW, _FLOAT = np.dtype('<i4'), np.dtype('<f8')
 
 
 class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """See ``LookResult``: rows, members and numbers of lines as int32, lines as float64."""
+    """See ``LookResult``: rows, members and numbers of lines as int32, lines as float64.
+
+    :ivar claim_ids: of places of a plan; of other members they derive from the request
+    """
 
     filters: list[FilterCount]
     survivors: int
@@ -34,6 +37,7 @@ class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
     level: int = 0
     given_up: list[str] = []
     allocations: list[list[ProviderAllocation]] = []
+    claim_ids: list[str] = []
 
 
 class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,6 +54,7 @@ class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: list[tuple[str, int]]
     alternates: list[tuple[list[int], list[int]]]  # rows of picks, and theirs
     failed: MemberDecision | None = None
+    takes_over: bool = False
 
 
 def stored(members: MemberColumns) -> StoredMembers:
@@ -77,6 +82,7 @@ def stored(members: MemberColumns) -> StoredMembers:
                 level=look.level,
                 given_up=look.given_up,
                 allocations=look.allocations,
+                claim_ids=look.claim_ids if members.takes_over else [],
             )
             for look in members.looks
         ],
@@ -86,6 +92,7 @@ def stored(members: MemberColumns) -> StoredMembers:
         hosts=list(members.hosts.values()),
         alternates=list(of.values()),
         failed=members.failed,
+        takes_over=members.takes_over,
     )
 
 
@@ -93,6 +100,7 @@ def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) ->
     """Members as they were stored."""
     members = MemberColumns(request_id, found.attempt, consumers, found.weighers, found.claims)
     members.is_withdrawn, members.failed = found.is_withdrawn, found.failed
+    members.takes_over = found.takes_over
     members.places = dict(zip(found.place_rows, found.places, strict=True))
     members.hosts = dict(zip(found.host_rows, found.hosts, strict=True))
     members.alternates = {row: rows for picks, rows in found.alternates for row in picks}
@@ -104,7 +112,7 @@ def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) ->
         look.members, look.rows = _unpacked(one.members), _unpacked(one.rows)
         look.finalists, look.layout = _unpacked(one.finalists), one.layout
         look.level, look.given_up = one.level, one.given_up
-        look.allocations = one.allocations
+        look.allocations, look.claim_ids = one.allocations, one.claim_ids
         members.looks.append(look)
     return members
 

@@ -11,6 +11,10 @@ from typing import Protocol
 import msgspec
 
 from gantt import exceptions
+from gantt.core.messages import policy_set
+from gantt.core.messages.level_policy import Policy
+from gantt.core.messages.policy_set import POLICIES
+from gantt.core.messages.request import GroupRef
 
 #: A group begins at a drawn multiple of it, and counts up from there.
 STEP = 1 << 20
@@ -19,6 +23,8 @@ _NUMBERS = 1 << 32
 APART = _NUMBERS * STEP
 #: The one policy that ``max_per_host`` means something to.
 _COUNTED = 'anti-affinity'
+#: Characters of a set of policies that an error says.
+_WORDS_MAX = 400
 
 
 class Ruled(Protocol):
@@ -30,13 +36,21 @@ class Ruled(Protocol):
     @property
     def max_per_host(self) -> int: ...
 
+    @property
+    def policies(self) -> str | None:
+        """Of a rule whose policy is ``policies``: all of them, see ``PolicySet.text``."""
+
 
 class GroupRule(msgspec.Struct, gc=False, frozen=True):
-    """A rule as it is stored, with the generation that guards placements under it."""
+    """A rule as it is stored, with the generation that guards placements under it.
+
+    :ivar policies: of a rule whose policy is ``policies``: all of them, see ``PolicySet.text``
+    """
 
     policy: str
     max_per_host: int = 1
     generation: int = 0
+    policies: str | None = None
 
     @property
     def is_untouched(self) -> bool:
@@ -66,11 +80,34 @@ def agree(one: Ruled, other: Ruled) -> bool:
     """Whether two rules are the same rule; ``max_per_host`` counts where it has a meaning."""
     if one.policy != other.policy:
         return False
+    if one.policy == POLICIES:
+        return one.policies == other.policies
     return one.policy != _COUNTED or one.max_per_host == other.max_per_host
+
+
+def named(group: GroupRef) -> GroupRule | None:
+    """The rule that a request names of its group; None: it names none."""
+    if group.policies is not None:
+        return GroupRule(POLICIES, policies=group.policies.text)
+    if group.policy is not None:
+        return GroupRule(group.policy.value, group.max_per_host)
+    return None
+
+
+def ruled(group: GroupRef, rule: GroupRule) -> GroupRef:
+    """The group of a request with the rule that is stored of it."""
+    if rule.policies is not None:
+        found = policy_set.read(rule.policies)
+        return msgspec.structs.replace(group, policy=None, max_per_host=1, policies=found)
+    policy, most = Policy(rule.policy), rule.max_per_host
+    return msgspec.structs.replace(group, policy=policy, max_per_host=most, policies=None)
 
 
 def in_words(rule: Ruled) -> str:
     """The rule for people."""
+    if rule.policies is not None:
+        found = policy_set.read(rule.policies).in_words()
+        return f'policies {found if len(found) <= _WORDS_MAX else found[:_WORDS_MAX] + " …"}'
     most = f' and max_per_host {rule.max_per_host}' if rule.policy == _COUNTED else ''
     return f'policy {str(rule.policy)!r}{most}'
 

@@ -9,13 +9,18 @@ not look at them, which it would do in the middle of a decision.
 """
 
 import enum
+from typing import Annotated
 
 import msgspec
 
+from gantt.core.messages import policy_set
 from gantt.core.messages.layout import Layout
+from gantt.core.messages.level_policy import LevelPolicy, Policy
+from gantt.core.messages.policy_set import POLICIES, PolicySet
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.group_rule import GroupRule
+from gantt.core.messages.since import since
+from gantt.core.resources.group_rule import GroupRule, Ruled
 from gantt.core.resources.host_keys import HostKey
 
 
@@ -154,6 +159,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
     :ivar layout: what it got inside of the host; None: plain amounts say everything
     :ivar image: properties of its image, see :mod:`gantt.core.messages.image_properties`
     :ivar flavor: name of its flavor; None: not known
+    :ivar member: name of the member of the group that it is; None: not known
     """
 
     claim_id: str
@@ -163,6 +169,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
     layout: Layout | None = None
     image: str | None = None
     flavor: str | None = None
+    member: str | None = None
 
 
 class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -188,7 +195,11 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A server group: its rule, and the generation that guards its placements."""
+    """A server group: its rule, and the generation that guards its placements.
+
+    :ivar policy: ``policies`` where it has a set of them
+    :ivar member_names: of a group that was planned, the names of its members
+    """
 
     uuid: str
     name: str = ''
@@ -197,8 +208,28 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project_id: str | None = None
     generation: int = 0
     members: list[str] = []
+    policies: Annotated[list[Policy | LevelPolicy], since(10)] = []
+    subgroups: Annotated[dict[str, list[str]], since(10)] = {}
+    member_names: Annotated[list[str], since(10)] = []
 
     @property
     def rule(self) -> GroupRule:
         """Its rule as it is compared."""
-        return GroupRule(str(self.policy), self.max_per_host, self.generation)
+        if self.policy != POLICIES:
+            return GroupRule(str(self.policy), self.max_per_host, self.generation)
+        found = PolicySet(
+            policies=self.policies, subgroups=self.subgroups, members=self.member_names
+        )
+        return GroupRule(POLICIES, generation=self.generation, policies=found.text)
+
+    def ruled(self, rule: Ruled) -> 'Group':
+        """The group under another rule."""
+        found = None if rule.policies is None else policy_set.read(rule.policies)
+        return msgspec.structs.replace(
+            self,
+            policy=str(rule.policy),
+            max_per_host=rule.max_per_host,
+            policies=[] if found is None else found.policies,
+            subgroups={} if found is None else found.subgroups,
+            member_names=[] if found is None else found.members,
+        )

@@ -230,6 +230,20 @@ class Places:
             np.greater(self._levels[0, : self._done] != 0, found, out=found)
         return found.take(codes)
 
+    def domains(self, depth: int, codes: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """Whose paths are the same down to their part at ``depth``, from 0.
+
+        :returns: an index into the places by row, -1 where a path ends before; and the places
+        """
+        if depth >= self._places.shape[0]:
+            return np.full(len(codes), -1, np.int32), []
+        here = self._places[depth, : self._done].take(codes)
+        numbers, found = np.unique(here, return_inverse=True)
+        names = self._inside.names
+        at = np.cumsum(numbers != 0) - 1
+        at[numbers == 0] = -1
+        return at.astype(np.int32)[found], [names[n] for n in numbers.tolist() if n]
+
     def _like(self, parts: Sequence[str], exact: bool) -> BoolArray:
         """Which paths begin with such parts."""
         if len(parts) > self._levels.shape[0]:

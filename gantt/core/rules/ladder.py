@@ -8,7 +8,8 @@ It is a little more as well: a rule that can be kept although an earlier one was
 
 import enum
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ from gantt.core.rules import facts, tree
 from gantt.core.rules.facts import Kind
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule
-from gantt.core.table.columns import BoolArray
+from gantt.core.table.columns import BoolArray, FloatArray
 from gantt.core.table.host_table import HostTable
+
+#: Sums that differ by less are the same.
+_SLACK = 1e-9
 
 
 class Scope(enum.StrEnum):
@@ -30,32 +34,86 @@ class Scope(enum.StrEnum):
     FITTING = 'those that pass everything else'
 
 
+#: What else is given up with the last layer: order -> what each host breaks of it, by row.
+Dropped = Callable[[BoolArray], Mapping[int, FloatArray]]
+
+
 def narrow(
-    hosts: HostTable, spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
+    hosts: HostTable,
+    spec: RequestSpec,
+    alive: BoolArray,
+    layers: Sequence[Layer],
+    dropped: Dropped | None = None,
 ) -> BoolArray:
-    """Who of those ``alive`` is left: layer by layer its hard rules, then its ladder."""
+    """Who of those ``alive`` is left: layer by layer its hard rules, then its ladder.
+
+    :param dropped: asked with those who meet all that is hard
+    """
     left = alive.copy()
-    for layer in layers:
+    for at, layer in enumerate(layers, 1):
         for rule in layer.hard:
             left &= rule.mask(hosts, spec)
-        for step in reversed(layer.steps) if left.any() else ():
+        if not left.any():
+            return left
+        more = dropped(left) if dropped is not None and at == len(layers) else {}
+        for order, step in reversed(_with(layer, more)):
             met = left.copy()
             for rule in step:
                 met &= rule.mask(hosts, spec)
-            if met.any():
+            if order in more:
+                lost = ~met + more[order]
+                left &= lost <= lost[left].min() + _SLACK
+            elif met.any():
                 left = met
     return left
 
 
+def _with(layer: Layer, more: Collection[int]) -> list[tuple[int, Sequence[Rule]]]:
+    """(order, rules) of each step, those of other orders without rules."""
+    if not more:
+        return [(step[0].order, step) for step in layer.steps]
+    of: dict[int, Sequence[Rule]] = dict.fromkeys(more, ())
+    of.update((step[0].order, step) for step in layer.steps)
+    return sorted(of.items())
+
+
 def given_up(
-    hosts: HostTable, spec: RequestSpec, row: int, layers: Sequence[Layer]
+    hosts: HostTable,
+    spec: RequestSpec,
+    row: int,
+    layers: Sequence[Layer],
+    more: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> list[tuple[int, str]]:
-    """(step, rule) of what a host does not meet; the last layer's steps come first."""
+    """(step, rule) of what a host does not meet; the last layer's steps come first.
+
+    :param more: order -> what else it does not meet, of all orders there are
+    """
     found, before = [], 0
     for layer in reversed(layers):
-        for number, step in enumerate(layer.steps, before + 1):
+        steps = _with(layer, more)
+        for number, (order, step) in enumerate(steps, before + 1):
             found += [(number, str(rule)) for rule in step if not rule.is_met(hosts, spec, row)]
-        before += len(layer.steps)
+            found += [(number, text) for text in more.get(order, ())]
+        more = {}
+        before += len(steps)
+    return found
+
+
+def steps(
+    hosts: HostTable, spec: RequestSpec, layers: Sequence[Layer]
+) -> list[tuple[tuple[int, int], BoolArray]]:
+    """Each step that may be given up, and who meets all of it.
+
+    :returns: ((layer, order of its rules), mask); a step of an earlier layer is given up after all
+        of a later one, and in a layer that of the smaller order first
+    """
+    found = []
+    for at, layer in enumerate(layers):
+        for step in layer.steps:
+            met = np.ones(len(hosts), np.bool_)
+            for rule in step:
+                met &= rule.mask(hosts, spec)
+            found.append(((at, step[0].order), met))
     return found
 
 

@@ -14,6 +14,8 @@ from gantt.core.messages.report import Hypervisor
 from gantt.core.resources.host import HostFacts, HostRow
 from gantt.core.table.columns import Codes, Columns, Interned, words_of, write_bits
 
+#: Names of the parts of ``location``, the widest first, unless configured otherwise.
+LOCATION_PARTS = ('site', 'room', 'rack')
 LOW = 2**64 - 1
 #: First of the addresses that stand for IPv4.
 MAPPED = 0xFFFF << 32

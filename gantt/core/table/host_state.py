@@ -382,6 +382,7 @@ class HostState:
             purpose=spec.purpose,
             allocations=allocations,
             group=spec.group.uuid if spec.group else None,
+            member_name=spec.group.member if spec.group else None,
             move_id=move_id,
             image=image_properties.text_of(spec.image) if spec.image.properties else None,
             flavor=name_of(spec.flavor) if spec.flavor.name else None,

@@ -31,13 +31,8 @@ from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.resources.shared_pool import PoolUsage, SharedPool
 from gantt.core.table.aggregates import Membership
 from gantt.core.table.caches import ArrayCache, MaskCache, Versions
-from gantt.core.table.columns import (
-    PLAIN,
-    PLAIN_LIVELY,
-    ROWS_MIN,
-    IntArray,
-)
-from gantt.core.table.facts import Facts
+from gantt.core.table.columns import PLAIN, PLAIN_LIVELY, ROWS_MIN, IntArray
+from gantt.core.table.facts import LOCATION_PARTS, Facts
 from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
 from gantt.core.table.metrics import DeclaredMetric
@@ -57,6 +52,7 @@ class HostTable(PooledColumns):
     :ivar now: seconds of the database's clock, set by the owner
     :ivar seq: counts folds and picks
     :ivar default_zone: the zone of a host that is in no other
+    :ivar location_parts: names of the parts of ``location``, the widest first
     :ivar alone: a table of the pools that may be asked for alone; None: there are none
     """
 
@@ -65,6 +61,7 @@ class HostTable(PooledColumns):
         self.now = 0.0
         self.seq = 0
         self.default_zone = default_zone
+        self.location_parts: Sequence[str] = LOCATION_PARTS
         self.alone: HostTable | None = None
         self.declared_metrics: dict[str, DeclaredMetric] = {}
         self._groups: dict[str, int] = {}
@@ -500,6 +497,7 @@ class HostTable(PooledColumns):
         other: HostTable = HostTable.__new__(HostTable)
         self.copy_columns(other, writable)
         other.now, other.seq, other.default_zone = self.now, self.seq, self.default_zone
+        other.location_parts = self.location_parts
         other.alone = None if self.alone is None else self.alone._clone(writable)
         other.declared_metrics, other._groups = self.declared_metrics, dict(self._groups)
         other._packed_ids = self._packed_ids

@@ -160,14 +160,16 @@ def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
     )
 
 
+def is_of_inside(key: str) -> bool:
+    """Whether an extra spec or an image property says something of the inside of a host."""
+    return key.startswith(('hw:', 'hw_')) and (key[3:] in NAMES or bool(_OF_A_CELL.match(key)))
+
+
 def _concerns(settings: TopologySettings) -> bool:
     for key in settings.flavor:
-        if key.startswith('hw:') and (key[3:] in NAMES or _OF_A_CELL.match(key)):
+        if key.startswith('hw:') and is_of_inside(key):
             return True
-    for key in settings.image:
-        if key.startswith('hw_') and (key[3:] in NAMES or _OF_A_CELL.match(key)):
-            return True
-    return False
+    return any(key.startswith('hw_') and is_of_inside(key) for key in settings.image)
 
 
 # -- processors ------------------------------------------------------------------

@@ -116,6 +116,14 @@ class Weigher(Plugin):
         """Whether it says that no pick changes what it reads."""
         return bool(self.columns) and TAKEN.isdisjoint(self.columns)
 
+    def concerns(self, spec: RequestSpec) -> bool:
+        """Whether the request may ask for the preference at all; where not, it has none.
+
+        It follows from the spec alone.  Of weighers that are not ``local``: members that are
+        alike are placed faster where none of these has a say.
+        """
+        return True
+
     def raw(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray
     ) -> IntArray | FloatArray | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from gantt.core.claims.claim import State
 from gantt.core.messages.base import END, LIST_MAX, Message, Name, Text, Uuid
-from gantt.core.messages.request import HOPS_MAX, PLACES_MAX, SelectDestinations
+from gantt.core.messages.request import HOPS_MAX, PLACES_MAX, Purpose, SelectDestinations
 from gantt.core.messages.since import since
 from gantt.core.records.decision import Outcome
 
@@ -27,6 +27,10 @@ Line = Annotated[str, msgspec.Meta(max_length=255)]
 #: Names in a list of facts; shapes of a summary.
 FACTS_MAX, SHAPES_MAX = 4096, 64
 FactNames = Annotated[list[Text], msgspec.Meta(max_length=FACTS_MAX)]
+#: Of a claim that its zone does not know any more, as its database went back: it may live.
+LOST = 'lost'
+#: As of a claim; as text, which it was from the first version on that had it.
+ClaimState = Annotated[str, msgspec.Meta(pattern=rf'^({"|".join(State)}){END}')]
 #: Filters, and rules of a ladder.
 NAMES_MAX = 200
 
@@ -90,10 +94,13 @@ class ZoneEvaluation(Message, frozen=True, kw_only=True):
     """Ask what a zone has for a request; nothing is claimed and nothing is written.
 
     :ivar want: offers at most
+    :ivar key: of the allocation that the guest came with, which is to be rebuilt where it is: only
+        its host is looked at; null: it is no rebuild
     """
 
     request: SelectDestinations
     want: Annotated[int, msgspec.Meta(ge=1, le=PLACES_MAX)] = 5
+    key: Annotated[Uuid | None, since(9)] = None
 
 
 class ZoneCapacityOf(Message, frozen=True, kw_only=True):
@@ -168,11 +175,14 @@ class ZoneAllocation(Message, frozen=True, kw_only=True):
 
     :ivar evaluated: the id under which it was evaluated
     :ivar tokens: in the order in which they are to be tried
+    :ivar order: later ones of a zone above for one of the consumers have a higher one, and one that
+        comes after a later one is refused; 0: it has none
     """
 
     request: SelectDestinations
     evaluated: Uuid
     tokens: Annotated[list[Token], msgspec.Meta(min_length=1, max_length=PLACES_MAX)]
+    order: Annotated[Count, since(9)] = 0
 
 
 class ZoneLease(Message, frozen=True, kw_only=True):
@@ -185,12 +195,14 @@ class PlacedBelow(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one member in a zone.
 
     :ivar place: sealed: the zone's own conductor redeems it for the host
+    :ivar alternates: other hosts, on which nothing is claimed; sealed likewise
     """
 
     consumer: Uuid
     claim_id: Uuid
     place: Token
     lease_seconds: Measure
+    alternates: Annotated[list[Token], msgspec.Meta(max_length=PLACES_MAX), since(9)] = []
 
 
 class ZoneAllocated(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,13 +222,16 @@ class ClaimBelow(msgspec.Struct, frozen=True, kw_only=True):
     """A claim of a parent as it is now.
 
     :ivar changed_at: when it changed last, in seconds of the clock of that zone's database
+    :ivar group: uuid of its server group
     """
 
     claim_id: Uuid
     key: Line
     consumer: Line
-    state: State
+    state: ClaimState
     changed_at: Annotated[float, since(8)] = 0.0
+    purpose: Annotated[Purpose, since(9)] = Purpose.CREATE
+    group: Annotated[Uuid | None, since(9)] = None
 
 
 class ZoneChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,6 +290,7 @@ class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
         credentials; '': none, loopback only
     :ivar last_resort: asked where nothing else has room
     :ivar scale: ``offset``: what its scores are multiplied with, and what is added then
+    :ivar own_incarnation: of this zone's database when what it has below was read last; 0: never
     """
 
     uuid: Uuid
@@ -288,6 +304,7 @@ class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
     score_set: str = ''
     incarnation: int = 0
     revision: float = 0.0
+    own_incarnation: int = 0
 
 
 class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,6 +312,7 @@ class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar host: where the claim is; ``topic``: of the agent there that builds
     :ivar child: name of the zone directly below, which redeems ``place``
+    :ivar is_alternate: nothing is claimed there; ``claim_id`` and ``state`` are empty then
     """
 
     claim_id: str = ''
@@ -305,6 +323,7 @@ class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
     layout: dict | None = None
     child: str = ''
     place: str = ''
+    is_alternate: Annotated[bool, since(9)] = False
 
 
 class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):

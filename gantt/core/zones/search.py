@@ -37,6 +37,7 @@ class ZoneSearch:
     """The rounds for one request.
 
     :param zones: those that may be queried
+    :param seen: the best score that was seen lately for members of this size; None: none was
     :ivar found: all choices that there are, in no order
     :ivar ruled_out: zones that are not queried, by facts
     """
@@ -47,8 +48,9 @@ class ZoneSearch:
         zones: Sequence[KnownZone],
         strategies: Sequence[ZoneStrategy],
         dice: Dice,
+        seen: float | None = None,
     ) -> None:
-        self._request, self._strategies = request, strategies
+        self._request, self._strategies, self._seen = request, strategies, seen
         self._members = range(len(request.consumers))
         # A zone above takes one offer of this one: it cannot split members over what is below here.
         self._whole = choice.is_whole(request) or bool(request.via)
@@ -153,7 +155,8 @@ class ZoneSearch:
         return bool(self._complete())
 
     def _are_content(self) -> bool:
-        opinions = [strategy.is_enough(self._complete()) for strategy in self._strategies]
+        found, seen = self._complete(), self._seen
+        opinions = [strategy.is_enough(found, seen) for strategy in self._strategies]
         return all(one is not False for one in opinions)
 
 

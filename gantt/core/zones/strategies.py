@@ -126,21 +126,25 @@ class WeightedRandom(ZoneStrategy):
 class GoodEnough(ZoneStrategy):
     """Query no more zones once a place is good enough."""
 
-    guarantee = 'a place that is good enough where there is one, else the best of all'
+    guarantee = 'a place with a share of the best score seen lately, else the best of all'
     options = (
         Option(
-            'good_enough_score',
+            'good_enough_share',
             float,
-            0.85,
-            'A place with so high a score, from 0 to 1, is good enough for GoodEnough.',
+            0.95,
+            'A place is good enough for GoodEnough whose score has so large a share, from 0 to 1, '
+            'of the best one that was seen in the last minutes for a guest of its size. Where none '
+            'was seen all zones are queried.',
             min=0.0,
             max=1.0,
         ),
     )
-    good_enough_score: float
+    good_enough_share: float
 
-    def is_enough(self, found: Sequence[Choice]) -> bool | None:
-        return any(one.score.score >= self.good_enough_score for one in found)
+    def is_enough(self, found: Sequence[Choice], seen: float | None) -> bool | None:
+        if seen is None:
+            return False
+        return any(one.score.score >= self.good_enough_share * seen for one in found)
 
 
 class Threshold(ZoneStrategy):
@@ -148,7 +152,7 @@ class Threshold(ZoneStrategy):
 
     guarantee = 'a place on the best level of the ladder of rules'
 
-    def is_enough(self, found: Sequence[Choice]) -> bool | None:
+    def is_enough(self, found: Sequence[Choice], seen: float | None) -> bool | None:
         return found[0].score.level == 0
 
 

@@ -71,9 +71,11 @@ class ZoneStrategy(Plugin):
         """
         return None
 
-    def is_enough(self, found: Sequence[Choice]) -> bool | None:
+    def is_enough(self, found: Sequence[Choice], seen: float | None) -> bool | None:
         """Whether no more zones have to be queried; None: no opinion.
 
         :param found: choices that have room for the whole request, best first, at least one
+        :param seen: the best score that was seen lately for members of this size, from 0 to 1;
+            None: none was
         """
         return None

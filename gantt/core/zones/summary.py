@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from gantt.core.messages.base import derived_id
+from gantt.core.messages.base import TEXT_MAX, derived_id
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones.messages import FACTS_MAX, ZoneFacts, ZoneSummary
@@ -41,7 +41,7 @@ LADDER.update(
 
 
 class MostRequested:
-    """The shapes that were asked for most, of those seen lately.
+    """The shapes that were asked for most, of those seen lately.  Not for several threads at once.
 
     When there are too many the count of each is halved, and those seen once go.
     """
@@ -53,7 +53,7 @@ class MostRequested:
     def note(self, resources: Mapping[str, int]) -> None:
         """One more was asked for."""
         shape = shape_of(resources)
-        if shape in LADDER:
+        if shape in LADDER or len(shape) > TEXT_MAX:  # longer ones no summary can have
             return
         self._seen[shape] += 1
         self._shapes[shape] = dict(resources)

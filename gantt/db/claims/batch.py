@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gantt.core.claims import inheritance
-from gantt.core.claims.acceptance import Refusal, accept
+from gantt.core.claims.acceptance import Refusal, accept, why_closed
 from gantt.core.claims.claim import EXPIRES, Claim, State, guest_of
 from gantt.core.claims.commit import (
     NO_OWNERS,
@@ -23,89 +23,29 @@ from gantt.core.claims.commit import (
     CommitResult,
     CommitStatus,
     DecisionRecord,
+    GroupSwap,
+    RefusalKind,
     RequestDraft,
     RequestOutcome,
     behind_others,
     consumers_to_own,
     judge_rivals,
+    swaps_of,
 )
+from gantt.core.claims.place_commit import judge_plans, judge_takes, steps_group
+from gantt.core.claims.places import GroupPlanRecord, PlaceTaken, lives_on, taken_over
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.free import room_of
+from gantt.db.claims.batch_entry import BatchEntry, inheriting, one_of_each_group, owned
 from gantt.db.hosts import pools, providers, rows
 
 #: Columns of a request that change where it is carried on.
 CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
 #: No draft waits for anybody.
 _NONE: Mapping[str, str] = {}
-
-
-def one_of_each_group(drafts: Iterable[RequestDraft]) -> list[RequestDraft]:
-    """A draft for each group, ascending by its uuid: the first that may make it, if any does."""
-    one: dict[str, RequestDraft] = {}
-    makers: set[str] = set()
-    for draft in drafts:
-        group = draft.group
-        if group is not None and group.uuid not in makers:
-            if group.may_be_first:
-                makers.add(group.uuid)
-                one[group.uuid] = draft
-            else:
-                one.setdefault(group.uuid, draft)
-    return [one[key] for key in sorted(one)]
-
-
-def makers_of(swaps: Iterable[RequestDraft]) -> list[RequestDraft]:
-    """Those whose group is to be made where it is not there."""
-    return [draft for draft in swaps if draft.group is not None and draft.group.may_be_first]
-
-
-class BatchEntry:
-    """One draft on its way through the book."""
-
-    __slots__ = ('accepted', 'draft', 'outcome', 'fresh', 'row', 'took_over')
-
-    def __init__(self, draft: RequestDraft) -> None:
-        self.draft = draft
-        self.outcome: RequestOutcome | None = None
-        self.fresh = False  # its row was inserted by this transaction
-        self.took_over = False
-        self.row: Any = None
-        self.accepted: list[int] = []
-
-    def end(self, outcome: CommitStatus, **more: Any) -> None:
-        """Nothing of this draft is made."""
-        attempt = self.draft.attempt if self.row is None else self.row.attempt
-        self.outcome = RequestOutcome(id=self.draft.id, outcome=outcome, attempt=attempt, **more)
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether it waits for rows that others keep locked."""
-        return self.outcome is not None and self.outcome.outcome is CommitStatus.LOCKED
-
-    @property
-    def claims_before(self) -> int:
-        """Claims that earlier batches made for this attempt."""
-        return 0 if self.fresh or self.took_over else self.row.claims
-
-    @property
-    def is_whole(self) -> bool:
-        """All of this draft was accepted."""
-        return len(self.accepted) == len(self.draft.claims)
-
-
-def inheriting(made: ClaimDraft, theirs: Mapping[str, Sequence[Claim]]) -> ClaimDraft:
-    """A draft as its claim takes no more of pools than its consumer needs.
-
-    :param theirs: consumer -> its other live claims
-    """
-    claim = made.claim
-    if not (claim.purpose.is_move and inheritance.of_pools(claim)):
-        return made
-    there = inheritance.held(theirs.get(guest_of(claim), ()))
-    return msgspec.structs.replace(made, claim=inheritance.reduced(claim, there))
 
 
 class CommitBatch:
@@ -138,6 +78,18 @@ class CommitBatch:
         self._others: dict[str, list[Claim]] = {}
         #: (claim, provider) -> the claim, which has inherited there
         self.inherited: dict[tuple[str, int], Claim] = {}
+        #: places that are another one's with this batch, as they were and as they become
+        self.handed: list[tuple[Claim, Claim]] = []
+        #: places that live on where the claims of their creates end
+        self.again: list[Claim] = []
+        #: places of attempts that were overtaken: they end where the next one does not take them
+        self._going_back: list[Claim] = []
+        #: places that drafts name, by id, as they are under the locks
+        self._places: Mapping[str, Claim] = {}
+        #: plans of groups that are stored already, by group
+        self.plans: Mapping[str, GroupPlanRecord] = {}
+        #: providers on which places are another one's now
+        self.renamed: set[int] = set()
         self.touched: set[int] = set()
         #: Those of them that are no hosts.
         self.no_hosts: set[int] = set()
@@ -164,7 +116,7 @@ class CommitBatch:
             'answer': draft.answer if draft.completes else None,
             'created_at': self.now,
             'updated_at': self.now,
-            'claims': len(draft.claims),
+            'claims': 0 if draft.plan is not None else len(draft.claims),
         }
 
     def judge_requests(self, found: Mapping[str, Any], inserted: Container[str]) -> None:
@@ -206,7 +158,27 @@ class CommitBatch:
 
     def groups_going(self) -> set[str]:
         """Groups of the drafts that nothing has stopped yet."""
-        return {e.draft.group.uuid for e in self.going() if e.draft.group is not None}
+        return {group.uuid for e in self.going() for group in swaps_of(e.draft)}
+
+    def planned_groups(self) -> list[str]:
+        """Groups that drafts still going store a plan of, ascending."""
+        plans = (entry.draft.plan for entry in self.going())
+        return sorted({plan.group_uuid for plan in plans if plan is not None})
+
+    def judge_plans(
+        self, plans: Mapping[str, GroupPlanRecord], living: Mapping[str, Sequence[Claim]]
+    ) -> None:
+        """Stop the drafts whose plan was made beside something else.
+
+        :param plans: as they are stored, of :meth:`planned_groups`
+        :param living: the live claims of members of these
+        """
+        self.plans = plans
+        revisions = {uuid: plan.revision for uuid, plan in plans.items()}
+        why = judge_plans((entry.draft for entry in self.going()), revisions, living)
+        for entry in self.going():
+            if entry.draft.id in why:
+                entry.end(CommitStatus.GROUP_CHANGED, reason=why[entry.draft.id])
 
     # -- claims ---------------------------------------------------------------------
     def claim_ids(self) -> list[str]:
@@ -222,9 +194,7 @@ class CommitBatch:
     # -- consumers -------------------------------------------------------------------
     def consumers(self) -> list[dict[str, Any]]:
         """Rows of the consumers that drafts still going claim for, ascending; to be counted up."""
-        values = rows.consumer_values(
-            made.claim for entry in self.going() for made in entry.draft.claims
-        )
+        values = rows.consumer_values(one for entry in self.going() for one in owned(entry.draft))
         self.stepped = {row['uuid'] for row in values}
         return values
 
@@ -236,7 +206,7 @@ class CommitBatch:
         self, live: Iterable[Claim], owners: Mapping[str, str | None] = NO_OWNERS
     ) -> None:
         """Stop the drafts that may not claim; note which claims give way to which."""
-        ended = {claim.id for claim, _ in self.released}
+        ended = {claim.id for claim in (*(one for one, _ in self.released), *self._going_back)}
         going = [entry.draft for entry in self.going()]
         live = [claim for claim in live if claim.id not in ended]
         self.known = {claim.id for claim in live}
@@ -246,7 +216,8 @@ class CommitBatch:
 
     def idle_consumers(self) -> list[str]:
         """Consumers that were counted up and got no claim."""
-        return sorted(self.stepped - {claim.consumer for claim in self.claims})
+        made = {claim.consumer for claim in self.claims}
+        return sorted(self.stepped - made - {place.consumer for _, place in self.handed})
 
     def movers(self) -> set[str]:
         """Consumers that move, or whose claims leave, and take of pools: that counts once."""
@@ -275,9 +246,15 @@ class CommitBatch:
     def wanted(self) -> set[int]:
         """Providers to lock: all that a draft names, those read back included."""
         named = (entry.draft for entry in self.entries if not entry.is_locked)
-        return {
-            pid for draft in named for claim in draft.claims for pid in claim.claim.allocations
-        } | {pid for claim in self._leaving() for pid in claim.allocations}
+        wanted = {pid for claim in self._leaving() for pid in claim.allocations}
+        for draft in named:
+            for made in draft.claims:
+                wanted.update(made.claim.allocations)
+            for place in draft.takes_places:
+                wanted.update(place.provider_ids)
+            for ended in draft.ends_places:
+                wanted.update(ended.provider_ids)
+        return wanted
 
     def other_providers(self) -> set[int]:
         """Of the providers to lock those that claims take from that are not their host."""
@@ -294,10 +271,40 @@ class CommitBatch:
     def _leaving(self) -> Iterable[Claim]:
         yield from (claim for claim, _ in self.released)
         yield from (claim for rivals in self.rivals.values() for claim in rivals)
+        yield from self._going_back
 
     def overtake(self, claims: Iterable[Claim]) -> None:
-        """Release what the earlier attempt of a request had claimed."""
-        self.released += [(claim, 'taken over') for claim in claims]
+        """Release what the earlier attempt of a request had claimed; places go back."""
+        for claim in claims:
+            if lives_on(claim, self.now) is not None:
+                self._going_back.append(claim)
+            else:
+                self.released.append((claim, 'taken over'))
+
+    # -- places of plans -----------------------------------------------------------
+    def places_named(self) -> list[str]:
+        """Ids of the places that drafts still going take over or end, ascending."""
+        drafts = [entry.draft for entry in self.going()]
+        taken = {one.claim_id for draft in drafts for one in draft.takes_places}
+        return sorted(taken | {one.claim_id for draft in drafts for one in draft.ends_places})
+
+    def judge_places(self, places: Mapping[str, Claim], locked: providers.LockedProviders) -> None:
+        """Stop the drafts that do not get the places that they need.
+
+        :param places: those of :meth:`places_named`, by id, under the locks
+        """
+        self._places = places
+        gone: set[str] = set()
+        hosts = map(locked.row, locked.hosts())
+        closed = {
+            row.id: f'{row.name} {why}'
+            for row in hosts
+            if (why := why_closed(row, over_full=False))
+        }
+        for entry in self.going():
+            entry.places = judge_takes(entry.draft, places, gone, closed)
+            entry.outcome = entry.places.ends
+            gone.update(entry.draft.takes_places[i].claim_id for i in entry.places.taken)
 
     def read_under_lock(self) -> tuple[set[int], set[tuple[int, int]]]:
         """Of drafts still going: hosts that layouts are on; (pool, host) of what is shared."""
@@ -345,12 +352,22 @@ class CommitBatch:
             entry.accepted = acceptance.accepted
             for index in entry.accepted:
                 self._make(locked, entry.draft, entry.draft.claims[index])
+            if not (entry.draft.whole and acceptance.refusal is not None):
+                entry.taken = entry.places.taken
+            for index in entry.taken:
+                self._take(locked, entry.draft, entry.draft.takes_places[index])
             self._decide(entry, acceptance.refusal)
+            if entry.draft.ends_places:
+                self._end_places(locked, entry)
+        taken = {place.id for place, _ in self.handed}
+        for place in self._going_back:
+            if place.id not in taken:
+                self._end(locked, place, 'taken over')
         self.bumped = sorted(
             {
                 e.draft.group.uuid
                 for e in going
-                if e.draft.group is not None and e.draft.group.is_guarded and e.accepted
+                if e.draft.group is not None and e.outcome and steps_group(e.draft, e.outcome)
             }
         )
         for group in self.bumped:
@@ -362,7 +379,7 @@ class CommitBatch:
         claim = msgspec.structs.replace(
             made.claim,
             state=State.RESERVED,
-            lease_until=self.now + draft.lease_seconds
+            lease_until=self.lease_of(draft)
             if made.claim.lifecycle in EXPIRES
             else made.claim.lease_until,
             created_at=self.now,
@@ -371,9 +388,57 @@ class CommitBatch:
         self.claims.append(claim)
         for pid, amounts in claim.allocations.items():
             self._add(locked, pid, amounts, 1)
-        for rival in self.rivals.get(claim.id, ()):
-            self.released.append((rival, f'replaced by {draft.id}'))
-            self._give_back(locked, rival)
+        self._replace(locked, claim.id, draft)
+
+    def lease_of(self, draft: RequestDraft) -> float:
+        """Until when its claims are reserved; those of a plan as long as all of it."""
+        until = self.now + draft.lease_seconds
+        known = None if draft.plan is None else self.plans.get(draft.plan.group_uuid)
+        return until if known is None else max(until, known.lease_until)
+
+    def _take(self, locked: providers.LockedProviders, draft: RequestDraft, by: PlaceTaken) -> None:
+        place = self._places[by.claim_id]
+        until = self.lease_of(draft)
+        taken = taken_over(place, by, draft.id, draft.attempt, until, self.now)
+        self.handed.append((place, taken))
+        self._rename(locked, taken)
+        self._replace(locked, place.id, draft)
+
+    def _replace(
+        self, locked: providers.LockedProviders, claim_id: str, draft: RequestDraft
+    ) -> None:
+        """End what gives way to a claim."""
+        reason = f'replaced by {draft.id}'
+        for rival in self.rivals.get(claim_id, ()):
+            self._end(locked, rival, reason)
+
+    def _end_places(self, locked: providers.LockedProviders, entry: BatchEntry) -> None:
+        """End the places that a plan gives back, as far as no create has them by now."""
+        plan = entry.draft.plan
+        if plan is None or entry.outcome is None or entry.outcome.outcome != CommitStatus.PLACED:
+            return
+        ended = {claim.id for claim, _ in self.released}
+        for one in entry.draft.ends_places:
+            place = self._places.get(one.claim_id)
+            if place is None or place.id in ended or place.group != plan.group_uuid:
+                continue
+            if place.is_free_place and place.allocations.keys() <= set(one.provider_ids):
+                self.released.append((place, f'given back by {entry.draft.id}'))
+                self._give_back(locked, place)
+
+    def _end(self, locked: providers.LockedProviders, claim: Claim, reason: str) -> None:
+        """Release a claim; a place lives on for its plan, and takes what it took."""
+        self.released.append((claim, reason))
+        again = lives_on(claim, self.now)
+        if again is None:
+            self._give_back(locked, claim)
+        else:
+            self.again.append(again)
+            self._rename(locked, again)
+
+    def _rename(self, locked: providers.LockedProviders, place: Claim) -> None:
+        if place.provider_id in locked.counters:
+            self.renamed.add(place.provider_id)
 
     def _give_back(self, locked: providers.LockedProviders, claim: Claim) -> None:
         for pid, amounts in claim.allocations.items():
@@ -408,14 +473,17 @@ class CommitBatch:
         draft = entry.draft
         if entry.is_whole and draft.completes:
             outcome = CommitStatus.PLACED
-        elif entry.accepted:
+        elif entry.accepted or entry.taken:
             outcome = CommitStatus.PARTIAL
         else:
             outcome = CommitStatus.DROPPED
+        if refusal is None and entry.places.reason:
+            refusal = Refusal(RefusalKind.PLACE, entry.places.reason)
         entry.outcome = RequestOutcome(
             id=draft.id,
             outcome=outcome,
             accepted=entry.accepted,
+            taken=entry.taken,
             attempt=draft.attempt,
             reason='' if refusal is None else refusal.reason,
             refused=None if refusal is None else refusal.kind,
@@ -431,6 +499,10 @@ class CommitBatch:
             row.claims_stamp = stamp
             if not locked.is_host(pid):
                 self.no_hosts.add(pid)
+        for pid in self.renamed - self.touched:
+            row = locked.counters[pid]
+            row.version += 1
+            row.claims_stamp = stamp
 
     def deleted_requests(self) -> list[str]:
         """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
@@ -455,7 +527,7 @@ class CommitBatch:
             row |= {
                 'state': 'placed' if placed else 'open',
                 'answer': row['answer'] if placed else None,
-                'claims': entry.claims_before + len(entry.accepted),
+                'claims': entry.claims_before + entry.claims_made,
             }
             values.append({'b_id': row['id'], **{name: row[name] for name in CORRECTED}})
         return values
@@ -463,8 +535,22 @@ class CommitBatch:
     def decisions(self) -> Iterable[DecisionRecord]:
         """Decisions of the drafts of which something was made."""
         for entry in self.entries:
-            if entry.accepted and entry.draft.decision is not None:
+            if entry.has_effect and entry.draft.decision is not None:
                 yield entry.draft.decision
+
+    def plans_made(self) -> Iterable[GroupPlanRecord]:
+        """Plans to be stored, with the lease that their places have."""
+        for entry in self.entries:
+            plan = entry.draft.plan
+            if plan is not None and entry.has_effect:
+                yield msgspec.structs.replace(plan, lease_until=self.lease_of(entry.draft))
+
+    def replacing(self) -> Iterable[GroupSwap]:
+        """Rules that become those of their groups."""
+        for entry in self.entries:
+            group = entry.draft.group
+            if group is not None and group.replaces and entry.has_effect:
+                yield group
 
     def result(
         self, locked: providers.LockedProviders, path: CommitPath = CommitPath.PORTABLE
@@ -475,6 +561,7 @@ class CommitBatch:
             hosts=list(map(locked.row, locked.hosts())),
             pools=pools.usages(locked, self.touched),
             freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
+            handed=sorted(self.renamed),
             groups=self.groups,
             now=self.now,
             path=path,

@@ -11,7 +11,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims import inheritance
-from gantt.core.claims.claim import LIVE, Claim, Event, State, after, guest_of, stepped
+from gantt.core.claims.claim import (
+    ENDS_PLACE,
+    LIVE,
+    Claim,
+    Event,
+    State,
+    guest_of,
+    happen,
+    state_after,
+)
+from gantt.core.claims.places import lives_on
+from gantt.db.claims import places
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
@@ -55,26 +66,38 @@ class Changes:
         self.grown: set[int] = set()
         self._writes: list[dict[str, Any]] = []
         self._layouts: list[dict[str, Any]] = []
+        self._places: list[tuple[Claim, Claim]] = []
+        self._again: list[Claim] = []
         self.inheritances = Inheritances(tx)
 
     def lock(self, provider_ids: Iterable[int]) -> None:
         """Lock the providers; before any claim is read that is to be changed."""
         self.locked = providers.lock(self.tx, self.memory, set(provider_ids))
 
-    def change(self, before: Claim, now: Claim) -> None:
-        """A claim as it becomes; usage follows where it ends."""
-        self._writes.append(
-            {
-                'b_id': before.id,
-                'b_state': before.state.value,
-                'is_sole': int(sole.sole_of(now) is not None),
-                **{name: rows.CLAIM[name](now) for name in CHANGED},
-            }
-        )
+    def change(self, before: Claim, now: Claim, *, ends_place: bool = False) -> None:
+        """A claim as it becomes; usage follows where it ends.
+
+        :param ends_place: a place that a create has ends with the create's claim
+        """
+        if before.is_taken or now.is_taken:
+            self._places.append((before, now))
+        else:
+            self._writes.append(
+                {
+                    'b_id': before.id,
+                    'b_state': before.state.value,
+                    'is_sole': int(sole.sole_of(now) is not None),
+                    **{name: rows.CLAIM[name](now) for name in CHANGED},
+                }
+            )
         if now.layout != before.layout:
             self._layouts.append({'b_id': before.id, 'layout': rows.CLAIM['layout'](now)})
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
+            again = None if ends_place else lives_on(before, self.tx.now)
+            if again is not None:
+                self._again.append(again)  # what it takes is taken still
+                return
             self.count(before, -1)
             self.inheritances.end(self.locked, before)
 
@@ -102,6 +125,10 @@ class Changes:
         self._writes.sort(key=lambda values: values['b_id'])
         if self._writes and WRITE.run(self.tx, self._writes) != len(self._writes):
             raise Again('a claim was written meanwhile')
+        if self._places:
+            places.write(self.tx, self._places)
+        if self._again:
+            places.insert(self.tx, self._again)
         if self._layouts:
             self.tx.many(WRITE_LAYOUT, sorted(self._layouts, key=lambda values: values['b_id']))
         for pid in self.grown:
@@ -117,9 +144,10 @@ class Changes:
         """Let ``event`` happen to claims under lock; their fates."""
         outcomes = []
         for claim in claims:
-            state = after(claim.state, event, claim.lifecycle)
+            state = state_after(claim, event)
             if state is not claim.state:
-                self.change(claim, stepped(claim, state, reason, self.tx.now))
+                becomes = happen(claim, event, reason, self.tx.now)
+                self.change(claim, becomes, ends_place=event in ENDS_PLACE)
             outcomes.append(
                 ClaimOutcome(claim_id=claim.id, outcome=_outcome(claim, state), state=state.value)
             )

@@ -27,8 +27,9 @@ from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
-from gantt.db.claims import groups
-from gantt.db.claims.batch import CORRECTED, CommitBatch, makers_of
+from gantt.db.claims import group_plans, groups, places
+from gantt.db.claims.batch import CORRECTED, CommitBatch
+from gantt.db.claims.batch_entry import makers_of
 from gantt.db.claims.claims import owners_of, write_inherited
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
@@ -68,6 +69,13 @@ SWAP_GROUP = (
     _g.update()
     .where(_g.c.uuid == sa.bindparam('b_uuid'), _g.c.generation == sa.bindparam('b_generation'))
     .values(generation=_g.c.generation + 1)
+)
+
+
+REPLACE_RULE = (
+    _g.update()
+    .where(_g.c.uuid == sa.bindparam('b_uuid'))
+    .values({name: sa.bindparam(name) for name in ('policy', 'max_per_host', 'policies')})
 )
 
 
@@ -133,6 +141,7 @@ RELEASE = (
         live=0,
         expires_at=None,
         sole=None,
+        planned=None,
         reason=sa.bindparam('reason'),
         updated_at=sa.bindparam('updated_at'),
     )
@@ -218,6 +227,10 @@ class Ledger:
         taken = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
         commit_batch.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, commit_batch.wanted())
+        named = commit_batch.places_named()
+        if named:
+            places_named = {one.id: one for one in load_claims(tx, ids=named)}
+            commit_batch.judge_places(places_named, locked)
         movers = sorted(commit_batch.movers())
         if movers:
             theirs = [claim_form.of_guests(movers), claim_form.is_live]
@@ -234,7 +247,8 @@ class Ledger:
         self.forget_idle(tx, commit_batch)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
-        providers.announce_written(tx, locked, sorted(commit_batch.touched))
+        written = commit_batch.touched | commit_batch.renamed
+        providers.announce_written(tx, locked, sorted(written))
         return commit_batch.result(locked)
 
     def _requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
@@ -250,12 +264,16 @@ class Ledger:
             commit_batch.overtake(load_claims(tx, request_ids=overdue, live=True))
 
     def _groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        swaps = commit_batch.swaps()
-        if not swaps:
+        wanted = sorted(commit_batch.groups_going())
+        if not wanted:
             return
-        tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers_of(swaps)], 'uuid')
-        wanted = [draft.group.uuid for draft in swaps if draft.group]
+        makers = makers_of(commit_batch.swaps())
+        tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers], 'uuid')
         commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
+        planned = commit_batch.planned_groups()
+        if planned:
+            plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
+            commit_batch.judge_plans(plans, group_plans.places_of(tx, planned))
 
     def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         values = commit_batch.consumers()
@@ -301,6 +319,8 @@ class Ledger:
         if use(tx, used) != len(used):
             raise Again('a provider was written meanwhile')
         self.use_others(tx, commit_batch)
+        if commit_batch.renamed:
+            places.touch(tx, commit_batch.renamed - commit_batch.touched)
 
     def swap_groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """One step on for every group that gained a member."""
@@ -310,6 +330,17 @@ class Ledger:
         ]
         if swapped and tx.many(SWAP_GROUP, swapped) != len(swapped):
             raise Again('a group was written meanwhile')
+        replaced = [
+            {
+                'b_uuid': group.uuid,
+                'policy': str(group.policy),
+                'max_per_host': group.max_per_host,
+                'policies': group.policies,
+            }
+            for group in commit_batch.replacing()
+        ]
+        if replaced and tx.many(REPLACE_RULE, replaced) != len(replaced):
+            raise Again('a group was removed meanwhile')
 
     def use_others(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Usage of the classes that are not hot."""
@@ -333,15 +364,22 @@ class Ledger:
         for (_, pid), claim in sorted(commit_batch.inherited.items()):
             write_inherited(tx, claim, pid)
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
-        made = commit_batch.claims
+        if commit_batch.handed:
+            places.write(tx, commit_batch.handed, seen_before=True)
+        if commit_batch.again:
+            places.keep_consumers(tx, commit_batch.again)
+        made = [*commit_batch.claims, *commit_batch.again]
         if made:
             rows.insert_claims(tx, made, commit_batch.narrow)
-            if commit_batch.narrow:
-                # Who inserted for the same consumers was waited for, and may be confirmed by now.
-                consumers = sorted({claim.consumer for claim in made})
-                live = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
-                if live - commit_batch.known - {claim.id for claim in made}:
-                    raise Again('a claim for the same consumer came to be meanwhile')
+        ours = [*made, *(place for _, place in commit_batch.handed)]
+        if ours and commit_batch.narrow:
+            # Who inserted for the same consumers was waited for, and may be confirmed by now.
+            consumers = sorted({claim.consumer for claim in ours})
+            live = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
+            if live - commit_batch.known - {claim.id for claim in ours}:
+                raise Again('a claim for the same consumer came to be meanwhile')
+        if plans := list(commit_batch.plans_made()):
+            group_plans.save(tx, plans, commit_batch.plans)
 
     def write_requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Delete the rows that nothing came of, correct those not as inserted."""
@@ -401,6 +439,7 @@ def group_values(draft: RequestDraft, stamp: int) -> dict[str, Any]:
         'project_id': draft.project_id,
         'generation': first_generation(stamp),
         'members': '[]',
+        'policies': group.policies,
     }
 
 

@@ -30,7 +30,8 @@ from gantt.core.resources.host import HostKind
 from gantt.core.resources.shared_pool import SHARES
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import groups
-from gantt.db.claims.batch import CommitBatch, makers_of, one_of_each_group
+from gantt.db.claims.batch import CommitBatch
+from gantt.db.claims.batch_entry import makers_of, one_of_each_group
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
@@ -67,7 +68,8 @@ CONTINUED = sql(f"""
 REPEATED = sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # noqa: S608
 
 GROUPS = sql("""
-    SELECT uuid, policy, max_per_host, generation FROM group_rules WHERE uuid = ANY(%s::text[])
+    SELECT uuid, policy, max_per_host, generation, policies FROM group_rules
+     WHERE uuid = ANY(%s::text[])
      ORDER BY uuid FOR NO KEY UPDATE
 """)
 DELETE_GROUPS = models.group_rules.delete().where(
@@ -97,10 +99,12 @@ SHARED_IN = sql(f"""
 
 #: What a new claim has of its own; the rest is the same for all of a batch, or a default.
 _REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at')
+#: What no claim has that is made here.
+_RARE = ('guest', 'planned')
 #: By whether they are narrow, see ``claim_form``.
 _CLAIM = {
-    False: columns_of(models.claims, 'guest', *_REST, *rows.NARROW),
-    True: columns_of(models.claims, 'guest', *_REST),
+    False: columns_of(models.claims, *_RARE, *_REST, *rows.NARROW),
+    True: columns_of(models.claims, *_RARE, *_REST),
 }
 _ALLOCATION = columns_of(models.allocations)
 _GROUP = columns_of(models.group_rules, 'name', 'members')
@@ -235,6 +239,15 @@ class _Rare(session.GivenUp):
     """The portable path is to write this batch, and knows how."""
 
 
+def _is_rare(draft: RequestDraft) -> bool:
+    """Whether a draft asks for what only the portable path knows how to write."""
+    return (
+        draft.takes_over is not None
+        or draft.plan is not None
+        or bool(draft.takes_places or draft.lets_go or draft.groups)
+    )
+
+
 class CarefulLedger(ledger.Ledger):
     """Writes batches in two round trips; the portable path where that does not serve."""
 
@@ -249,7 +262,7 @@ class CarefulLedger(ledger.Ledger):
         locked: Mapping[str, str] = ledger.NONE_LOCKED,
     ) -> CommitResult:
         """See ``ledger.Ledger.commit``."""
-        if not batch or any(draft.takes_over is not None for draft in batch):
+        if not batch or any(map(_is_rare, batch)):
             return super().commit(database, batch, locked)
         tried: list[tuple[CommitBatch, CommitResult]] = []
 

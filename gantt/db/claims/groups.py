@@ -29,7 +29,7 @@ MEMBERS = (
     .order_by(_c.c.created_at, _c.c.id)
 )
 GENERATIONS = sa.select(_g.c.uuid, _g.c.generation)
-RULES = sa.select(_g.c.uuid, _g.c.policy, _g.c.max_per_host, _g.c.generation)
+RULES = sa.select(_g.c.uuid, _g.c.policy, _g.c.max_per_host, _g.c.generation, _g.c.policies)
 LOCK_MANY = by_key(
     GENERATIONS.where(_g.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
     .order_by(_g.c.uuid)
@@ -67,21 +67,23 @@ class SqlGroups(HostTables):
 
     @writing
     def save_group(self, tx: session.Tx, group: Group) -> Group:
+        rule = group.rule
         values = {
             'uuid': group.uuid,
             'name': group.name,
-            'policy': str(group.policy),
-            'max_per_host': group.max_per_host,
+            'policy': rule.policy,
+            'max_per_host': rule.max_per_host,
             'project_id': group.project_id,
             'generation': group_rule.first_generation(tx.stamp, by_itself=True),
             'members': rows.text(group.members),
+            'policies': rule.policies,
         }
         before = tx.first(READ, uuid=group.uuid)
         if before is None:
             tx.insert_new(_g, [values], 'uuid')
             providers.announce(tx, 'group', [group.uuid])
         row = tx.first(LOCK, uuid=group.uuid)
-        group_rule.check(group.uuid, group, row)
+        group_rule.check(group.uuid, rule, row)
         return _groups(tx, [row])[0]
 
     @writing
@@ -97,6 +99,7 @@ class SqlGroups(HostTables):
                 claims=count,
             )
         tx.run(_g.delete().where(_g.c.uuid == uuid))
+        tx.run(models.group_plans.delete().where(models.group_plans.c.group_uuid == uuid))
         providers.announce(tx, 'group', [uuid])
 
     @reading
@@ -115,18 +118,20 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
             uuid=row.uuid,
             name=row.name,
             policy=row.policy,
-            max_per_host=row.max_per_host,
             project_id=row.project_id,
             generation=row.generation,
             members=list(members[row.uuid]),
-        )
+        ).ruled(row)
         for row in found
     ]
 
 
-def rules_of(found: Iterable[tuple[str, str, int, int]]) -> dict[str, GroupRule]:
+def rules_of(found: Iterable[tuple[str, str, int, int, str | None]]) -> dict[str, GroupRule]:
     """The rules by uuid, of rows of ``RULES``."""
-    return {uuid: GroupRule(policy, most, generation) for uuid, policy, most, generation in found}
+    return {
+        uuid: GroupRule(policy, most, generation, policies)
+        for uuid, policy, most, generation, policies in found
+    }
 
 
 def lock(tx: session.Tx, uuids: Iterable[str]) -> dict[str, int]:

@@ -23,7 +23,9 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.core.claims.commit import CommitResult, RequestDraft, consumers_of, swaps_of
+from gantt.core.claims.places import PlaceTaken
+from gantt.core.messages.request import Purpose
 from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import CommitBatch
 from gantt.db.engine import retry, session
@@ -293,8 +295,8 @@ class Locks:
             }
             groups = self._locked_groups(drafts)
             for draft in drafts:
-                if draft.group is not None and draft.group.uuid in groups:
-                    held.setdefault(draft.id, f'server group {draft.group.uuid} is')
+                for uuid in (one.uuid for one in swaps_of(draft) if one.uuid in groups):
+                    held.setdefault(draft.id, f'server group {uuid} is')
             rest = [draft for draft in drafts if draft.id not in held]
             held |= self._rows_held(rest) if rest else {}
         except exceptions.Unavailable:
@@ -302,7 +304,7 @@ class Locks:
         return hosts, held
 
     def _locked_groups(self, drafts: Sequence[RequestDraft]) -> set[str]:
-        named = sorted({draft.group.uuid for draft in drafts if draft.group is not None})
+        named = sorted({group.uuid for draft in drafts for group in swaps_of(draft)})
         if not named:
             return set()
 
@@ -392,8 +394,12 @@ def host_is(name: str) -> str:
 
 
 def _named(drafts: Sequence[RequestDraft]) -> set[int]:
-    """Providers that drafts claim on."""
-    return {pid for draft in drafts for made in draft.claims for pid in made.claim.allocations}
+    """Providers that drafts claim on, or have places on."""
+    named = {pid for draft in drafts for made in draft.claims for pid in made.claim.allocations}
+    for draft in drafts:
+        named.update(pid for place in draft.takes_places for pid in place.provider_ids)
+        named.update(pid for place in draft.ends_places for pid in place.provider_ids)
+    return named
 
 
 def _on(
@@ -411,8 +417,8 @@ def _reach(tx: session.Tx, drafts: Sequence[RequestDraft]) -> dict[str, set[int]
     reach = {draft.id: _named([draft]) for draft in drafts}
     of_consumer: dict[str, list[str]] = {}
     for draft in drafts:
-        for made in draft.claims:
-            of_consumer.setdefault(made.claim.consumer, []).append(draft.id)
+        for consumer in consumers_of(draft):
+            of_consumer.setdefault(consumer, []).append(draft.id)
     over = [draft.id for draft in drafts if draft.takes_over is not None]
     found = load_claims(tx, where=[_c.c.consumer.in_(sorted(of_consumer)), _c.c.live != 0])
     found += load_claims(tx, request_ids=over, live=True) if over else []
@@ -433,10 +439,11 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         tx.insert_new(models.requests, values, 'id')
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
         made = [made.claim for draft in drafts for made in draft.claims]
+        places = [place for draft in drafts for place in draft.takes_places]
         if rows.writes_narrow(tx):
-            _insert_soles(tx, made)
+            _insert_soles(tx, made, places)
         else:
-            people = rows.consumer_values(made)
+            people = rows.consumer_values([*made, *places])
             tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
@@ -447,9 +454,10 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
     return True
 
 
-def _insert_soles(tx: session.Tx, made: Iterable[Claim]) -> None:
+def _insert_soles(tx: session.Tx, made: Iterable[Claim], places: Iterable[PlaceTaken]) -> None:
     """Insert rows that meet claims which others are just inserting, and no others."""
-    soles = sorted({of for claim in made if (of := sole.sole_of(claim)) is not None})
+    wanted = {of for claim in made if (of := sole.sole_of(claim)) is not None}
+    soles = sorted(wanted | {place.consumer + sole.sole_end(Purpose.CREATE) for place in places})
     ended = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
     values = rows.claim_values(ended, narrow=True)
     found = [{**values, 'id': f'? {n}', 'sole': sole} for n, sole in enumerate(soles)]

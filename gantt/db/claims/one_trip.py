@@ -41,6 +41,7 @@ from gantt.core.claims.commit import (
 from gantt.core.messages.request import Lifecycle
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql as careful
+from gantt.db.claims.take_postgresql import TAKE, TakenPlaces, is_taking
 from gantt.db.engine import session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import Typed, array, arrays, names, sql, unnest
@@ -233,15 +234,22 @@ class PlainBatch:
         self.records = [draft.decision for draft in batch if draft.decision is not None]
         self.digests = sorted({record.host_set for record in self.records if record.host_set})
         self.hosts: list[int] = []
+        self.takes = TakenPlaces(batch)
         self.consumers = ''
         #: The parameters of statements, by column.
         self._claims = self._kinds = self._people = self._used = self._each = list[Any]()
 
     @classmethod
     def of(cls, batch: Sequence[RequestDraft]) -> 'PlainBatch | None':
-        """The columns; None where a draft asks for more, or two for one consumer."""
+        """The columns; None where a draft asks for more, or two for one consumer.
+
+        Neither where a host gets claims and gives a place away: it is told by its version alone,
+        which says nothing of whose its claims are.
+        """
+        if not all(is_plain(draft) or is_taking(draft) for draft in batch):
+            return None
         made = cls(batch)
-        return made if all(map(is_plain, batch)) and made._fill() else None
+        return made if made._fill() and made.takes.is_apart(made.hosts) else None
 
     def _fill(self) -> bool:
         made: list[tuple[str, str, int, int, int]] = []
@@ -269,6 +277,8 @@ class PlainBatch:
                 of_kind,
                 strict=True,
             )
+        if not made:  # places alone
+            return self._fill_with_nothing()
         made.sort()  # who waits for others' consumers waits in this order
         who, ids, members, hosts, numbers_of = zip(*made, strict=True)
         self.consumers = texts(who)
@@ -279,7 +289,17 @@ class PlainBatch:
         self._add_up(Counter(zip(hosts, numbers_of, strict=True)), kinds)
         owned = zip(*(owners[number] for number in numbers_of), strict=True)
         self._people = [self.consumers, *map(texts, owned)]
-        return len(set(who)) == len(who)
+        return self._is_one_each(who)
+
+    def _fill_with_nothing(self) -> bool:
+        self.consumers = texts([])
+        self._used, self._each = arrays([], _USED), arrays([], _EACH)
+        return self._is_one_each(())
+
+    def _is_one_each(self, who: Sequence[str]) -> bool:
+        """Whether nobody is named twice."""
+        everybody = [*who, *self.takes.consumers]
+        return len(set(everybody)) == len(everybody)
 
     def _add_up(
         self, count: Mapping[tuple[int, int], int], kinds: Sequence[tuple[Any, ...]]
@@ -312,7 +332,7 @@ class PlainBatch:
 
     def providers(self) -> list[Any]:
         """For ``PROVIDERS``."""
-        return self._used[:1]
+        return [numbers([*self.hosts, *self.takes.hosts])] if self.takes else self._used[:1]
 
     def writes(self, token: str, stamp: int) -> list[Any]:
         """For ``WRITE``."""
@@ -343,6 +363,7 @@ class PlainBatch:
                     id=draft.id,
                     outcome=CommitStatus.PLACED if draft.completes else CommitStatus.PARTIAL,
                     accepted=list(range(len(draft.claims))),
+                    taken=list(range(len(draft.takes_places))),
                     attempt=draft.attempt,
                 )
                 for draft in self.batch
@@ -374,6 +395,8 @@ class OneTripLedger(careful.CarefulLedger):
             return super().commit(database, batch, locked)
         tokens: list[str] = []
         narrow = self.writes_narrow(database, batch)
+        if made.takes and not narrow:
+            return super().commit(database, batch, locked)
         try:
             result = database.write(
                 lambda tx: self._write_at_once(tx, made, narrow, tokens),
@@ -397,16 +420,24 @@ class OneTripLedger(careful.CarefulLedger):
                 self.execute(raw, careful.REQUESTS, made.requests(token))
                 if not narrow:
                     self.execute(raw, careful.CONSUMERS, made.people())
-                claims = self.execute(raw, CLAIMS[narrow], made.claims())
+                if made.hosts:
+                    claims = self.execute(raw, CLAIMS[narrow], made.claims())
                 self.execute(raw, PROVIDERS, made.providers())
+                if made.takes:
+                    taken = self.execute(raw, TAKE, made.takes.values(tx.stamp))
                 written = self.execute(raw, WRITE[narrow], made.writes(token, tx.stamp))
                 self.send_commit(raw)
         except careful.REFUSED as e:
             raise _NotAsPlanned from e
         except psycopg.Error as e:
             raise careful.lost_in_commit(e) from e
-        (now,), (versions, _) = claims.fetchone(), written.fetchone()
-        return made.result(now, stepped=dict(zip(made.hosts, versions, strict=True)))
+        now = (claims if made.hosts else taken).fetchone()[0]
+        versions = written.fetchone()[0] or ()
+        return made.result(
+            now,
+            stepped=dict(zip(made.hosts, versions, strict=True)),
+            handed=made.takes.hosts,
+        )
 
     def _find_whole(
         self, tx: session.Tx, made: PlainBatch, tokens: Sequence[str]
@@ -416,4 +447,5 @@ class OneTripLedger(careful.CarefulLedger):
         if not any(tx.all(ledger.TOKENS, ids=ids, token=token) for token in tokens):
             return None
         found = providers.read(tx, self.memory, made.hosts)
-        return made.result(tx.now, hosts=list(map(found.row, found.hosts())))
+        rows_of = list(map(found.row, found.hosts()))
+        return made.result(tx.now, hosts=rows_of, handed=made.takes.hosts)

@@ -37,6 +37,12 @@ IN_FLIGHT = sa.case(
         sa.and_(
             _c.c.state == State.RESERVED.value,
             _c.c.lifecycle.not_in([one.value for one in NOT_IN_FLIGHT]),
+            # No create has it yet: see ``Claim.is_free_place``.
+            sa.or_(
+                _c.c.lifecycle != Lifecycle.PLAN.value,
+                _c.c.member_name.is_(None),
+                _c.c.planned.is_not(None),
+            ),
         ),
         1,
     ),

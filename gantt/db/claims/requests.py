@@ -13,19 +13,19 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, Event, State, guest_of, longest, of_caller
+from gantt.core.claims.claim import Claim, Event, State, guest_of, longer, of_caller
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql, one_trip
 from gantt.db.claims.claims import Changes, end_claims, lock_claims, providers_of
 from gantt.db.claims.locks import Locking
+from gantt.db.claims.openings import give_back_opening
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.engine.waiting import Meanwhile
-from gantt.db.hosts import rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import claim_form, models
@@ -40,7 +40,11 @@ _way = models.consumers_on_their_way
 NOT_ON_THEIR_WAY = _way.delete().where(_way.c.request_id == sa.bindparam('b_id'))
 _ids: Any = sa.bindparam('ids', expanding=True)
 LOCK_ALL = by_key(
-    sa.select(_r.c.id).where(_r.c.id.in_(_ids)).order_by(_r.c.id).with_for_update(), _r
+    sa.select(_r.c.id, _r.c.state, _r.c.token)
+    .where(_r.c.id.in_(_ids))
+    .order_by(_r.c.id)
+    .with_for_update(),
+    _r,
 )
 CANCEL = (
     _r.update()
@@ -166,8 +170,13 @@ class SqlRequests(Locking):
         ids = sorted(one.request_id for one in requests)
         token = uuid.uuid4().hex
         tx.insert_new(_r, [_cancelled(tx, one, token) for one in ids], 'id')
-        if len(tx.all(LOCK_ALL, ids=ids)) != len(ids):
+        found = tx.all(LOCK_ALL, ids=ids)
+        if len(found) != len(ids):
             raise Again('a request was purged meanwhile')
+        for row in found:
+            if row.state == 'open':
+                # Whoever has it open may end before it hears of this.
+                give_back_opening(tx, row.token)
         tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
         changes = Changes(tx, self.memory)
         claims = _live_under_lock(changes, ids)
@@ -211,12 +220,12 @@ class SqlRequests(Locking):
         changes.lock(providers_of(claims))
         outcomes = []
         for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
-            reserved = claim.state is State.RESERVED
-            until = tx.now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
-            if reserved and rows.expires_at(claim) is not None and claim.lease_until < until:
-                longer = msgspec.structs.replace(claim, lease_until=until, updated_at=tx.now)
-                changes.change(claim, longer)
-            outcome = 'ok' if reserved else ('kept' if claim.is_live else 'gone')
+            if claim.request_id != request_id:
+                continue  # a place that is another request's by now
+            becomes = longer(claim, seconds, tx.now, most, most_of_plans)
+            if becomes is not None and becomes is not claim:
+                changes.change(claim, becomes)
+            outcome = 'ok' if becomes is not None else ('kept' if claim.is_live else 'gone')
             outcomes.append(
                 ClaimOutcome(claim_id=claim.id, outcome=outcome, state=claim.state.value)
             )
@@ -330,4 +339,5 @@ def _live_under_lock(changes: Changes, request_ids: Sequence[str]) -> list[Claim
     found = changes.tx.all(LIVE_ON, ids=list(request_ids))
     ids = list(dict.fromkeys(row.id for row in found))
     on = {pid for _, *on in found for pid in on if pid is not None}
-    return lock_claims(changes, ids, on)
+    # A place may have become that of another request before it was locked.
+    return [one for one in lock_claims(changes, ids, on) if one.request_id in request_ids]

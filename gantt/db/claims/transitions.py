@@ -19,8 +19,8 @@ from gantt.core.claims.claim import (
     Claim,
     Event,
     State,
-    after,
     guest_of,
+    state_after,
     stepped,
     why_not_confirmed,
 )
@@ -155,8 +155,12 @@ class SqlClaims(Locking):
         limit: int = 100,
         marker: str | None = None,
         project: str | None = None,
+        group: str | None = None,
     ) -> list[Claim]:
-        ids = ((_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id))
+        ids = (
+            *((_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id)),
+            (_c.c.group_uuid, group),
+        )
         if not all(value is None or is_id(value) for _, value in ids):
             return []
         where = [
@@ -201,7 +205,7 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
         if claim is None:
             outcomes[claim_id] = ClaimOutcome(claim_id=claim_id, outcome='gone')
             continue
-        state = after(claim.state, Event.CONFIRM, claim.lifecycle)
+        state = state_after(claim, Event.CONFIRM)
         if state is not claim.state:
             changes.change(claim, stepped(claim, state, '', tx.now))
         outcome = 'ok' if state is State.CONFIRMED else 'gone'

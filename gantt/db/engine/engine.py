@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import socket
+import weakref
 from typing import Any
 
 import msgspec
@@ -50,6 +51,9 @@ def family(engine: sa.Engine) -> str:
     name = engine.dialect.name
     return 'mysql' if name == 'mariadb' else name
 
+
+#: Of engines with a pool: how many connections each has at most.
+_MOST: 'weakref.WeakKeyDictionary[sa.Engine, int]' = weakref.WeakKeyDictionary()
 
 #: What who waits for no locks waits for one: PostgreSQL takes 0 for "for ever".
 GLANCE_MS = 20
@@ -149,10 +153,17 @@ def build_engine(
     tries = settings.pop('max_retries')
     manager.configure(max_retries=0, **settings)
     engine = manager.writer.get_engine()
+    if 'pool_timeout' in settings and settings['max_overflow'] >= 0:
+        _MOST[engine] = settings['max_pool_size'] + settings['max_overflow']
     _install(engine, waits or Waits(), name)
     if tries:
         _wait_for(engine, tries, settings['retry_interval'])
     return engine
+
+
+def connections_most(engine: sa.Engine) -> int | None:
+    """How many connections an engine has at once; None: nothing bounds them."""
+    return _MOST.get(engine)
 
 
 def _complete(url: str) -> str:

@@ -30,6 +30,7 @@ from gantt.db.engine.engine import (
     unhurried,
     unwaiting,
 )
+from gantt.db.engine.pool_users import PoolUsers
 
 __all__ = [
     'CLOCK',
@@ -227,6 +228,8 @@ class Database:
         self._lock = threading.Lock()
         self._orphans: list[sa.Connection] = []
         self._pid = os.getpid()
+        self._users = PoolUsers.of(engine)
+        self._users.add(self)
         # SQLite has one writer anyway: queue for it instead of polling.
         self._writer = threading.Lock() if self.kind == 'sqlite' else None
 
@@ -345,7 +348,7 @@ class Database:
             _discard(connection)
             if retry.signal_of(e) is retry.RetrySignal.LOST:
                 # What broke it broke the others: each of them would use up a try.
-                self._forget_idle()
+                self.close_idle()
                 self.lost += 1
             raise
         self._give(connection)
@@ -373,7 +376,8 @@ class Database:
         return self._open(self._session_settings)
 
     def _open(self, session_settings: Sequence[str]) -> sa.Connection:
-        connection = self.engine.connect()
+        with self._users.opening():
+            connection = self.engine.connect()
         try:
             if self._at_once:
                 connection = connection.execution_options(isolation_level='AUTOCOMMIT')
@@ -388,18 +392,24 @@ class Database:
             raise
         return connection
 
-    def _forget_idle(self) -> None:
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses just now."""
         with self._lock:
+            if self._pid != os.getpid():
+                return  # they belong to the parent
             idle, self._idle = self._idle, []
         for connection in idle:
             _discard(connection)
 
     def _give(self, connection: sa.Connection) -> None:
         with self._lock:
-            if len(self._idle) < self._keep:
+            if len(self._idle) < self._keep and not self._users.is_short():
                 self._idle.append(connection)
                 return
-        connection.close()
+        if self._session_settings:
+            _discard(connection)  # others are to have none that is set so
+        else:
+            connection.close()
 
     def silent_for(self) -> float:
         """Seconds that the longest wait for an answer has lasted, long statements left out.

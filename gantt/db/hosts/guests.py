@@ -17,12 +17,12 @@ def fold(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
     by_host = {}
     for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
         placed, is_complete = [], True
-        for _, claim_id, consumer, group, unsettled, image, flavor, layout in of:
+        for _, claim_id, consumer, group, unsettled, image, flavor, member, layout in of:
             # Thousands of guests have a few of them.
             image = image and sys.intern(image)
             flavor = flavor and sys.intern(flavor)
             placed.append(
-                Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor)
+                Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor, member)
             )
             is_complete = is_complete and not unsettled
         digest = quiet_digest(one.claim_id for one in placed) if is_complete else b''

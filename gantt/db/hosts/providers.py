@@ -85,6 +85,7 @@ PLACED = (
         _unsettled.label('unsettled'),
         _c.c.image,
         _c.c.flavor,
+        _c.c.member_name,
         _c.c.layout,
     )
     .where(_c.c.live == 1)

@@ -18,13 +18,14 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
+from gantt.core.claims.places import PlaceLetGo, PlaceTaken
 from gantt.core.messages.layout import Layout, unsettled
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostFacts, HostKind, HostRow, Placed
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import engine, retry, session
-from gantt.db.hosts import inherited, sole
+from gantt.db.hosts import inherited, planned, sole
 from gantt.db.hosts.details import KnownDetails, ProviderDetails, mark_of, of_row, with_details
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
@@ -326,6 +327,7 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
     'expires_at': lambda claim: expires_at(claim),
     'group_uuid': lambda claim: claim.group,
     'layout': lambda claim: None if claim.layout is None else text(claim.layout),
+    'planned': lambda claim: None if claim.planned is None else text(claim.planned),
     'adopted': lambda claim: int(claim.adopted),
     'other': lambda claim: _other(claim.allocations.get(claim.provider_id, {})),
     'sole': lambda claim: sole.sole_of(claim),
@@ -387,13 +389,14 @@ def claim(row: Sequence[Any], allocations: Amounts, inherits: Amounts = NOTHING)
     values['purpose'] = Purpose(values['purpose'])
     if values['layout'] is not None:
         values['layout'] = msgspec.json.decode(values['layout'])
+    values['planned'] = planned.of_text(values['planned'])
     values['adopted'] = bool(values['adopted'])
     values['host'] = values['host'] or ''
     values['consumer_type'] = values['consumer_type'] or 'INSTANCE'
     return Claim(allocations=allocations, inherits=inherits, **values)
 
 
-def consumer_values(claims: Iterable[Claim]) -> list[dict[str, Any]]:
+def consumer_values(claims: Iterable[Claim | PlaceTaken | PlaceLetGo]) -> list[dict[str, Any]]:
     """The columns of ``consumers`` for the consumers of these claims."""
     rows = {
         claim.consumer: {

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from gantt.core.claims import place_audit
 from gantt.core.claims.claim import LIVE, State, endless
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
@@ -25,6 +26,7 @@ from gantt.db.hosts import details, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.records import provider_audit
+from gantt.db.records.place_audit import AuditedPlaces
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -211,13 +213,25 @@ class Audit(HostTables):
         """Violations by promise; empty lists are what one wants to see."""
         tx.snapshot()
         nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
+        places = AuditedPlaces(tx)
         return {
             'over_commit': _first(itertools.chain(_over(tx, nodes), _inside(tx))),
             'lost': _first(
-                itertools.chain(_lost(tx, marked), provider_audit.wrong_heirs(tx, nodes))
+                itertools.chain(
+                    _lost(tx, marked),
+                    provider_audit.wrong_heirs(tx, nodes),
+                    places.unreadable(),
+                    place_audit.lost(places.found),
+                )
             ),
-            'leaked': _first(itertools.chain(_leaked(tx, marked), _barring(tx))),
-            'doubled': _first(_doubled(tx)),
+            'leaked': _first(
+                itertools.chain(
+                    _leaked(tx, marked),
+                    _barring(tx),
+                    place_audit.leaked(places.found, places.leases),
+                )
+            ),
+            'doubled': _first(itertools.chain(_doubled(tx), place_audit.doubled(places.found))),
             'providers': _first(provider_audit.of_rows(tx, nodes)),
         }
 

@@ -34,6 +34,7 @@ from gantt.scheduler.ports import Everything, Feed, Gap
 
 _x = models.changes
 _p = models.providers
+_g = models.group_rules
 
 #: Who is further behind is told to compare everything, which is cheaper then.
 READ_MAX = 20_000
@@ -80,14 +81,12 @@ _news = (
 NEWS = sa.select(
     _news.c.kind,
     _news.c.ref,
-    sa.select(models.group_rules.c.generation)
-    .where(models.group_rules.c.uuid == _news.c.ref, _news.c.kind == 'group')
+    sa.select(_g.c.generation)
+    .where(_g.c.uuid == _news.c.ref, _news.c.kind == 'group')
     .scalar_subquery(),
     *(
-        sa.select(column)
-        .where(models.group_rules.c.uuid == _news.c.ref, _news.c.kind == 'group')
-        .scalar_subquery()
-        for column in (models.group_rules.c.policy, models.group_rules.c.max_per_host)
+        sa.select(column).where(_g.c.uuid == _news.c.ref, _news.c.kind == 'group').scalar_subquery()
+        for column in (_g.c.policy, _g.c.max_per_host, _g.c.policies)
     ),
     # Asked for by themselves, as many ids would have to be sent as were read.
     sa.case(
@@ -120,7 +119,7 @@ WSREP = sa.text("SHOW VARIABLES LIKE 'wsrep_on'")
 VERSIONS = sa.select(_p.c.id, _p.c.version).where(_p.c.id.in_(sa.bindparam('ids', expanding=True)))
 NO_HOSTS = sa.select(_p.c.id).where(sa.not_(providers.is_host)).order_by(_p.c.id)
 ALL_VERSIONS = sa.select(_p.c.id, _p.c.version).where(providers.is_host)
-RULES = groups.RULES.where(models.group_rules.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
+RULES = groups.RULES.where(_g.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
 MEMBERS_ON = (
     sa.select(models.claims.c.provider_id)
     .where(
@@ -217,10 +216,10 @@ class _News:
         """Entries after a position; the last of their numbers."""
         entries, last = 0, position
         found = self._tx.all(NEWS, since=position)
-        for kind, ref, generation, policy, most, version, count, number in found:
+        for kind, ref, generation, policy, most, policies, version, count, number in found:
             self.refs.setdefault(kind, {})[ref] = generation or 0  # of a group that is gone
             if policy is not None:
-                self.rules[ref] = GroupRule(policy, most, generation)
+                self.rules[ref] = GroupRule(policy, most, generation, policies)
             if kind == 'host':
                 self._versions[int(ref)] = version
             entries, last = entries + count, max(last, number)

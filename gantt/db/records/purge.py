@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from gantt.core.records import retention
 from gantt.core.records.retention import Piece
 from gantt.core.resources import group_rule
+from gantt.core.zones.messages import LOST
 from gantt.db.engine import arrays, retry, session
 from gantt.db.hosts import host_events, providers
 from gantt.db.hosts.base import HostTables
@@ -27,6 +28,7 @@ _r = models.requests
 _d = models.decisions
 _x = models.changes
 _g = models.group_rules
+_t = models.group_plans
 _w = models.written_consumers
 
 #: Entries of the feed that stay: many times what a poll reads again.
@@ -79,7 +81,7 @@ LOCKED_REQUESTS = (
 WITH_LIVE = sa.select(_c.c.request_id).where(_c.c.live == 1).distinct()
 _b = models.claims_below
 WITH_LIVE_BELOW = (
-    sa.select(_b.c.request_id).where(_b.c.state.in_(('reserved', 'confirmed'))).distinct()
+    sa.select(_b.c.request_id).where(_b.c.state.in_(('reserved', 'confirmed', LOST))).distinct()
 )
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0)
 LOCKED_TOMBSTONES = (
@@ -103,9 +105,35 @@ UNUSED_GROUPS = (
         _ng.c.generation < group_rule.APART,
         _ng.c.members == '[]',
         ~sa.exists().where(_c.c.group_uuid == _ng.c.id),
+        ~sa.exists().where(_t.c.group_uuid == _ng.c.id),
     )
     .order_by(_ng.c.id)
     .limit(sa.bindparam('limit'))
+)
+#: Plans that hold nothing any more, and of whose members no claim is, not even one that has ended.
+OLD_PLANS = (
+    sa.select(_t.c.group_uuid)
+    .where(
+        _t.c.lease_until < sa.bindparam('before'),
+        _t.c.updated_at < sa.bindparam('before'),
+        ~sa.exists().where(_c.c.group_uuid == _t.c.group_uuid, _c.c.member_name.is_not(None)),
+    )
+    .order_by(_t.c.group_uuid)
+    .limit(sa.bindparam('limit'))
+)
+_o = models.allocation_orders
+#: No allocation is still on its way that was offered before: an offer is good for some seconds.
+OLD_ORDERS = (
+    sa.select(_o.c.parent, _o.c.consumer, _o.c.purpose)
+    .where(_o.c.updated_at < sa.bindparam('before'))
+    .order_by(_o.c.updated_at)
+    .limit(sa.bindparam('limit'))
+)
+FORGET_ORDER = _o.delete().where(
+    _o.c.parent == sa.bindparam('b_parent'),
+    _o.c.consumer == sa.bindparam('b_consumer'),
+    _o.c.purpose == sa.bindparam('b_purpose'),
+    _o.c.updated_at < sa.bindparam('before'),
 )
 LOCKED_GROUPS = sa.select(_g.c.uuid).order_by(_g.c.uuid).with_for_update()
 WITH_MEMBERS = sa.select(_c.c.group_uuid).distinct()
@@ -297,7 +325,9 @@ class Purge(HostTables):
                 'decisions': lambda: _decisions(tx, cursor, *bounds, now, now - decision_seconds),
                 'requests': lambda: _requests(tx, cursor, now - request_seconds, limit),
                 'tombstones': lambda: _tombstones(tx, cursor, now - tombstone_seconds, limit),
+                'group plans': lambda: _plans(tx, now - tombstone_seconds, limit),
                 'groups': lambda: _groups(tx, cursor, limit),
+                'allocation orders': lambda: _orders(tx, now - tombstone_seconds, limit),
                 'changes': lambda: _changes(tx, limit),
                 'services': lambda: services.purge(tx),
                 'host events': lambda: host_events.purge(tx, limit),
@@ -410,11 +440,35 @@ def _forget_written(tx: session.Tx, ids: Sequence[str]) -> None:
     _delete(tx, _w.c.uuid, [one for one in locked if one not in used])
 
 
+def _orders(tx: session.Tx, before: float, limit: int) -> int:
+    old = [
+        {
+            'b_parent': row.parent,
+            'b_consumer': row.consumer,
+            'b_purpose': row.purpose,
+            'before': before,
+        }
+        for row in tx.all(OLD_ORDERS, before=before, limit=limit)
+    ]
+    tx.many(FORGET_ORDER, old)
+    return len(old)
+
+
+def _plans(tx: session.Tx, before: float, limit: int) -> int:
+    old = [row.group_uuid for row in tx.all(OLD_PLANS, before=before, limit=limit)]
+    # Locked, and looked at again: somebody may just be planning one of these groups anew.
+    _of(tx, LOCKED_GROUPS, _g.c.uuid, old)
+    again = OLD_PLANS.where(_t.c.group_uuid.in_(old))
+    still = [row.group_uuid for row in tx.all(again, before=before, limit=limit)] if old else []
+    return _delete(tx, _t.c.group_uuid, still)
+
+
 def _groups(tx: session.Tx, cursor: Cursor, limit: int) -> int:
     found = cursor.groups.next(tx, UNUSED_GROUPS, GROUPS_EDGE, tx.now, limit)
     # Locked before we look: a commit may just be placing somebody in one of them.
     locked = [row.uuid for row in _of(tx, LOCKED_GROUPS, _g.c.uuid, [row.id for row in found])]
     used = {row.group_uuid for row in _of(tx, WITH_MEMBERS, _c.c.group_uuid, locked)}
+    used |= {row.group_uuid for row in _of(tx, sa.select(_t.c.group_uuid), _t.c.group_uuid, locked)}
     gone = [uuid for uuid in locked if uuid not in used]
     providers.announce(tx, 'group', gone)
     return _delete(tx, _g.c.uuid, gone)

@@ -41,25 +41,19 @@ from gantt.db.engine.engine import (
     Word,
     ascii_of,
 )
+from gantt.db.schema import plan_models, zone_models
 from gantt.db.schema.base import count, metadata
-from gantt.db.schema.zone_models import (
-    child_zones as child_zones,
-)
-from gantt.db.schema.zone_models import (
-    claims_below as claims_below,
-)
-from gantt.db.schema.zone_models import (
-    consumers_on_their_way as consumers_on_their_way,
-)
-from gantt.db.schema.zone_models import (
-    group_places as group_places,
-)
-from gantt.db.schema.zone_models import (
-    parent_zones as parent_zones,
-)
-from gantt.db.schema.zone_models import (
-    zone as zone,
-)
+
+# Those of zones and of plans have pages of their own.
+allocation_orders = zone_models.allocation_orders
+child_zones = zone_models.child_zones
+claims_below = zone_models.claims_below
+consumers_on_their_way = zone_models.consumers_on_their_way
+give_backs = zone_models.give_backs
+group_places = zone_models.group_places
+group_plans = plan_models.group_plans
+parent_zones = zone_models.parent_zones
+zone = zone_models.zone
 
 #: Hot classes by the suffix of their columns.
 CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
@@ -110,6 +104,7 @@ group_rules = sa.Table(
     sa.Column('project_id', Name, index=True),
     sa.Column('generation', sa.BigInteger, nullable=False),
     sa.Column('members', LongText, nullable=False),  # as told, JSON; claims count beside
+    sa.Column('policies', LongText),  # JSON; null: the policy is one of Nova's
 )
 
 providers = sa.Table(
@@ -394,6 +389,8 @@ claims = sa.Table(
     sa.Column('consumer_type', Name),
     sa.Column('sole', ascii_of(100)),
     sa.Column('guest', Id),  # null: the consumer, see ``core.claims.claim.guest_of``
+    sa.Column('member_name', Name),
+    sa.Column('planned', LongText),  # PlannedFor, JSON; null: no create has it as a place
     sa.Index(
         'ix_claims_sole',
         'sole',
@@ -547,7 +544,7 @@ services = sa.Table(
     'services',
     metadata,
     sa.Column('name', Name, primary_key=True),
-    sa.Column('kind', Word, nullable=False),  # scheduler | api
+    sa.Column('kind', Word, nullable=False),  # scheduler | planner | api
     sa.Column('host', Name, nullable=False),
     sa.Column('version', Name, nullable=False),
     sa.Column('configuration', Id, nullable=False),

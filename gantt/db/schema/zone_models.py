@@ -30,6 +30,8 @@ child_zones = sa.Table(
     sa.Column('score_set', Id, nullable=False),
     sa.Column('incarnation', sa.BigInteger, nullable=False),
     sa.Column('revision', Seconds, nullable=False),
+    # Of this zone's database when all claims there were read last; null: they never were.
+    sa.Column('own_incarnation', sa.BigInteger),
 )
 
 # Zones above that may ask here, see ``core.zones.messages.ParentRecord``.
@@ -60,6 +62,7 @@ claims_below = sa.Table(
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
     sa.Column('group_uuid', Id, index=True),
+    sa.Column('read_back', sa.SmallInteger),  # 1: it was forgotten here, and the zone knew it
 )
 
 # The zone of a server group whose members have to be together: decided once, before any of them is
@@ -73,6 +76,29 @@ group_places = sa.Table(
     sa.Column('until', Seconds, nullable=False),  # then it has claimed a member, or never will
 )
 
+# Allocations that are to end in zones directly below, or here: until those have heard of it.
+give_backs = sa.Table(
+    'give_backs',
+    metadata,
+    sa.Column('child', Id, primary_key=True),  # uuid of the zone below, or of this one
+    sa.Column('request_key', Id, primary_key=True),  # the request's id in that zone
+    sa.Column('tries', sa.Integer, nullable=False),
+    sa.Column('next_at', Seconds, nullable=False, index=True),
+    sa.Column('created_at', Seconds, nullable=False),
+)
+
+# The last allocation of a zone above for each consumer: one that is older claims nothing any more.
+allocation_orders = sa.Table(
+    'allocation_orders',
+    metadata,
+    sa.Column('parent', Name, primary_key=True),
+    sa.Column('consumer', Id, primary_key=True),
+    sa.Column('purpose', Word, primary_key=True),
+    sa.Column('order_no', sa.BigInteger, nullable=False),
+    sa.Column('request_key', Id, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False, index=True),
+)
+
 # Whom a request that may go down places: another one for the same consumer meets it here.
 consumers_on_their_way = sa.Table(
     'consumers_on_their_way',
@@ -80,4 +106,5 @@ consumers_on_their_way = sa.Table(
     sa.Column('consumer', Id, primary_key=True),
     sa.Column('purpose', Word, primary_key=True),
     sa.Column('request_id', Id, nullable=False, index=True),
+    sa.Column('order_no', sa.BigInteger),  # of the opening, in that of all for the consumer
 )

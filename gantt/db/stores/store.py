@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gantt.db.claims.group_plans import SqlGroupPlans
 from gantt.db.claims.groups import SqlGroups
 from gantt.db.claims.quotas import SqlQuotas
 from gantt.db.claims.requests import SqlRequests
@@ -29,8 +30,10 @@ from gantt.db.records.services import SqlServices
 from gantt.db.records.shadow import Shadows
 from gantt.db.records.table_log import SqlTableLogs
 from gantt.db.schema import migration, models
+from gantt.db.zones.changes import SqlZoneChanges
 from gantt.db.zones.figures import SqlZoneFigures
-from gantt.db.zones.records import SqlZones
+from gantt.db.zones.give_backs import SqlGiveBacks
+from gantt.db.zones.orders import SqlAllocationOrders
 
 
 def connect(conf: Any) -> 'SqlStore':
@@ -50,10 +53,13 @@ def connect(conf: Any) -> 'SqlStore':
 
 
 class SqlStore(
-    SqlZones,
+    SqlAllocationOrders,
+    SqlZoneChanges,
+    SqlGiveBacks,
     SqlZoneFigures,
     SqlRequests,
     SqlClaims,
+    SqlGroupPlans,
     SqlGroups,
     SqlQuotas,
     SqlReports,

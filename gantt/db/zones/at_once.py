@@ -14,39 +14,46 @@ from gantt.db.schema import models
 
 _NOW = CLOCK['postgresql']
 #: What is given for a claim below; the rest is of its request.
-BELOW = columns_of(models.claims_below, 'request_id', 'created_at', 'updated_at')
+BELOW = columns_of(models.claims_below, 'request_id', 'created_at', 'updated_at', 'read_back')
 _ARRAYS = ', '.join(f'CAST(:{name} AS {kind}[])' for name, kind in BELOW)
 
 #: A new request, and whom it is for: how many rows of each were made, and whether hosts of here
-#: have claims for one of them.
+#: have claims for one of them; and the order of the opening.
 OPEN_AT_ONCE = sa.text(f"""
-    WITH made AS (
+    WITH n AS (
+        SELECT {_NOW} AS now, CAST(floor({_NOW} * 1000000) AS bigint) AS "order"),
+    made AS (
         INSERT INTO requests (id, fingerprint, state, owner, attempt, deadline, token, created_at,
                               updated_at, claims)
         SELECT :id, :fingerprint, 'open', :owner, CAST(:attempt AS int), n.now + :seconds, :token,
                n.now, n.now, 0
-          FROM (SELECT {_NOW} AS now) n
+          FROM n
             ON CONFLICT (id) DO NOTHING
         RETURNING id),
     noted AS (
-        INSERT INTO consumers_on_their_way (consumer, purpose, request_id)
-        SELECT c, :purpose, made.id FROM made, unnest(CAST(:consumers AS text[])) c ORDER BY c
+        INSERT INTO consumers_on_their_way (consumer, purpose, request_id, order_no)
+        SELECT c, :purpose, made.id, n."order"
+          FROM made, n, unnest(CAST(:consumers AS text[])) c ORDER BY c
             ON CONFLICT (consumer, purpose) DO NOTHING
         RETURNING consumer)
     SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM noted),
            EXISTS (SELECT 1 FROM claims
                     WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
-                      AND lifecycle <> 'api')
+                      AND lifecycle <> 'api'),
+           (SELECT "order" FROM n)
 """)  # noqa: S608 - the clock's expression is a constant
 #: The answer of an open request, with what it has below: 1, or 0 where it is not open, or a zone
-#: was removed meanwhile.
+#: was removed meanwhile; one that is held is removed after it, and not while claims live there.
 FINISH_AT_ONCE = sa.text(f"""
-    WITH done AS (
+    WITH held AS (
+        SELECT uuid FROM child_zones WHERE uuid = ANY(CAST(:child AS text[]))
+         ORDER BY uuid FOR KEY SHARE),
+    done AS (
         UPDATE requests
            SET state = 'placed', answer = :answer, token = :token, claims = 0, updated_at = {_NOW}
          WHERE id = :id AND state = 'open' AND owner = :owner AND attempt = :attempt
            AND NOT EXISTS (SELECT 1 FROM unnest(CAST(:child AS text[])) c
-                            WHERE c NOT IN (SELECT uuid FROM child_zones))
+                            WHERE c NOT IN (SELECT uuid FROM held))
         RETURNING id, updated_at),
     noted AS (
         INSERT INTO claims_below (request_id, created_at, updated_at, {names(BELOW)})

@@ -8,12 +8,13 @@ import sqlalchemy as sa
 
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.zones.marks import RegisteredHost
+from gantt.core.zones.messages import LOST
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 from gantt.db.schema.zone_models import claims_below
-from gantt.scheduler.ports.zones import LiveClaims, LiveHere
+from gantt.scheduler.ports.zones import LiveClaims, LiveHere, ToLookAt
 
 _p, _c, _f, _b = models.providers, models.claims, models.provider_facts, claims_below
 #: Consumers looked for in one statement.
@@ -30,6 +31,17 @@ LIVE_OF_PARENTS = (
     sa.select(_b.c.parent, sa.func.count().label('claims'))
     .where(_live_below, _b.c.parent.is_not(None))
     .group_by(_b.c.parent),
+)
+_is_lost = _b.c.state == LOST
+_is_read_back = sa.and_(_b.c.read_back == 1, _live_below)
+TO_LOOK_AT = (
+    sa.select(
+        _b.c.child,
+        sa.func.sum(sa.case((_is_lost, 1), else_=0)).label('lost'),
+        sa.func.sum(sa.case((_is_read_back, 1), else_=0)).label('read_back'),
+    )
+    .where(sa.or_(_is_lost, _is_read_back))
+    .group_by(_b.c.child)
 )
 REGISTERED = (
     sa.select(_p.c.name, _p.c.uuid, _f.c.journal)
@@ -59,6 +71,12 @@ class SqlZoneFigures(HostTables):
             for row in tx.all(query):
                 parents[row.parent] = parents.get(row.parent, 0) + int(row.claims)
         return LiveClaims(children=children, parents=parents)
+
+    @reading
+    def claims_to_look_at(self, tx: session.Tx) -> dict[str, ToLookAt]:
+        return {
+            row.child: ToLookAt(int(row.lost), int(row.read_back)) for row in tx.all(TO_LOOK_AT)
+        }
 
     @reading_long
     def registered_hosts(self, tx: session.Tx) -> list[RegisteredHost]:

@@ -17,16 +17,18 @@ from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.request import Purpose
-from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
-from gantt.db.claims.requests import LOCK, SqlRequests
+from gantt.core.zones.messages import ParentRecord, ZoneRecord
+from gantt.db.claims import openings
+from gantt.db.claims.requests import DELETE, LOCK, SqlRequests
 from gantt.db.engine import retry, session
 from gantt.db.engine.session import reading, write_once, writing, writing_once
 from gantt.db.schema import models
 from gantt.db.zones.at_once import BELOW, FINISH_AT_ONCE, OPEN_AT_ONCE
 from gantt.scheduler.ports.zones import (
-    ChangedClaim,
+    HOLDS,
     OpenedRequest,
     OpenRequest,
+    OwnShare,
     StoredBelow,
     ZoneIdentity,
 )
@@ -66,12 +68,24 @@ FINISH = (
         answer=sa.bindparam('answer'),
         token=sa.bindparam('token'),
         updated_at=sa.bindparam('updated_at'),
-        claims=0,
+        claims=sa.bindparam('own_claims'),
+    )
+)
+#: A claim of a share becomes one of the whole request.
+TAKE_IN = (
+    _c.update()
+    .where(_c.c.id == sa.bindparam('b_id'), _c.c.request_id == sa.bindparam('b_key'))
+    .values(
+        request_id=sa.bindparam('request_id'),
+        attempt=sa.bindparam('attempt'),
+        member=sa.bindparam('member'),
+        parent_key=sa.bindparam('parent'),
+        updated_at=sa.bindparam('updated_at'),
     )
 )
 ON_THEIR_WAY = sa.select(_way).where(_way.c.consumer.in_(_ids)).order_by(_way.c.consumer)
 LIVE_BELOW = sa.select(_below.c.request_id).where(
-    _below.c.consumer == _id, _below.c.state.in_(LIVE)
+    _below.c.consumer == _id, _below.c.state.in_(HOLDS)
 )
 LIVE_HERE = sa.select(_c.c.consumer, _c.c.purpose, _c.c.request_id).where(
     _c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.lifecycle != 'api'
@@ -83,48 +97,18 @@ LEAVE = (
     .where(_r.c.deadline <= sa.bindparam('now'))
     .values(owner='', attempt=_r.c.attempt + 1)
 )
+#: On PostgreSQL what is noted of such a zone meanwhile waits for nothing.
+HELD_CHILDREN = (
+    sa.select(_child.c.uuid)
+    .where(_child.c.uuid.in_(_ids))
+    .order_by(_child.c.uuid)
+    .with_for_update(read=True, key_share=True)
+)
 PLACE_OF_GROUP = sa.select(_places).where(_places.c.group_uuid == _id)
+IS_OPEN = sa.select(_r.c.id).where(_r.c.id == _id, _r.c.state == 'open')
 GROUP_LIVES_HERE = sa.select(_c.c.id).where(_c.c.group_uuid == _id, _c.c.live == 1).limit(1)
 GROUP_LIVES_BELOW = sa.select(_below.c.child).where(
-    _below.c.group_uuid == _id, _below.c.state.in_(LIVE)
-)
-#: What is known of claims in a zone below, and what it says of them now.
-STATES = sa.select(_below.c.claim_id, _below.c.state).where(
-    _below.c.child == sa.bindparam('child'), _below.c.claim_id.in_(_ids)
-)
-NOTE = (
-    _below.update()
-    .where(_below.c.claim_id == sa.bindparam('b_id'), _below.c.child == sa.bindparam('b_child'))
-    .values(state=sa.bindparam('state'), updated_at=sa.bindparam('updated_at'))
-)
-_whose: Any = sa.bindparam('parent')
-_since: Any = sa.bindparam('since')
-_after: Any = sa.bindparam('after')
-_most: Any = sa.bindparam('most', type_=sa.Integer)
-
-
-def _behind(at: Any, claim_id: Any) -> Any:
-    return sa.or_(at > _since, sa.and_(at == _since, claim_id > _after))
-
-
-#: Changed claims of a zone above, here and below, the oldest change first.
-CHANGED_HERE = (
-    sa.select(_c.c.id, _c.c.request_id, _c.c.consumer, _c.c.state, _c.c.updated_at)
-    .where(_c.c.parent_key == _whose, _behind(_c.c.updated_at, _c.c.id))
-    .order_by(_c.c.updated_at, _c.c.id)
-    .limit(_most)
-)
-CHANGED_BELOW = (
-    sa.select(
-        _below.c.claim_id.label('id'),
-        _below.c.request_id,
-        _below.c.consumer,
-        _below.c.state,
-        _below.c.updated_at,
-    )
-    .where(_below.c.parent == _whose, _behind(_below.c.updated_at, _below.c.claim_id))
-    .order_by(_below.c.updated_at, _below.c.claim_id)
-    .limit(_most)
+    _below.c.group_uuid == _id, _below.c.state.in_(HOLDS)
 )
 
 
@@ -151,8 +135,7 @@ class SqlZones(SqlRequests):
     def zone_identity(self, tx: session.Tx) -> ZoneIdentity:
         row = tx.first(IDENTITY)
         if row is None:
-            made = {'id': 1, 'uuid': str(uuid.uuid4()), 'secret': secrets.token_bytes(SECRET_BYTES)}
-            tx.insert_new(_self, [made], 'id')
+            _make_identity(tx)
             row = tx.first(IDENTITY)
         return ZoneIdentity(
             uuid=row.uuid, secret=bytes(row.secret), incarnation=int(row.incarnation)
@@ -165,12 +148,18 @@ class SqlZones(SqlRequests):
 
     @writing
     def save_child_zone(self, tx: session.Tx, zone: ZoneRecord) -> None:
+        _one_at_a_time(tx)
         others = sa.select(_child.c.uuid).where(
             _child.c.name == zone.name, _child.c.uuid != zone.uuid
         )
         if tx.first(others) is not None:
             raise exceptions.Refused(
                 f'another zone is called {zone.name!r}; expected a name of its own'
+            )
+        known = tx.first(sa.select(_child.c.name).where(_child.c.uuid == zone.uuid))
+        if known is not None and known.name != zone.name:
+            raise exceptions.Refused(
+                f'that zone is registered as {known.name!r}; expected one that is not'
             )
         values = {
             'name': zone.name,
@@ -189,13 +178,16 @@ class SqlZones(SqlRequests):
 
     @writing
     def remove_child_zone(self, tx: session.Tx, uuid: str) -> None:
-        live = sa.select(sa.func.count()).where(_below.c.child == uuid, _below.c.state.in_(LIVE))
+        # First its own row, as whoever stores a claim there does: one of them waits for the other.
+        tx.first(sa.select(_child.c.uuid).where(_child.c.uuid == uuid).with_for_update())
+        live = sa.select(sa.func.count()).where(_below.c.child == uuid, _below.c.state.in_(HOLDS))
         count = int(tx.first(live)[0])
         if count:
             raise exceptions.InUse(
-                f'{count} claims of requests of here live in that zone; expected none'
+                f'{count} claims of here live in that zone, or are lost there; expected none'
             )
         tx.run(_below.delete().where(_below.c.child == uuid))
+        tx.run(models.give_backs.delete().where(models.give_backs.c.child == uuid))
         tx.run(_child.delete().where(_child.c.uuid == uuid))
 
     @reading
@@ -204,6 +196,7 @@ class SqlZones(SqlRequests):
 
     @writing
     def save_parent_zone(self, tx: session.Tx, parent: ParentRecord) -> None:
+        _one_at_a_time(tx)
         others = sa.select(_parent.c.name).where(
             _parent.c.identity == parent.identity, _parent.c.name != parent.name
         )
@@ -223,10 +216,11 @@ class SqlZones(SqlRequests):
 
     @writing
     def remove_parent_zone(self, tx: session.Tx, name: str) -> None:
-        live = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
-        count = int(tx.first(live)[0])
+        here = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
+        below = sa.select(sa.func.count()).where(_below.c.parent == name, _below.c.state.in_(HOLDS))
+        count = int(tx.first(here)[0]) + int(tx.first(below)[0])
         if count:
-            raise exceptions.InUse(f'{count} claims of {name!r} live here; expected none')
+            raise exceptions.InUse(f'{count} claims of {name!r} live here or below; expected none')
         if not tx.run(_parent.delete().where(_parent.c.name == name)):
             raise exceptions.NotFound(kind='parent zone', name=name)
 
@@ -242,12 +236,13 @@ class SqlZones(SqlRequests):
                 'attempt': wanted.attempt,
                 'seconds': wanted.seconds,
                 'token': token,
-                'purpose': _kind(wanted.purpose),
+                'purpose': kind_of(wanted.purpose),
                 'consumers': consumers,
             }
-            made, noted, live = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **given))
-            if made and noted == len(consumers) and not live:
-                return OpenedRequest(outcome=None, opening=token)
+            opened = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **given))
+            made, noted, live, order = opened
+            if made and noted == len(consumers) and (wanted.stays or not live):
+                return OpenedRequest(outcome=None, opening=token, order=order)
         return self._open_request(wanted, token)
 
     @writing_once
@@ -285,16 +280,19 @@ class SqlZones(SqlRequests):
                 opening = '' if found is None else found.token
                 return OpenedRequest(outcome=outcome, opening=opening)
             if takes_over(found, draft):
+                assert found is not None, 'nothing is taken over of a row that is gone'
+                openings.give_back_opening(tx, found.token)
                 self._cancel_claims(tx, wanted.id, 'taken over')
             values = {k: row[k] for k in ('owner', 'attempt', 'deadline', 'token', 'updated_at')}
             tx.run(OPEN, b_id=wanted.id, **values)
-        reason = _note_consumers(tx, wanted)
-        if not reason and (found is not None and found.token == token):
+        reason, order = _note_consumers(tx, wanted)
+        is_new = found is not None and found.token == token
+        if not reason and is_new and not wanted.stays:
             # What is claimed here by requests of which nothing is noted: from before there were
             # zones, for hosts of here alone, or a share of a request that was split.
             reason = _claimed_here(tx, wanted)
         if not reason:
-            return OpenedRequest(outcome=None, opening=token)
+            return OpenedRequest(outcome=None, opening=token, order=order)
         tx.run(_r.delete().where(_r.c.id == wanted.id))
         tx.run(_way.delete().where(_way.c.request_id == wanted.id))
         barred = RequestOutcome(
@@ -303,7 +301,13 @@ class SqlZones(SqlRequests):
         return OpenedRequest(outcome=barred, opening=token)
 
     def finish_request(
-        self, request_id: str, owner: str, attempt: int, answer: bytes, below: Sequence[StoredBelow]
+        self,
+        request_id: str,
+        owner: str,
+        attempt: int,
+        answer: bytes,
+        below: Sequence[StoredBelow],
+        own: OwnShare | None = None,
     ) -> bool:
         token = uuid.uuid4().hex
         rows = [
@@ -321,13 +325,13 @@ class SqlZones(SqlRequests):
             }
             for one in below
         ]
-        if self.at_once is not None:
+        if self.at_once is not None and own is None:
             given = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
             given |= {name: [row[name] for row in rows] for name, _ in BELOW}
             given['token'] = token
             if write_once(self.at_once, lambda tx: tx.first(FINISH_AT_ONCE, **given)[0]):
                 return True
-        return self._finish_request(request_id, owner, attempt, answer, rows, token)
+        return self._finish_request(request_id, owner, attempt, answer, rows, own, token)
 
     @writing_once
     def _finish_request(
@@ -338,6 +342,7 @@ class SqlZones(SqlRequests):
         attempt: int,
         answer: bytes,
         below: Sequence[dict[str, Any]],
+        own: OwnShare | None,
         token: str,
     ) -> bool:
         """Statement by statement.
@@ -350,21 +355,28 @@ class SqlZones(SqlRequests):
         if (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return False
         children = {one['child'] for one in below}
-        known = tx.all(sa.select(_child.c.uuid).where(_child.c.uuid.in_(sorted(children))))
-        if len(known) < len(children):
+        if held_children(tx, children) != children:
             return False  # a zone was removed meanwhile: nobody would hear what becomes of it
         now = tx.now
         times = {'request_id': request_id, 'created_at': now, 'updated_at': now}
         tx.insert_new(_below, [one | times for one in below], 'claim_id', 'child')
-        tx.run(FINISH, b_id=request_id, answer=answer, token=token, updated_at=now)
+        own_claims = 0 if own is None else len(own.members)
+        values = {'answer': answer, 'token': token, 'updated_at': now, 'own_claims': own_claims}
+        tx.run(FINISH, b_id=request_id, **values)
+        if own is not None:
+            # Whoever cancels, extends or reads the request means these as well, and the zone above
+            # hears what becomes of them: only now, as until now it knew the request by no answer.
+            of_all = {'request_id': request_id, 'attempt': attempt, 'updated_at': now}
+            of_all |= {'b_key': own.key, 'parent': own.parent}
+            tx.many(TAKE_IN, [{'b_id': c, 'member': n, **of_all} for c, n in own.members.items()])
+            tx.run(DELETE, b_id=own.key)
         return True
 
     @reading
     def place_of_group(self, tx: session.Tx, group: str, own: str) -> str:
         row = tx.first(PLACE_OF_GROUP, id=group)
-        if row is not None and row.until > tx.now:
-            return row.place
-        return _where_it_lives(tx, group, own)
+        promised = '' if row is None else _promised(tx, row)
+        return promised or _where_it_lives(tx, group, own)
 
     @writing_once
     def decide_group_place(
@@ -373,9 +385,9 @@ class SqlZones(SqlRequests):
         new = {'place': place, 'request_id': request_id, 'until': tx.now + seconds}
         tx.insert_new(_places, [{'group_uuid': group, **new}], 'group_uuid')
         row = tx.first(PLACE_OF_GROUP.with_for_update(), id=group)
-        lives = _where_it_lives(tx, group, own)
-        if not lives and row.request_id != request_id and row.until > tx.now:
-            lives = row.place
+        # First: a request that is answered in between has its members live by then.
+        promised = '' if row.request_id == request_id else _promised(tx, row)
+        lives = _where_it_lives(tx, group, own) or promised
         if lives and lives != place:
             return lives
         tx.run(_places.update().where(_places.c.group_uuid == group).values(new))
@@ -398,50 +410,37 @@ class SqlZones(SqlRequests):
             query = query.where(_below.c.child == child)
         return [_of_below(row) for row in tx.all(query)]
 
-    @writing
-    def note_changes_below(
-        self, tx: session.Tx, child: str, changes: ZoneChanges, known: Collection[ClaimBelow]
-    ) -> None:
-        states = {one.claim_id: one.state.value for one in known}
-        ids, changed = sorted(states), []
-        # Most of what a zone says again and again is known.
-        for first in range(0, len(ids), _PART):
-            changed += [
-                {'b_id': row.claim_id, 'b_child': child, 'state': states[row.claim_id]}
-                for row in tx.all(STATES, child=child, ids=ids[first : first + _PART])
-                if row.state != states[row.claim_id]
-            ]
-        now = tx.now if changed else 0.0
-        tx.many(NOTE, [row | {'updated_at': now} for row in changed])
-        tx.run(
-            _child.update()
-            .where(_child.c.uuid == child)
-            .values(incarnation=changes.incarnation, revision=changes.revision)
-        )
 
-    @reading
-    def claims_of_parent(
-        self, tx: session.Tx, parent: str, since: float, limit: int, after: str = ''
-    ) -> list[ChangedClaim]:
-        found = [
-            row
-            for query in (CHANGED_HERE, CHANGED_BELOW)
-            for row in tx.all(query, parent=parent, since=since, after=after, most=limit)
-        ]
-        found.sort(key=lambda row: (row.updated_at, row.id))
-        return [
-            ChangedClaim(
-                claim=ClaimBelow(
-                    claim_id=row.id,
-                    key=row.request_id or '',
-                    consumer=row.consumer,
-                    state=State(row.state),
-                    changed_at=row.updated_at,
-                ),
-                at=row.updated_at,
-            )
-            for row in found[:limit]
-        ]
+def _make_identity(tx: session.Tx) -> None:
+    """Make this zone one, unless it is."""
+    made = {'id': 1, 'uuid': str(uuid.uuid4()), 'secret': secrets.token_bytes(SECRET_BYTES)}
+    tx.insert_new(_self, [made], 'id')
+
+
+def _one_at_a_time(tx: session.Tx) -> None:
+    """Whoever registers a zone waits for others who do: then it is seen that a name is taken."""
+    lock = sa.select(_self.c.id).with_for_update()
+    if tx.first(lock) is None:
+        _make_identity(tx)
+        tx.first(lock)
+
+
+def held_children(tx: session.Tx, children: Collection[str]) -> set[str]:
+    """Those of the zones below that are registered; none of them is removed until the commit.
+
+    Taken before rows of ``claims_below``: one that is removed meanwhile would leave them behind.
+    """
+    if not children:
+        return set()
+    found = tx.all(HELD_CHILDREN, ids=sorted(children))
+    return {row.uuid for row in found}
+
+
+def _promised(tx: session.Tx, row: Any) -> str:
+    """The zone that a request is about to place the members of a group in; '': it is answered."""
+    if row.until <= tx.now or tx.first(IS_OPEN, id=row.request_id) is None:
+        return ''
+    return str(row.place)
 
 
 def _where_it_lives(tx: session.Tx, group: str, own: str) -> str:
@@ -452,31 +451,39 @@ def _where_it_lives(tx: session.Tx, group: str, own: str) -> str:
     return '' if below is None else below.child
 
 
-def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> str:
-    """Whom the request is for is on the way by it; why that cannot be, else ''."""
-    purpose = _kind(wanted.purpose)
+def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> tuple[str, int]:
+    """Whom the request is for is on the way by it; why that cannot be, else ''; and its order.
+
+    The order is the time, in microseconds, and higher than that of any opening before for one of
+    the consumers, however the clocks of two servers differ.
+    """
+    purpose, order = kind_of(wanted.purpose), int(tx.now * 1_000_000)
     rows = [
         {'consumer': one, 'purpose': purpose, 'request_id': wanted.id} for one in wanted.consumers
     ]
     tx.insert_new(_way, rows, 'consumer', 'purpose')
     others: list[str] = []
     for part in _parts(wanted.consumers):
-        found = tx.all(ON_THEIR_WAY.with_for_update(), ids=part)
+        found = [
+            row
+            for row in tx.all(ON_THEIR_WAY.with_for_update(), ids=part)
+            if row.purpose == purpose
+        ]
+        order = max([order, *((row.order_no or 0) + 1 for row in found)])
         others += [
             row.consumer
             for row in found
-            if row.purpose == purpose
-            and row.request_id != wanted.id
-            and _holds(tx, row.consumer, row.request_id)
+            if row.request_id != wanted.id
+            and _holds(tx, row.consumer, row.request_id, wanted.stays)
         ]
     if others:
-        return _has_claim(others)
+        return _has_claim(others), order
     tx.run(
         _way.update()
         .where(_way.c.consumer.in_(list(wanted.consumers)), _way.c.purpose == purpose)
-        .values(request_id=wanted.id)
+        .values(request_id=wanted.id, order_no=order)
     )
-    return ''
+    return '', order
 
 
 def _claimed_here(tx: session.Tx, wanted: OpenRequest) -> str:
@@ -485,7 +492,7 @@ def _claimed_here(tx: session.Tx, wanted: OpenRequest) -> str:
         row.consumer
         for part in _parts(wanted.consumers)
         for row in tx.all(LIVE_HERE, ids=part)
-        if _kind(Purpose(row.purpose)) == _kind(wanted.purpose) and row.request_id != wanted.id
+        if kind_of(Purpose(row.purpose)) == kind_of(wanted.purpose) and row.request_id != wanted.id
     ]
     return _has_claim(found) if found else ''
 
@@ -498,8 +505,10 @@ def _parts(consumers: Sequence[str]) -> list[list[str]]:
     return [list(consumers[first : first + _PART]) for first in range(0, len(consumers), _PART)]
 
 
-def _holds(tx: session.Tx, consumer: str, request_id: str) -> bool:
+def _holds(tx: session.Tx, consumer: str, request_id: str, stays: bool) -> bool:
     """Whether a request still places a consumer, or has placed it.
+
+    :param stays: below, that is; what is on hosts of here is judged by the commit
 
     One that is past its deadline does not: whoever has it may be frozen, and is not to finish it
     once the consumer is another request's.
@@ -508,12 +517,17 @@ def _holds(tx: session.Tx, consumer: str, request_id: str) -> bool:
         row = tx.first(sa.select(_r.c.state).where(_r.c.id == request_id))
         if row is not None and row.state == 'open':
             return True
+    else:
+        left = tx.first(sa.select(_r.c.token).where(_r.c.id == request_id))
+        openings.give_back_opening(tx, left.token)
     if any(one.request_id == request_id for one in tx.all(LIVE_BELOW, id=consumer)):
         return True
+    if stays:
+        return False
     return any(one.request_id == request_id for one in tx.all(LIVE_HERE, ids=[consumer]))
 
 
-def _kind(purpose: Purpose) -> str:
+def kind_of(purpose: Purpose) -> str:
     """Under what two requests for one consumer meet: moves are one, whichever they are."""
     return 'move' if purpose.is_move else purpose.value
 
@@ -531,6 +545,7 @@ def _zone(row: Any) -> ZoneRecord:
         score_set=row.score_set,
         incarnation=row.incarnation,
         revision=row.revision,
+        own_incarnation=row.own_incarnation or 0,
     )
 
 
@@ -557,4 +572,5 @@ def _of_below(row: Any) -> StoredBelow:
         state=row.state,
         place=row.place,
         group=row.group_uuid,
+        read_back=bool(row.read_back),
     )

@@ -4,12 +4,22 @@
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.core.messages.base import Message, Text, Uuid
-from gantt.core.messages.request import Policy
+from gantt.core.messages.base import Message, Misfit, Text, Uuid
+from gantt.core.messages.level_policy import Policy
+from gantt.core.messages.policy_set import (
+    POLICIES,
+    MemberNames,
+    Policies,
+    PolicySet,
+    Subgroups,
+)
+from gantt.core.messages.since import optional_since, since
 from gantt.core.resources import group_rule
 from gantt.core.resources.host import Group
+from gantt.http import policy_access
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
@@ -25,13 +35,40 @@ class GroupsResponse(Paged, frozen=True, kw_only=True):
 
 
 class CreateGroup(Message, frozen=True, kw_only=True):
-    """A server group; the uuid is chosen by the caller, so that a repeat is harmless."""
+    """A server group; the uuid is chosen by the caller, so that a repeat is harmless.
+
+    :ivar policy: one of Nova's, or else ``policies``
+    :ivar policies: at any level, a name of Nova's being its policy at the level of hosts
+    :ivar subgroups: name -> names of members, for policies of these
+    :ivar member_names: names that policies may be about beside subgroups; empty: those in these
+    """
 
     uuid: Uuid
-    policy: Policy
+    policy: Annotated[Policy | UnsetType, optional_since(10)] = UNSET
     name: Text = ''
     max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     project_id: Text | None = None
+    policies: Annotated[Policies, since(10)] = []
+    subgroups: Annotated[Subgroups, since(10)] = {}
+    member_names: Annotated[MemberNames, since(10)] = []
+
+    def __post_init__(self) -> None:
+        if self.policy is UNSET and not self.policies:
+            raise Misfit('policy', 'expected one of policy and policies, got none')
+        if self.policy is not UNSET and self.policies:
+            raise Misfit('policies', 'expected one of policy and policies, got both')
+        for name in ('subgroups', 'member_names'):
+            if self.policy is not UNSET and getattr(self, name):
+                raise Misfit(name, 'expected none: one policy of Nova is of all members')
+        self.policy_set()  # looks at the names in them
+
+    def policy_set(self) -> PolicySet | None:
+        """Its policies as a document; None: it has one of Nova's."""
+        if not self.policies:
+            return None
+        return PolicySet(
+            policies=self.policies, subgroups=self.subgroups, members=self.member_names
+        )
 
 
 def list_groups(world: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
@@ -57,18 +94,22 @@ def create_group(
         raise exceptions.invalid(
             'body.max_per_host', 'only the policy anti-affinity knows it; expected 1'
         )
+    policies = body.policy_set()
+    if policies is not None:
+        policy_access.check(world, caller, policies, 'body')
     project = body.project_id or caller.project
     if not caller.sees(project):
         raise exceptions.invalid(
             'body.project_id', f'expected the project of the token, {caller.project}'
         )
-    fields = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
+    policy = POLICIES if body.policy is UNSET else body.policy.value
+    fields = {**msgspec.structs.asdict(body), 'policy': policy, 'project_id': project}
     group = Group(**fields)
     known = world.store.load_group(body.uuid)
     _check_own(caller, body.uuid, known)
     if query.dry_run:
         if known:
-            group_rule.check(body.uuid, group, known)
+            group_rule.check(body.uuid, group.rule, known.rule)
         else:
             world.insights.quotas.check_groups(project, not caller.everywhere)
         what = 'is there already' if known else 'would be created'

@@ -19,6 +19,7 @@ from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
+from gantt.http.log_context import traced
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
 from gantt.http.zones.trial import over_zones
 from gantt.insights.explain import redacting
@@ -96,6 +97,8 @@ def create_request(
     """
     _check_rate(world, caller, body)
     body = request_access.checked(world, caller, body)
+    if caller.trace:
+        body = traced(caller, body)
     if caller.minor < ZONES_SINCE:
         body = msgspec.structs.replace(body, hops=0)  # it knows no place of another zone
     whole = world.policy.allows(decisions.WHOLE, caller)
@@ -161,7 +164,7 @@ def cancel_request(
     """Take a request back: its reserved claims are released, it stays cancelled."""
     if query.dry_run:
         now = _view(world, caller, request_id)
-        reserved = sum(claim.state == 'reserved' for claim in now.claims)
+        reserved = _reserved(world, now)
         summary = (
             f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
         )
@@ -185,7 +188,7 @@ def extend_lease(
     """
     now = _view(world, caller, request_id)
     request_id = now.request_id
-    reserved = sum(claim.state == 'reserved' for claim in now.claims)
+    reserved = _reserved(world, now)
     if not reserved:
         raise exceptions.NotFound(kind='request with reserved claims', name=request_id)
     if query.dry_run:
@@ -229,6 +232,14 @@ def release_request(
     world.insights.reload_soon()
     now = _view(world, caller, now.request_id)
     return Change(dry_run=False, what=f'{summary} are released', now=now)
+
+
+def _reserved(world: HandlerContext, request: RequestView) -> int:
+    """How many claims of a request are reserved, here and in zones below."""
+    claims = [claim.state for claim in request.claims]
+    if world.zones.directory.children():
+        claims += [claim.state for claim in world.store.claims_below(request.request_id)]
+    return claims.count('reserved')
 
 
 def _meant(request: RequestView, consumers: Sequence[str]) -> int:

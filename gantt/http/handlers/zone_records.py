@@ -3,12 +3,14 @@
 
 import concurrent.futures
 import functools
+import re
+import urllib.parse
 from typing import Annotated
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.base import Message, Name, Text
+from gantt.core.messages.base import NAME_MAX, UUID, Message, Name, Text
 from gantt.core.zones.messages import ParentRecord, ZoneInfo, ZoneRecord
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
@@ -29,7 +31,8 @@ class ZoneSettings(Message, frozen=True, kw_only=True):
     :ivar credential: the section of ``[zones] credentials_file`` by which it is spoken to; '':
         none, for a zone on this machine
     :ivar last_resort: it is asked where nothing else has room
-    :ivar scale: ``offset``: what its scores are multiplied with, and what is added then
+    :ivar scale: what its scores are multiplied with; with none, or less, all of its places would be
+        alike, or the worst the best; ``offset``: what is added then
     :ivar accept_scores: its scores are of another set, and are comparable by the scale and offset
     """
 
@@ -37,7 +40,7 @@ class ZoneSettings(Message, frozen=True, kw_only=True):
     credential: Text | None = None
     enabled: bool | None = None
     last_resort: bool | None = None
-    scale: Annotated[float, msgspec.Meta(ge=-SCALE_MAX, le=SCALE_MAX)] | None = None
+    scale: Annotated[float, msgspec.Meta(gt=0, le=SCALE_MAX)] | None = None
     offset: Annotated[float, msgspec.Meta(ge=-SCALE_MAX, le=SCALE_MAX)] | None = None
     accept_scores: bool = False
 
@@ -121,8 +124,15 @@ def set_zone(
     """
     world.zones.directory.refresh()
     known = world.zones.directory.child(name)
-    if known is None and body.url is None:
-        raise exceptions.invalid('body.url', f'expected the address of zone {name!r}, which is new')
+    if known is None:
+        _check_name(name)
+        if body.url is None:
+            problem = f'expected the address of zone {name!r}, which is new'
+            raise exceptions.invalid('body.url', problem)
+    if body.url is not None:
+        _check_url(body.url)
+    if len(body.credential or '') > NAME_MAX:
+        raise exceptions.invalid('body.credential', f'expected at most {NAME_MAX} characters')
     before = known or ZoneRecord(uuid='', name=name, url=body.url or '')
     changes = {
         field: value
@@ -163,6 +173,30 @@ def _zone(world: HandlerContext, name: str) -> ZoneRecord:
     return found
 
 
+def _check_name(name: str) -> None:
+    """Whether a zone can go by it: in a path, and where a uuid is another one's.
+
+    :raises InvalidMessage: it cannot
+    """
+    if not name.strip() or len(name) > NAME_MAX or re.search(UUID, name):
+        problem = f'expected a name of at most {NAME_MAX} characters, not blank, and no UUID'
+        raise exceptions.invalid('name', problem)
+
+
+def _check_url(url: str) -> None:
+    """:raises InvalidMessage: no API of a zone can be at it"""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        good = parts.scheme in ('http', 'https') and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, brackets that do not match
+        good = False
+    # What is known of a URL is shown: a password in it would be as well.
+    if not good or re.search(r'[^!-~]|[@?#]', url):
+        raise exceptions.invalid(
+            'body.url', 'expected http:// or https://, a host, and if need be :PORT and a path'
+        )
+
+
 def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> ZoneRecord:
     """A zone with the uuid that it says, and what its scores are made of.
 
@@ -173,6 +207,10 @@ def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> Zon
     itself = exceptions.Refused(f'{zone.url} is this zone itself; expected another one')
     try:
         info: ZoneInfo = world.zones.calls.discover(asked, PIN_SECONDS)
+    except exceptions.Misconfigured as e:
+        raise exceptions.invalid(
+            'body.credential', f'expected one by which this zone can ask there: {e.message}'
+        ) from None
     except exceptions.Unavailable as e:
         raise exceptions.Refused(f'zone {zone.name!r} does not answer: {e.message}') from None
     except exceptions.GanttError as e:
@@ -188,7 +226,14 @@ def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> Zon
         raise exceptions.Refused(
             f'{zone.url} is the zone {info.uuid}; expected {zone.uuid}, which {zone.name!r} is'
         )
+    other = world.zones.directory.child(info.uuid)
+    if other is not None and other.name != zone.name:
+        raise exceptions.Refused(
+            f'that zone is registered as {other.name!r}; expected one that is not'
+        )
     own = world.zones.score_set()
+    # What was accepted once stays so as long as it is the same.
+    accept_scores = accept_scores or info.score_set == zone.score_set
     accepted = info.score_set if accept_scores and info.score_set != own else ''
     if info.score_set != own and not accepted:
         raise exceptions.Refused(
@@ -236,6 +281,8 @@ def set_parent(
 ) -> Change[ParentView]:
     """Register a zone above that may ask here, or change what it may have."""
     known = {one.name: one for one in world.store.parent_zones()}.get(name)
+    if known is None:
+        _check_name(name)
     changes = {
         field: value
         for field in ('identity', 'project_id', 'enabled', 'lease_seconds_max')

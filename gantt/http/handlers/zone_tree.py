@@ -15,7 +15,7 @@ from gantt.http import microversion
 from gantt.http.context import Caller, HandlerContext
 from gantt.insights.views import View
 from gantt.scheduler.zones.conditions import AT_ONCE, ZoneCondition, ZoneState
-from gantt.scheduler.zones.evaluate import for_below
+from gantt.scheduler.zones.offers.evaluate import for_below
 
 #: What each zone below is to have room for, and the time that it has to say so.
 SHAPE = {'VCPU': 1}

@@ -7,6 +7,8 @@ answer names a host, a zone further down, or what went wrong inside.
 
 import contextlib
 import hashlib
+import logging
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import falcon
@@ -18,6 +20,7 @@ from gantt.core.messages.request import (
     STEPS_MAX,
     Lifecycle,
     OfferedPlace,
+    Purpose,
     RequestSpec,
     SelectDestinations,
 )
@@ -43,14 +46,27 @@ from gantt.core.zones.messages import (
 )
 from gantt.http import microversion
 from gantt.http.context import Caller, HandlerContext
+from gantt.http.log_context import traced
 from gantt.http.zones.callers import parent_of
 from gantt.http.zones.explained import explained_below
-from gantt.http.zones.seals import SealedOffer, SealedPlace, Seals, is_for, members_of
+from gantt.http.zones.seals import (
+    SealedAlternate,
+    SealedOffer,
+    SealedPlace,
+    Seals,
+    is_for,
+    members_of,
+)
 from gantt.scheduler.zones.capacity import capacities_below
-from gantt.scheduler.zones.evaluate import Evaluated, digest_of
+from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
+from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
+from gantt.scheduler.zones.offers.ways import uncounted
 
+LOG = logging.getLogger(__name__)
 #: Offers at most, and claims of one answer about changes.
 OFFERS_MAX, CHANGES_MAX = 20, 1000
+#: Alternates of all members of one answer: each is some hundred bytes, sealed.
+ALTERNATES_MAX = 2000
 
 
 class ChangesQuery(Message, frozen=True, kw_only=True):
@@ -88,12 +104,46 @@ def summarize_zone(world: HandlerContext, caller: Caller) -> ZoneSummary:
 def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -> ZoneEvaluated:
     """Ask what this zone has for a request; nothing is claimed and nothing is written."""
     parent = parent_of(world, caller)
-    request = _of_parent(world, parent, body.request)
+    request = _of_parent(caller, parent, body.request)
     _check_loop(world, request)
+    if body.key is not None:
+        with world.gates.evaluations.passing(caller, parent.project_id):
+            return _rebuilt(world, parent, request, body.key)
     with world.gates.evaluations.passing(caller, parent.project_id):
-        found = world.zones.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
-    world.zones.requested.note(request.spec.resources)
+        found = _evaluated(world, request, body.want)
+    world.zones.note_requested(request.spec.resources)
+    LOG.debug('evaluated for zone %s: %s', parent.name, found.outcome.value)
     return found.for_parent(_sealed(world, parent, request, found), len(request.consumers))
+
+
+def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) -> Evaluated:
+    """What there is for a request; nothing where it was evaluated for another zone above."""
+    seconds, zones = request.budget_ms / 1000, world.zones
+    return zones.ways.once(
+        request,
+        lambda: zones.evaluator.evaluate(request, want, seconds),
+        lambda found: bool(found.choices),
+        lambda found: uncounted(found, zones.score_set()),
+    )
+
+
+def _rebuilt(
+    world: HandlerContext, parent: ParentRecord, request: SelectDestinations, key: str
+) -> ZoneEvaluated:
+    """Whether the host of a guest of the parent fits; it is named to nobody."""
+    if request.spec.purpose is not Purpose.REBUILD:
+        raise exceptions.invalid('body.key', "expected none but with the purpose 'rebuild'")
+    if len(request.consumers) != 1:
+        raise exceptions.invalid('body.request.consumers', 'expected one, with a key')
+    seconds = request.budget_ms / 1000
+    present = world.zones.present
+    found = present.under(key, parent.name, request)
+    if isinstance(found, SelectDestinations):
+        here = world.zones.evaluator.evaluate(found, 1, seconds)
+        return msgspec.structs.replace(here, choices=[]).for_parent([], 1)
+    zone, row = found
+    below = present.evaluated(zone, row.key, request, seconds)
+    return msgspec.structs.replace(below, offers=[])
 
 
 def count_capacity_of_zone(
@@ -101,14 +151,22 @@ def count_capacity_of_zone(
 ) -> ZoneCapacity:
     """Count how many more of a member fit in this zone and those below it."""
     parent = parent_of(world, caller)
-    request = _of_parent(world, parent, body.request)
+    request = _of_parent(caller, parent, body.request)
     _check_loop(world, request)
-    directory = world.zones.directory
     with world.gates.evaluations.passing(caller, parent.project_id):
-        own = world.insights.capacity(request.spec)
-        below = capacities_below(
-            world.zones.calls, directory.children(), directory.own_uuid(), request
+        return world.zones.ways.once(
+            request,
+            lambda: _capacity(world, request),
+            lambda found: bool(found.hosts),
+            lambda _: ZoneCapacity(count=0, eligible=0, hosts=0),
         )
+
+
+def _capacity(world: HandlerContext, request: SelectDestinations) -> ZoneCapacity:
+    """Of this zone and those below it."""
+    directory = world.zones.directory
+    own = world.insights.capacity(request.spec)
+    below = capacities_below(world.zones.calls, directory.children(), directory.own_uuid(), request)
     known = [one.found for one in below if one.found is not None]
     return ZoneCapacity(
         count=own.count + sum(one.count for one in known),
@@ -125,13 +183,14 @@ def allocate_in_zone(
     parent = parent_of(world, caller)
     if body.request.request_id != key:
         raise exceptions.invalid('body.request.request_id', f'expected the key, {key!r}')
-    request = _of_parent(world, parent, body.request)
+    request = _of_parent(caller, parent, body.request)
     _check_loop(world, request)
     known = _allocated(world, parent, key)
     if known is not None and known.state == 'cancelled':
         raise exceptions.RequestCancelled(request_id=key)
     if known is None or known.state == 'open':
         places = _opened(world, parent, body)
+        _note_order(world, parent, key, body)
         request = msgspec.structs.replace(request, places=places)
     with world.gates.placements.passing(caller, parent.project_id):
         try:
@@ -140,6 +199,23 @@ def allocate_in_zone(
             raise exceptions.OfferGone() from None
     world.insights.reload_soon()
     return _answered(world, parent, key, answer)
+
+
+def _note_order(
+    world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation
+) -> None:
+    """Let nothing be claimed any more that the parent has sent before for one of the consumers.
+
+    :raises AllocationOutdated: one that it has sent later came before this
+    :raises Refused: one of them is somebody else's
+    """
+    consumers, purpose = body.request.consumers, body.request.spec.purpose
+    older = world.store.note_allocation(parent.name, key, body.order, consumers, purpose)
+    for one in older:
+        # What was placed under it was answered, or its answer is asked for: then it may live.
+        known = world.store.load_request(one)
+        if known is None or known.state == 'open':
+            world.client.cancel_claims(one, f'zone {parent.name} has sent a later one')
 
 
 def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
@@ -171,9 +247,8 @@ def extend_zone_lease(
     seconds = min(body.seconds, parent.lease_seconds_max)
     with world.gates.placements.passing(caller, parent.project_id):
         world.client.extend_claims(key, seconds)
-    found = _allocated(world, parent, key)
-    assert found is not None, 'it was there'
-    return found
+    # Not known any more where the database was put back meanwhile.
+    return show_zone_allocation(world, caller, key)
 
 
 def explain_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneExplanation:
@@ -201,14 +276,23 @@ def show_zone_changes(world: HandlerContext, caller: Caller, query: ChangesQuery
 
 def redeem_place(world: HandlerContext, caller: Caller, body: Redeem) -> RedeemedPlace:
     """Show what a sealed place stands for: where this zone's conductor builds."""
-    now = world.insights.cache.database_now
+    world.zones.directory.freshen()
+    now = _now(world)
     for parent in world.zones.directory.parents():
         try:
-            sealed = _seals(world).open(body.place, SealedPlace, parent.name, now)
+            sealed = _seals(world).open_place(body.place, parent.name, now)
         except exceptions.TokenRefused:
             continue
+        is_alternate = isinstance(sealed, SealedAlternate)
         if sealed.child:
-            return RedeemedPlace(child=sealed.child, place=sealed.place)
+            return RedeemedPlace(child=sealed.child, place=sealed.place, is_alternate=is_alternate)
+        if isinstance(sealed, SealedAlternate):
+            return RedeemedPlace(
+                consumer=sealed.consumer,
+                host=sealed.host,
+                topic=topic_of(sealed.host),
+                is_alternate=True,
+            )
         claim = world.store.load_claim(sealed.claim_id)
         if claim is None:
             raise exceptions.NotFound(kind='claim', name=sealed.claim_id)
@@ -240,7 +324,7 @@ class ZoneName:
 
 # -- who asks, and what for ------------------------------------------------------------
 def _of_parent(
-    world: HandlerContext, parent: ParentRecord, request: SelectDestinations
+    caller: Caller, parent: ParentRecord, request: SelectDestinations
 ) -> SelectDestinations:
     """A request as it is carried out here: in the name of the parent's project, within its limits.
 
@@ -253,9 +337,10 @@ def _of_parent(
         raise exceptions.invalid('body.request.lifecycle', "expected 'host'")
     spec = msgspec.structs.replace(request.spec, project_id=parent.project_id, user_id=None)
     lease = min(request.lease_seconds or parent.lease_seconds_max, parent.lease_seconds_max)
-    return msgspec.structs.replace(
+    carried_out = msgspec.structs.replace(
         request, spec=spec, lease_seconds=lease, parent=parent.name, dry_run=False
     )
+    return traced(caller, carried_out)
 
 
 def _check_loop(world: HandlerContext, request: SelectDestinations) -> None:
@@ -266,6 +351,16 @@ def _check_loop(world: HandlerContext, request: SelectDestinations) -> None:
 
 
 # -- what is sealed ----------------------------------------------------------------------
+def _now(world: HandlerContext) -> float:
+    """The database's clock; where nothing was read here lately it is read, and the hosts with it.
+
+    What is opened here may have been sealed by another process.
+    """
+    if world.insights.cache.read_seconds_ago > OLD_SECONDS:
+        world.insights.freshen()
+    return world.insights.cache.database_now
+
+
 def _seals(world: HandlerContext) -> Seals:
     return Seals(world.zones.directory.identity())
 
@@ -297,16 +392,32 @@ def _opened(
     :raises TokenRefused: one is not good for this request
     :raises OfferGone: none of the hosts is the same any more
     """
-    seals, now = _seals(world), world.insights.cache.database_now
+    seals, now = _seals(world), _now(world)
     digest = _digest(
         msgspec.structs.replace(body.request.spec, project_id=parent.project_id, user_id=None)
     )
-    places: list[tuple[OfferedPlace, bool]] = []
+    offers: list[SealedOffer] = []
     for token in body.tokens:
-        sealed = seals.open(token, SealedOffer, parent.name, now)
+        sealed = seals.open_offer(token, parent.name, now)
         is_other = (sealed.evaluated, sealed.digest) != (body.evaluated, digest)
         if is_other or not is_for(sealed, body.request.consumers):
             raise exceptions.TokenRefused()
+        offers.append(sealed)
+    places = _same(world, offers)
+    if not places:
+        # A host may have registered since they were read here, and before it was offered.
+        world.insights.reload_soon()
+        world.insights.freshen()
+        places = _same(world, offers)
+    if not places:
+        raise exceptions.OfferGone()
+    return choice.unchanged_first(places)
+
+
+def _same(world: HandlerContext, offers: Iterable[SealedOffer]) -> list[tuple[OfferedPlace, bool]]:
+    """Places on hosts that are still the same, and whether something has changed there."""
+    places: list[tuple[OfferedPlace, bool]] = []
+    for sealed in offers:
         place = sealed.place
         is_changed = sealed.generations != _generations(world, place)
         if place.child is None:
@@ -319,9 +430,7 @@ def _opened(
                 continue
             place = msgspec.structs.replace(place, hosts=same)
         places.append((place, is_changed))
-    if not places:
-        raise exceptions.OfferGone()
-    return choice.unchanged_first(places)
+    return places
 
 
 def _digest(spec: RequestSpec) -> str:
@@ -367,7 +476,8 @@ def _answered(
         return ZoneAllocated(key=key, state='open')
     seals, now = _seals(world), world.insights.cache.database_now
     members = []
-    for chosen, *_ in answer.selections:
+    most = ALTERNATES_MAX // max(1, len(answer.selections))
+    for chosen, *others in answer.selections:
         claim_id = chosen.claim_id or ''
         # Of a zone further down: what that has sealed is sealed again, with who it is.
         sealed = SealedPlace(claim_id, chosen.child, chosen.place)
@@ -377,6 +487,13 @@ def _answered(
                 claim_id=claim_id,
                 place=seals.seal(sealed, parent.name, now),
                 lease_seconds=chosen.lease_seconds,
+                alternates=[
+                    seals.seal(
+                        SealedAlternate(one.consumer, one.host, one.child, one.place),
+                        *(parent.name, now),
+                    )
+                    for one in others[:most]
+                ],
             )
         )
     return ZoneAllocated(key=key, state='placed', members=members, level=answer.level, given_up=[])

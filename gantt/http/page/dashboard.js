@@ -5,6 +5,7 @@
 const API = new URL('../v1/', import.meta.url);
 const VERSION = 'scheduler 1.1';
 const ZONES_VERSION = 'scheduler 1.8';
+const PLANS_VERSION = 'scheduler 1.10';
 const EVERY_MS = 10000;
 const SLOWEST_MS = 120000; // between two rounds, while nobody answers
 const PATIENCE_MS = 20000; // for one answer
@@ -12,6 +13,8 @@ const HELD_MS = 2000;
 const AT_ONCE = 2; // requests under way
 const DECISIONS = 30;
 const MEMBERS = 10;
+const PLANS = 20;
+const STATES = ['planned', 'created', 'running', 'expired', 'lost'];
 const TOKEN = 'gantt-token';
 const NOUNS = { VCPU: 'vCPU', PCPU: 'pCPU', MEMORY_MB: 'RAM', DISK_GB: 'disk' };
 const UNITS = { MEMORY_MB: 'MiB', DISK_GB: 'GiB' };
@@ -131,6 +134,7 @@ const PANELS = [
   { sections: ['rate', 'wait', 'claims'], path: () => `activity?window=${chosen.window}`, draw: drawActivity },
   { sections: ['decisions'], path: () => `decisions?limit=${DECISIONS}${chosen.outcome && `&outcome=${chosen.outcome}`}`, draw: drawDecisions },
   { sections: ['refused'], path: () => `refused?window=${chosen.window}`, draw: drawRefused },
+  { sections: ['plans'], path: () => `group-plans?states=true&limit=${PLANS}`, version: PLANS_VERSION, draw: drawPlans },
   { sections: ['zones'], path: () => 'zone-tree', version: ZONES_VERSION, draw: drawZones },
 ];
 
@@ -585,6 +589,27 @@ function drawDecisions(answer) {
   const body = $('decisions').querySelector('.body');
   replaced(body, ...answer.decisions.map(row));
   if (!answer.decisions.length) note('decisions', chosen.outcome ? `No decision that came out ${words(chosen.outcome)} is kept.` : 'No decision is kept yet.', false);
+}
+
+// -- plans of groups ------------------------------------------------------------------------------
+
+/** Nothing where no group has a plan. */
+function drawPlans(answer) {
+  const plans = answer.group_plans;
+  $('plans').hidden = !plans.length;
+  const cell = (value, kind) => h('td', { class: kind || null }, value);
+  const of = (plan, state) => plan.states[state] || 0;
+  const states = (plan) => STATES.map((state) => cell(of(plan, state) ? h('span', { class: `outcome ${state}` }, number(of(plan, state))) : '–', 'number'));
+  const rows = plans.map((plan) => h('tr', {},
+    cell(h('span', { class: 'id' }, plan.group)), states(plan),
+    cell(plan.lease_seconds > 0 ? age(plan.lease_seconds) : 'over', 'number'), cell(`${age(plan.age_seconds)} ago`, 'number')));
+  const heads = [['Group'], ...STATES.map((state) => [words(state), 'number']), ['Held for', 'number'], ['Made', 'number']];
+  const total = (state) => sum(plans.map((plan) => of(plan, state)));
+  const members = STATES.filter(total).map((state) => `${number(total(state))} ${state}`).join(', ') || 'none';
+  const more = answer.next_marker ? `The first ${number(plans.length)} plans; “gantt group plans” lists all` : count(plans.length, 'plan');
+  $('plans').querySelector('.body').replaceChildren(h('p', {}, `${more}. Members: ${members}.`), h('table', {},
+    h('thead', {}, h('tr', {}, heads.map(([text, kind]) => h('th', { scope: 'col', class: kind || null }, text)))),
+    h('tbody', {}, rows)));
 }
 
 // -- zones ---------------------------------------------------------------------------------------

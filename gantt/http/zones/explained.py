@@ -26,7 +26,9 @@ def of_zones_below(
     for zone in around.directory.children():
         if zone.name in taken and zone.uuid in keys:
             try:
-                explained[zone.name] = around.calls.explain(zone, keys[zone.uuid], EXPLAIN_SECONDS)
+                explained[zone.name] = around.calls.explain(
+                    zone, keys[zone.uuid], EXPLAIN_SECONDS, found.trace or ''
+                )
             except exceptions.GanttError:
                 continue  # the lines say that it has not explained itself
     return explained

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -56,13 +56,30 @@ class SealedPlace(msgspec.Struct, frozen=True, array_like=True, tag='place'):
     place: str = ''
 
 
+class SealedAlternate(msgspec.Struct, frozen=True, array_like=True, tag='alternate'):
+    """Another host for a member, on which nothing is claimed.
+
+    :ivar host: of this zone; '': it is in the zone below
+    :ivar child: name of the zone below that has it; '': this one
+    :ivar place: sealed by that zone
+    """
+
+    consumer: str
+    host: str = ''
+    child: str = ''
+    place: str = ''
+
+
+#: What can be sealed.
+Sealable = SealedOffer | SealedPlace | SealedAlternate
+
+
 class _Sealed(msgspec.Struct, frozen=True, array_like=True):
     good_until: float
     incarnation: int
-    what: Annotated[SealedOffer | SealedPlace, 'by its tag']
+    what: Annotated[Sealable, 'by its tag']
 
 
-T = TypeVar('T', SealedOffer, SealedPlace)
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Sealed)
 
 
@@ -87,7 +104,7 @@ class Seals:
     def __init__(self, identity: ZoneIdentity) -> None:
         self._cipher, self._incarnation = AESGCM(identity.secret), identity.incarnation
 
-    def seal(self, what: SealedOffer | SealedPlace, parent: str, now: float) -> str:
+    def seal(self, what: Sealable, parent: str, now: float) -> str:
         """A token for a parent.
 
         :param now: of the database's clock
@@ -98,15 +115,26 @@ class Seals:
         sealed = self._cipher.encrypt(nonce, plain, parent.encode())
         return PREFIX + base64.urlsafe_b64encode(nonce + sealed).decode().rstrip('=')
 
-    def open(self, token: str, kind: type[T], parent: str, now: float) -> T:
-        """What a token says.
+    def open_offer(self, token: str, parent: str, now: float) -> SealedOffer:
+        """The offer that a token is.
 
         :raises TokenRefused: whatever is wrong with it: why is nobody's business
         """
-        found = self._opened(token, parent)
-        if found is None or not isinstance(found.what, kind):
+        found = self._good(token, parent, now)
+        if not isinstance(found, SealedOffer):
             raise exceptions.TokenRefused()
-        if found.incarnation != self._incarnation or found.good_until < now:
+        return found
+
+    def open_place(self, token: str, parent: str, now: float) -> SealedPlace | SealedAlternate:
+        """The place that a token is.  :raises TokenRefused: likewise"""
+        found = self._good(token, parent, now)
+        if isinstance(found, SealedOffer):
+            raise exceptions.TokenRefused()
+        return found
+
+    def _good(self, token: str, parent: str, now: float) -> Sealable:
+        found = self._opened(token, parent)
+        if found is None or found.incarnation != self._incarnation or found.good_until < now:
             raise exceptions.TokenRefused()
         return found.what
 

@@ -32,7 +32,7 @@ def over_zones(
     children = directory.children()
     if request.spec.kind is not RequestKind.HOST or not request.hops or not children:
         return request
-    seconds = request.budget_ms / 1000
+    request, seconds = request.traced(), request.budget_ms / 1000
     found = world.zones.evaluator.evaluate(request, WANT, seconds)
     whole = choice.is_whole(request)
     shares = choice.split(range(len(request.consumers)), found.choices, whole)

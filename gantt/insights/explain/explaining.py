@@ -80,6 +80,7 @@ def explain(
         table_age_seconds=round(decision.age_seconds, 3),
         oldest_report_age_seconds=round(decision.age_seconds, 3),
         origin=stored.origin,
+        trace=stored.trace or (request.trace if request else None),
         created_at=views.when(created_at),
         age_seconds=views.age(now, created_at),
         members=[_member(decision, member, request) for member in decision.members],
@@ -233,6 +234,7 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
         yield f'decision {found.id}'
         yield f'request  {found.request_id}'
         yield from [f'asked as {found.origin}'] if found.origin else []
+    yield from [f'trace    {found.trace}'] if found.trace else []
     yield from _decided(found)
 
 

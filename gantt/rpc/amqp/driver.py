@@ -327,7 +327,11 @@ def consumers(transport: Any, queue: str) -> int:
         try:
             with connection._connection_lock:
                 found = connection.channel.queue_declare(queue, passive=True)
-        except (*AWAY, *connection.connection.recoverable_connection_errors) as e:
+        except (
+            *AWAY,
+            *connection.connection.recoverable_connection_errors,
+            amqp.AMQPError,  # it may not ask, or there is no such queue: the channel is closed
+        ) as e:
             forget(connection)
             raise away(connection, e) from None
         return int(found.consumer_count)

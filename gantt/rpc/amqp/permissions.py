@@ -35,6 +35,7 @@ NOTIFICATIONS, PRIORITIES = 'notifications', r'\.(info|error)'
 #: Role -> what has it.
 ROLES = {
     'scheduler': 'gantt-scheduler',
+    'planner': 'gantt-planner',
     'conductor': 'asks for places and sends builds: a program with gantt.client',
     'api': 'gantt-api',
     'operator': 'gantt-manage and gantt-status: dead letters',
@@ -43,7 +44,7 @@ ROLES = {
     'farm': 'gantt-compute --fake: plays any host',
 }
 #: Roles that a site has without being asked; the others are for who runs such a process.
-USUAL = ('scheduler', 'conductor', 'api', 'operator')
+USUAL = ('scheduler', 'planner', 'conductor', 'api', 'operator')
 
 _SPECIAL = re.compile(r'([\\^$.|?*+()\[\]{}])')
 
@@ -147,13 +148,26 @@ def users(names: Names, roles: Iterable[str], hosts: Iterable[str] = ()) -> list
 
 def _scheduler(names: Names, role: str) -> User:
     name = f'{names.prefix}-{role}'
-    topics = _one_of(wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
+    own_topics = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
+    topics = _one_of(*own_topics, wire.PLANNER_TOPIC)  # gantt-standalone plans as well
     parts = [_EXCHANGE, _DOOR, rf'{topics}(\..+|_fanout.*)?', _replies(name)]
     if names.dead_letter_queue:
         parts.append(_plain(names.dead_letter_queue))
     keys = rf'^{topics}(\..+)?$'
     own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
     return User(name=name, about=role, own=own, nova=_of_nova(names, name))
+
+
+def _planner(names: Names, role: str) -> User:
+    """Listens to the topic of plans, and to nothing else."""
+    name = f'{names.prefix}-{role}'
+    topic = _plain(wire.PLANNER_TOPIC)
+    parts = [_EXCHANGE, rf'{topic}(\..+|_fanout.*)?', _replies(name)]
+    if names.dead_letter_queue:
+        parts.append(_plain(names.dead_letter_queue))
+    keys = rf'^{topic}(\..+)?$'
+    own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
+    return User(name=name, about=role, own=own)
 
 
 def _of_nova(names: Names, name: str) -> Grant | None:
@@ -185,11 +199,12 @@ def _caller(names: Names, role: str, *topics: str) -> User:
 
 
 def _conductor(names: Names, role: str) -> User:
-    return _caller(names, role, _plain(wire.SCHEDULER_TOPIC), rf'{_plain(TOPIC_PREFIX)}\..+')
+    topics = (wire.SCHEDULER_TOPIC, wire.PLANNER_TOPIC)
+    return _caller(names, role, *map(_plain, topics), rf'{_plain(TOPIC_PREFIX)}\..+')
 
 
 def _api(names: Names, role: str) -> User:
-    return _caller(names, role, _plain(wire.SCHEDULER_TOPIC))
+    return _caller(names, role, _plain(wire.SCHEDULER_TOPIC), _plain(wire.PLANNER_TOPIC))
 
 
 def _source(names: Names, role: str) -> User:
@@ -254,6 +269,7 @@ def _builder(names: Names, name: str, about: str, topic: str, server: str) -> Us
 
 _MAKERS = {
     'scheduler': _scheduler,
+    'planner': _planner,
     'conductor': _conductor,
     'api': _api,
     'operator': _operator,

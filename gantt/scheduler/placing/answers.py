@@ -53,7 +53,7 @@ class StoredAnswers:
         found = unpack(stored)
         if isinstance(found, Answer):
             return found
-        record = self._store.load_decision(found.decision_id)
+        record = self._store.load_decision(found.decision_id) if found.decision_id else None
         if record is not None:
             decision = decision_codec.unpack(record[0]).decision
             if decision.id == found.decision_id:
@@ -136,7 +136,8 @@ class Answers:
         for handle, replies in self._admission.leave(call):
             self._waiting.append((replies, handle, answer))
         spent = call.request.budget_ms / 1000 - (call.deadline - self._clock.monotonic())
-        self._answered.append(Answered(answer, max(0.0, spent), call.request.origin))
+        request = call.request
+        self._answered.append(Answered(answer, max(0.0, spent), request.origin, request.trace))
 
     def send(self) -> None:
         """Send what was put in since."""

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The claims that a decision asks the store for, and what their consumers have of pools already."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gantt.core.claims import inheritance
 from gantt.core.claims.claim import Claim, guest_of, is_rival
 from gantt.core.claims.commit import ClaimColumns, ClaimDraft
+from gantt.core.claims.places import PlaceLetGo
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Decision
 from gantt.core.records.members import MemberColumns
@@ -67,3 +70,12 @@ def claims_of(
             )
         drafts.add(ClaimDraft(claim=claim, generation=generation, served_by=shared))
     return drafts
+
+
+def of_members(drafts: ClaimColumns, instead_of: Sequence[PlaceLetGo]) -> ClaimColumns:
+    """The same claims, each of the member of a plan whose place it comes in place of."""
+    named = ClaimColumns()
+    for draft, place in zip(drafts, instead_of, strict=True):
+        claim = msgspec.structs.replace(draft.claim, member_name=place.member_name)
+        named.add(msgspec.structs.replace(draft, claim=claim))
+    return named

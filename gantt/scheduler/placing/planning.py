@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a call to a plan: place it, and say it as claims, answer and record.
 
-A plan is one pass over (some of) the members of a request.  Its picks stand on
-the working table until ``undo`` or ``apply_commit``; its draft is what the store is asked for.
+What a pass has come to is a ``Plan``.  Its picks stand on the working table until ``undo`` or
+``apply_commit``; its draft is what the store is asked for.
 """
 
 import contextlib
-import functools
-import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import longest
 from gantt.core.claims.commit import (
-    ClaimColumns,
     CommitResult,
     CommitStatus,
     DecisionRecord,
@@ -28,32 +24,20 @@ from gantt.core.claims.commit import (
 )
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
+from gantt.core.groups import take_places
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
     Lifecycle,
-    Policy,
-    Purpose,
     RequestKind,
     SelectDestinations,
 )
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause, Seen, place
-from gantt.core.records import decision_codec
 from gantt.core.records.decision import (
-    Answer,
     Decision,
-    FilterCount,
     Outcome,
-    Selection,
 )
-from gantt.core.records.members import (
-    AnswerReference,
-    MemberColumns,
-    answer_of,
-    pack,
-    selections_of,
-)
-from gantt.core.resources import group_rule
+from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
@@ -61,6 +45,9 @@ from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing import drafts
 from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
+from gantt.scheduler.placing.group_swaps import GroupSwaps
+from gantt.scheduler.placing.places_of_plans import PlacesOfPlans
+from gantt.scheduler.placing.plan import Plan
 from gantt.scheduler.ports import Recorder, Store
 from gantt.scheduler.settings import SchedulerSettings
 
@@ -69,218 +56,11 @@ STEP_WRONG = (
     'says wrongly what a pick adds to its raw value (its step): from now on it is asked for each '
     'member, which takes longer. See its conformance test, gantt.testing.conformance'
 )
-#: Who finds a request begun by another worker waits for so long since that one's last pass:
-#: passes of one that lives follow each other at once.
-BEGUN_SECONDS = 10.0
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
 OWN_SPREAD_MOST = 16
 
-
 #: A refusal of these says that what is known here of a host or a pool is not so any more.
 FACTS_CHANGED = (RefusalKind.UNITS, RefusalKind.APART)
-#: The claims of a plan that makes none.
-NOTHING = ClaimColumns()
-
-
-class Done(NamedTuple):
-    """What the answer says of a member that is claimed.
-
-    :ivar selections: the chosen host, then its alternates
-    :ivar level: of the soft rules that gave way, the highest
-    :ivar given_up: these rules
-    """
-
-    selections: list[Selection]
-    level: int
-    given_up: list[str]
-
-
-class Plan:
-    """One pass of a call.
-
-    :ivar request: the call's request, its group's rule filled in
-    :ivar members: the members of this pass, in order
-    :ivar drafts: their claims, in the same order
-    :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
-    :ivar final_answer: the whole answer, valid where the draft completes the request
-    """
-
-    __slots__ = (
-        'call',
-        'claims_nothing',
-        'completes',
-        'decision',
-        'drafts',
-        'final_answer',
-        'group',
-        'is_placed',
-        'lease',
-        'members',
-        'request',
-        'whole',
-    )
-
-    def __init__(
-        self,
-        call: PendingRequest,
-        request: SelectDestinations,
-        decision: Decision,
-        members: list[int],
-        group: GroupSwap | None,
-        lease: float,
-    ) -> None:
-        self.call = call
-        self.request = request
-        self.decision = decision
-        self.members = members
-        self.group = group
-        self.lease = lease
-        self.is_placed = decision.outcome is Outcome.PLACED
-        self.claims_nothing = request.dry_run or request.spec.purpose is Purpose.REBUILD
-        self.whole = group is not None and len(members) > 1
-        self.completes = len(members) == len(call.attempt.todo)
-        self.drafts = NOTHING
-        self.final_answer = Answer(
-            request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
-        )
-
-    def record(self) -> DecisionRecord:
-        """The decision as it is kept."""
-        decision = self.decision
-        ids = decision.provider_ids
-        return DecisionRecord(
-            id=decision.id,
-            request_id=decision.request_id,
-            outcome=decision.outcome.value,
-            project_id=self.request.spec.project_id,
-            reason=decision.reason,
-            worker=decision.worker,
-            table_seq=decision.table_seq,
-            packed=decision_codec.pack(decision, self.request),
-            host_set=_digest_of(ids),
-            provider_ids=ids,
-            origin=self.request.origin,
-            consumers=self.request.consumers,
-        )
-
-    @property
-    def removed(self) -> list[FilterCount]:
-        """The filters that removed hosts for the member that found none."""
-        return [
-            rule for member in self.decision.members[-1:] for rule in member.filters if rule.removed
-        ]
-
-    @property
-    def age_seconds(self) -> float:
-        """The state of the table that it was decided on, as answers show it."""
-        return round(self.decision.age_seconds, 3)
-
-    def answer(self) -> Answer:
-        """The whole answer: members of earlier passes and of this one."""
-        answer = answer_of(
-            self.decision,
-            self.lease,
-            claims=not self.claims_nothing,
-            dry_run=self.request.dry_run,
-        )
-        before = self.call.attempt.done
-        if not before:
-            return answer
-        done = {**before, **self._done()}
-        return msgspec.structs.replace(
-            answer,
-            selections=[done[i].selections for i in sorted(done)],
-            level=max((one.level for one in done.values()), default=0),
-            given_up=list(dict.fromkeys(rule for one in done.values() for rule in one.given_up)),
-        )
-
-    @property
-    def looks(self) -> int:
-        """How many of its members took a look at all hosts."""
-        return len(self.columns.looks) - self.columns.goes_on
-
-    @property
-    def columns(self) -> MemberColumns:
-        members = self.decision.members
-        assert isinstance(members, MemberColumns), 'it was just decided'
-        return members
-
-    def _done(self) -> dict[int, Done]:
-        """The members of this pass."""
-        members = self.columns
-        looks = {m: look for look in members.looks for m in look.members}
-        selections = selections_of(members, self.lease, claims=not self.claims_nothing)
-        return {
-            member: Done(of, looks[member].level, looks[member].given_up)
-            for member, of in zip(sorted(looks), selections, strict=True)
-        }
-
-    def draft(self, owner: str, now: float, *, may_refer: bool) -> RequestDraft:
-        """What the store is asked for.
-
-        :param now: monotonic time, for what is left of the budget
-        :param may_refer: its answer may be stored as a reference to its decision
-        """
-        request, attempt = self.request, self.call.attempt
-        if self.completes:
-            # Made of all members, those of earlier passes too: not once for each pass.
-            self.final_answer = self.answer()
-        return RequestDraft(
-            id=request.request_id,
-            fingerprint=self.call.fingerprint,
-            owner=owner,
-            attempt=attempt.number,
-            continues=attempt.continues,
-            takes_over=attempt.takes_over,
-            whole=self.whole,
-            completes=self.completes,
-            budget_seconds=max(1.0, min(self.call.deadline - now, BEGUN_SECONDS)),
-            lease_seconds=self.lease,
-            project_id=request.spec.project_id,
-            only_project=request.only_project,
-            claims=self.drafts if len(self.drafts.ids) > 1 else list(self.drafts),
-            group=self.group,
-            answer=self._stored_answer(may_refer) if self.completes else b'',
-            refers=may_refer,
-            decision=self.record(),
-        )
-
-    def _stored_answer(self, may_refer: bool) -> bytes:
-        """The answer for a repeat; by reference where its decision has all members."""
-        if may_refer and not self.call.attempt.done:
-            return pack(AnswerReference(self.decision.id, self.lease))
-        return pack(self.final_answer)
-
-    def providers(self, accepted: Sequence[int] | None = None) -> set[int]:
-        """The providers that its claims touch, or the accepted ones of them."""
-        return self.drafts.touched(accepted)
-
-    def evitable(self, outcome: RequestOutcome) -> int:
-        """How many members lost a race for a host that had others to go to.
-
-        Not those of a group that has changed: that race is for the group.
-        """
-        if outcome.outcome not in (CommitStatus.PARTIAL, CommitStatus.DROPPED):
-            return 0
-        taken, spread = set(outcome.accepted), self.decision.spread
-        survivors = [look.survivors for look in self.columns.looks for _ in look.members]
-        return sum(i not in taken and left > spread for i, left in enumerate(survivors))
-
-    def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, Done], list[str]]:
-        """What a commit that did not complete the request has claimed, as ``Attempt.done``.
-
-        :returns: that, and the hosts of the members that lost a race
-        """
-        accepted = {self.members[i] for i in outcome.accepted}
-        done = self._done() if accepted else {}
-        made = {member: done[member] for member in accepted}
-        return made, [one.host.host for one in self.columns.placed() if one.member not in accepted]
-
-
-@functools.lru_cache(maxsize=8)
-def _digest_of(ids: bytes) -> str:
-    """The digest of a list of hosts, the very same object until a host comes or goes."""
-    return hashlib.blake2b(ids, digest_size=16).hexdigest()
 
 
 class Planner:
@@ -294,6 +74,8 @@ class Planner:
         self._serial = 0
         self.contention = Contention(cache.clock)
         self._seen = Seen()
+        self._groups = GroupSwaps(store, cache)
+        self._places = PlacesOfPlans(store, cache.clock, lambda: settings.stale_after_seconds)
         self._distrusted: set[str] = set()  # weighers, as far as that was logged
 
     def plan(
@@ -314,25 +96,35 @@ class Planner:
         :raises Refused: it names another rule than the group has
         """
         table = self._cache.working
-        request = _ignoring(self._with_rule(call.request), without)
-        group = self._swap(request)
+        request, seen = call.request, None
+        group: GroupSwap | None = None
+        others: tuple[GroupSwap, ...] = ()
+        if request.spec.group is not None:
+            self._groups.know_rule(request)
+            seen = self._offered(call, without) if self.may_take_places(call) else None
+            if seen is not None and not seen.replaces:
+                return self._of_places(call, pipeline, seen)
+            request = self._groups.with_rule(self._places.as_before(table, request))
+            group, others = self._groups.swap(request), self._groups.swaps_of_others(request)
+        request = _ignoring(request, without)
         attempt = call.attempt
         many = len(attempt.todo) if call.is_whole else self._settings.claims_per_commit
         tries, position, spread = attempt.tries, self._cache.position, self._spread(call)
-        decision = place(
-            table,
-            request,
-            pipeline,
-            seed=seed_of(request.request_id, tries),
-            decision_id=self._decision_id(request.request_id, tries),
-            members=attempt.todo[:many],
-            attempt=attempt.number,
-            worker=self._worker,
-            spread=spread,
-            pause=pause,
-            seen=self._seen,
-            held=drafts.held(self._store, table, request),
-        )
+        with contextlib.nullcontext() if seen is None else take_places.left_out(table, seen):
+            decision = place(
+                table,
+                request,
+                pipeline,
+                seed=seed_of(request.request_id, tries),
+                decision_id=self._decision_id(request.request_id, tries),
+                members=attempt.todo[:many],
+                attempt=attempt.number,
+                worker=self._worker,
+                spread=spread,
+                pause=pause,
+                seen=self._seen,
+                held=drafts.held(self._store, table, request),
+            )
         decision = msgspec.structs.replace(
             decision,
             table_seq=position,
@@ -344,11 +136,72 @@ class Planner:
         )
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)
+        if seen is not None:
+            decision = take_places.planned_anew(decision, seen, request)
         members = list(attempt.todo[: decision.planned])
-        plan = Plan(call, request, decision, members, group, self._lease(request))
+        plan = Plan(call, request, decision, members, group, self._lease(request), others)
         if plan.is_placed and not plan.claims_nothing:
             plan.drafts = drafts.claims_of(table, request, attempt.number, decision)
+            if seen is not None:
+                plan.lets_go = self._places.let_go(seen)
+                self._places.lay(plan.lets_go)
+                plan.drafts = drafts.of_members(plan.drafts, plan.lets_go)
             self._cache.note_picks(plan.drafts)
+        return plan
+
+    def may_take_places(self, call: PendingRequest) -> bool:
+        """Whether a call may be for places of a plan, whose project has them already."""
+        return self._places.may_have(call.request, self._cache.rules)
+
+    def has_paid(self, plan: Plan) -> bool:
+        """Whether a plan takes places that its project has already, and nothing else.
+
+        Those of a plan of nobody's become its project's, and count from then on.
+        """
+        project = plan.request.spec.project_id
+        return bool(plan.takes) and self._places.is_owned_by(plan.takes, project)
+
+    def _offered(self, call: PendingRequest, without: Sequence[str]) -> PlacesSeen | None:
+        """The places of a plan that a call may have; None: it is placed as others are."""
+        group, tries = call.request.spec.group, call.attempt.tries
+        return self._places.offered(
+            self._cache.working,
+            call.request,
+            None if group is None else self._cache.rules.get(group.uuid),
+            count=len(call.attempt.todo),
+            without=without,
+            spread=self._spread(call),
+            seed=seed_of(call.request.request_id, tries),
+        )
+
+    def _of_places(self, call: PendingRequest, pipeline: Pipeline, seen: PlacesSeen) -> Plan:
+        """Take the places that a call was offered, or refuse it."""
+        request, attempt = call.request, call.attempt
+        todo = list(attempt.todo)
+        decision = take_places.decide(
+            self._cache.working,
+            request,
+            seen,
+            decision_id=self._decision_id(request.request_id, attempt.tries),
+            members=todo,
+            attempt=attempt.number,
+            worker=self._worker,
+            config_digest=pipeline.digest,
+            seed=seed_of(request.request_id, attempt.tries),
+            spread=self._spread(call),
+        )
+        decision = msgspec.structs.replace(
+            decision,
+            table_seq=self._cache.position,
+            attempts=attempt.tries,
+            conflicts=list(attempt.conflicts),
+            age_seconds=max(decision.age_seconds, self._cache.age_seconds),
+            zones=list(call.zones),
+        )
+        takes = self._places.takes(request, seen, todo) if decision.is_placed else ()
+        plan = Plan(call, request, decision, todo, None, self._lease(request), takes=takes)
+        if not plan.claims_nothing:
+            self._places.lay(takes)
         return plan
 
     def refused(self, call: PendingRequest, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
@@ -385,6 +238,8 @@ class Planner:
     # -- the table -----------------------------------------------------------
     def undo(self, plan: Plan, keep: Collection[int] = ()) -> None:
         """Take the picks back from the table, those at ``keep`` excepted."""
+        if plan.takes or plan.lets_go:
+            self._places.lift((*plan.takes, *plan.lets_go))
         if len(keep) < len(plan.drafts.ids):
             self._cache.do(table_log.taken_back(plan.drafts, keep))
 
@@ -402,12 +257,19 @@ class Planner:
         """
         self._seen.forget()
         written, claims = set[int](), set[str]()
+        changed = {*result.freed, *result.handed}
         for plan, outcome in zip(plans, result.outcomes, strict=True):
             self.undo(plan, outcome.accepted)
             written |= plan.providers(outcome.accepted)
             claims.update(map(plan.drafts.ids.__getitem__, outcome.accepted))
+            if plan.lets_go:
+                self._places.lost(plan.lets_go)
+            if plan.takes:
+                # Whose a claim is that was there before only the feed tells the table.
+                changed |= plan.needed()
+                self._apply_places(plan, outcome)
         self._cache.commit_applied(
-            result.hosts, written - set(result.freed), claims, result.stepped, result.pools
+            result.hosts, written - changed, claims, result.stepped, result.pools
         )
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
@@ -422,6 +284,13 @@ class Planner:
             # It was planned beside claims, or on facts, that are not what is known here.
             with contextlib.suppress(exceptions.Unavailable):
                 self._cache.fetch_news()
+
+    def _apply_places(self, plan: Plan, outcome: RequestOutcome) -> None:
+        """What has become of places that a plan was to take over."""
+        if outcome.outcome is CommitStatus.PLACED:
+            self._places.committed(plan.request.request_id, outcome.attempt, plan.takes)
+        else:
+            self._places.lost(plan.takes)
 
     def note_races(self, plans: list[Plan], result: CommitResult) -> bool:
         """Pick among more hosts in the next batch where this one lost races, and fewer else.
@@ -441,9 +310,9 @@ class Planner:
             if group is None:
                 continue
             if outcome.outcome is CommitStatus.GROUP_CHANGED:
-                changed.add(group.uuid)
+                changed.update(one.uuid for one in (group, *plan.others))
             elif group.makes and outcome.outcome in (CommitStatus.PLACED, CommitStatus.PARTIAL):
-                rule = GroupRule(group.policy, group.max_per_host)
+                rule = GroupRule(group.policy, group.max_per_host, policies=group.policies)
                 self._cache.set_rules([group.uuid], {group.uuid: rule})
         if not result.freed:
             # Who is gone from there only the feed says; until then the next swap has to fail.
@@ -483,48 +352,6 @@ class Planner:
         """Among how many best to pick: by what all have lost of late, and this one itself."""
         own = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
         return min(own * self.contention.spread, SPREAD_MOST)
-
-    def _with_rule(self, request: SelectDestinations) -> SelectDestinations:
-        """The request with the rule of its group, as far as that is known here."""
-        group = request.spec.group
-        if group is None:
-            return request
-        rule = self._cache.rules.get(group.uuid)
-        if group.policy is not None:
-            if rule is not None:
-                group_rule.check(group.uuid, group, rule)
-            return request
-        if rule is None:
-            known = self._store.load_group(group.uuid)
-            if known is None:
-                raise exceptions.NotFound(
-                    f'request.spec.group: server group {group.uuid!r} is not known here; '
-                    'name its policy, or create it first',
-                    kind='server group',
-                    name=group.uuid,
-                )
-            rule = known.rule
-            self._cache.set_rules([group.uuid], {group.uuid: rule})
-        ruled = msgspec.structs.replace(
-            group, policy=Policy(rule.policy), max_per_host=rule.max_per_host
-        )
-        return msgspec.structs.replace(
-            request, spec=msgspec.structs.replace(request.spec, group=ruled)
-        )
-
-    def _swap(self, request: SelectDestinations) -> GroupSwap | None:
-        """What the commit compares of the group that a request is planned with."""
-        group = request.spec.group
-        if group is None or group.policy is None:
-            return None
-        hard = group.policy.is_hard
-        return GroupSwap(
-            uuid=group.uuid,
-            generation=self._cache.working.group_generation(group.uuid) if hard else None,
-            policy=group.policy.value,
-            max_per_host=group.max_per_host,
-            makes=group.uuid not in self._cache.rules,
-        )
 
     def _lease(self, request: SelectDestinations) -> float:
         """Seconds; bounded for every lifecycle."""

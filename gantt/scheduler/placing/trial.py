@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request planned on a copy of the host table, and nothing claimed.
+"""A request planned and nothing claimed, on a copy of the host table or on one that is lent.
 
 The planner, the pipeline and the tie-break seed are the schedulers' own, so that the plan is what
 a real request would get on the same table.
@@ -8,6 +8,7 @@ a real request would get on the same table.
 import msgspec
 
 from gantt import exceptions
+from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause
@@ -15,7 +16,9 @@ from gantt.core.records.decision import Outcome
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import PendingRequest
-from gantt.scheduler.placing.planning import Plan, Planner
+from gantt.scheduler.placing.plan import Plan
+from gantt.scheduler.placing.planning import Planner
+from gantt.scheduler.ports import Clock
 from gantt.scheduler.settings import SchedulerSettings
 
 #: For how long a trial may take a thread, whatever the budget of the request.
@@ -35,16 +38,31 @@ def plan(
     :raises Expired: its budget, or the bound of a trial, ended before
     :raises Refused: see ``Planner.plan``
     """
-    aside = _Aside(cache, table.copy())
-    settings = msgspec.structs.replace(settings, claims_per_commit=len(request.consumers))
+    aside = planner(_Aside(cache, table.copy()), settings)
+    return on_table(aside, request, pipeline, cache.clock)
+
+
+def planner(cache: HostCache, settings: SchedulerSettings) -> Planner:
+    """What plans all members of a dry run at once, on the table of ``cache``."""
+    at_once = msgspec.structs.replace(settings, claims_per_commit=base.LIST_MAX)
+    return Planner(cache.store, cache, at_once)
+
+
+def on_table(
+    planner: Planner, request: SelectDestinations, pipeline: Pipeline, clock: Clock
+) -> Plan:
+    """Plan a dry run on the table of ``planner``, which is as before then.
+
+    :raises Expired: its budget, or the bound of a trial, ended before
+    :raises Refused: see ``Planner.plan``
+    """
     call = PendingRequest(request, float('inf'))
-    clock = cache.clock
     end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
 
     def pause() -> Pause:
         return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
 
-    found = Planner(cache.store, aside, settings).plan(call, pipeline, pause)
+    found = planner.plan(call, pipeline, pause)
     if found.decision.outcome is Outcome.EXPIRED:
         raise exceptions.Expired(found.decision.reason)
     return found

@@ -18,6 +18,7 @@ from gantt.scheduler.ports.allocations import (
 from gantt.scheduler.ports.candidates import CandidateReads, ProviderNews
 from gantt.scheduler.ports.claims import ClaimOutcome, ClaimResult, Claims
 from gantt.scheduler.ports.feed import ChangeFeed, Everything, Feed, Gap
+from gantt.scheduler.ports.group_plans import GroupPlans
 from gantt.scheduler.ports.groups import Groups
 from gantt.scheduler.ports.hosts import (
     Declarations,
@@ -35,10 +36,12 @@ from gantt.scheduler.ports.records import Decisions, Services, TableLogs
 from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
 from gantt.scheduler.ports.vocabulary import Vocabulary
 from gantt.scheduler.ports.zones import (
+    AllocationOrders,
     OpenedRequest,
     OpenRequest,
     StoredBelow,
     ZoneFigures,
+    ZoneGiveBacks,
     ZoneIdentity,
     ZoneRegistry,
     ZoneRequests,
@@ -46,6 +49,7 @@ from gantt.scheduler.ports.zones import (
 )
 
 __all__ = [
+    'AllocationOrders',
     'Allocations',
     'CandidateReads',
     'ChangeFeed',
@@ -60,6 +64,7 @@ __all__ = [
     'FactsResult',
     'Feed',
     'Gap',
+    'GroupPlans',
     'Groups',
     'NovaUpdateResult',
     'Hosts',
@@ -86,6 +91,7 @@ __all__ = [
     'TypeUsage',
     'Vocabulary',
     'ZoneFigures',
+    'ZoneGiveBacks',
     'ZoneIdentity',
     'ZoneRegistry',
     'ZoneRequests',
@@ -97,12 +103,14 @@ __all__ = [
 
 
 class Store(
+    AllocationOrders,
     Allocations,
     CandidateReads,
     ChangeFeed,
     Claims,
     Decisions,
     Declarations,
+    GroupPlans,
     Groups,
     Hosts,
     Nova,
@@ -115,6 +123,7 @@ class Store(
     TableLogs,
     Vocabulary,
     ZoneFigures,
+    ZoneGiveBacks,
     ZoneRegistry,
     ZoneRequests,
     Protocol,

@@ -67,8 +67,9 @@ class Claims(Protocol):
         limit: int = 100,
         marker: str | None = None,
         project: str | None = None,
+        group: str | None = None,
     ) -> list[Claim]:
-        """Claims by id, after ``marker``; of one project, or of all."""
+        """Claims by id, after ``marker``; of one project or group, or of all."""
 
     def load_claim(self, claim_id: str) -> Claim | None:
         """One claim, live or tombstone."""

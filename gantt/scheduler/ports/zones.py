@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zones: those around this one, what is claimed below, and the calls to those directly below."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from gantt.core.claims.claim import State
 from gantt.core.claims.commit import RequestOutcome
 from gantt.core.messages.request import Purpose
 from gantt.core.zones.marks import RegisteredHost
 from gantt.core.zones.messages import (
+    LOST,
     ClaimBelow,
     HostMarksPage,
     HostMarksQuery,
@@ -26,6 +28,9 @@ from gantt.core.zones.messages import (
     ZoneRecord,
     ZoneSummary,
 )
+
+#: States of a claim below that holds its consumer: it lives, or may.
+HOLDS = (State.RESERVED.value, State.CONFIRMED.value, LOST)
 
 
 class ZoneIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +51,8 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     :ivar attempt: its number where the row is new
     :ivar takes_over: the attempt to replace of a row that is past its deadline
     :ivar seconds: until it is
+    :ivar stays: it is for hosts of this zone alone: what its consumers have on them is judged when
+        it is committed
     """
 
     id: str
@@ -56,6 +63,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     consumers: Sequence[str]
     purpose: Purpose
+    stays: bool = False
 
 
 class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +72,12 @@ class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
     :ivar outcome: why it is not ours, as for a commit; None: it is, and nothing of it is claimed
     :ivar opening: of whoever has it open, another one each time: the keys of what it claims in
         other zones follow from it
+    :ivar order: of the opening: later ones for one of its consumers have a higher one
     """
 
     outcome: RequestOutcome | None
     opening: str
+    order: int = 0
 
 
 class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +86,9 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
     :ivar child: uuid of the zone
     :ivar key: the request's id there
     :ivar parent: name of the zone above that asked; None: none did
+    :ivar state: as of a claim, or ``lost``
     :ivar group: uuid of the server group
+    :ivar read_back: it was forgotten here, and the zone knew it
     """
 
     claim_id: str
@@ -90,6 +102,20 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     place: str
     group: str | None = None
+    read_back: bool = False
+
+
+class OwnShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request that was split has on hosts of here: claimed under a key of its own.
+
+    :ivar key: the id of the share's request
+    :ivar members: id of a claim -> number of its member in the whole request
+    :ivar parent: name of the zone above that asked; None: none did
+    """
+
+    key: str
+    members: dict[str, int]
+    parent: str | None = None
 
 
 class ChangedClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +139,17 @@ class LiveClaims(msgspec.Struct, frozen=True, kw_only=True):
     parents: dict[str, int]
 
 
+class ToLookAt(NamedTuple):
+    """Claims in a zone below that somebody is to look at.
+
+    :ivar lost: the zone does not know them any more
+    :ivar read_back: live ones that were forgotten here, and of which no caller is known
+    """
+
+    lost: int
+    read_back: int
+
+
 class LiveHere(NamedTuple):
     """A live claim on a host of this zone."""
 
@@ -126,6 +163,9 @@ class ZoneFigures(Protocol):
 
     def live_claims_over_zones(self) -> LiveClaims:
         """How many live claims there are by zone."""
+
+    def claims_to_look_at(self) -> dict[str, ToLookAt]:
+        """By uuid of a zone below that has some."""
 
     def registered_hosts(self) -> list[RegisteredHost]:
         """All hosts of this zone, by name."""
@@ -146,7 +186,7 @@ class ZoneRegistry(Protocol):
     def save_child_zone(self, zone: ZoneRecord) -> None:
         """Register one, or write what is set of it; the revision is left.
 
-        :raises Refused: another one has the name
+        :raises Refused: another one has the name, or it has another name
         """
 
     def remove_child_zone(self, uuid: str) -> None:
@@ -159,7 +199,82 @@ class ZoneRegistry(Protocol):
         """Register one, or write what is set of it.  :raises Refused: another has the identity"""
 
     def remove_parent_zone(self, name: str) -> None:
-        """Forget one.  :raises NotFound, InUse: its claims live here"""
+        """Forget one.  :raises NotFound, InUse: its claims live here or below"""
+
+
+class DueGiveBack(NamedTuple):
+    """An allocation that is to end in a zone which has not heard of it.
+
+    :ivar child: uuid of the zone below, or of this one
+    :ivar key: the request's id there
+    :ivar tries: with this one
+    :ivar seconds: since it is known that it is to end
+    """
+
+    child: str
+    key: str
+    tries: int
+    seconds: float
+
+
+class WaitingGiveBacks(NamedTuple):
+    """What zones have not heard of yet.
+
+    :ivar seconds: of the oldest
+    """
+
+    number: int
+    seconds: float
+
+
+class LeftRequest(NamedTuple):
+    """A request that may have gone down, and whose owner has left it.
+
+    :ivar opening: from which the keys of what it may have claimed follow
+    """
+
+    request_id: str
+    opening: str
+
+
+class ZoneGiveBacks(Protocol):
+    """Allocations that are to end: as long as their zone has not heard of it they stand here."""
+
+    def add_give_backs(self, pairs: Collection[tuple[str, str]], seconds: float = 0.0) -> None:
+        """Have allocations given back, each by zone and key.
+
+        :param seconds: until the first try
+        """
+
+    def due_give_backs(self, limit: int) -> list[DueGiveBack]:
+        """Those whose time it is, the oldest first; who gets one tries, others for now do not."""
+
+    def end_give_backs(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Their zones have heard of it, or need not any more."""
+
+    def give_backs_waiting(self) -> WaitingGiveBacks:
+        """How many there are."""
+
+    def left_requests(self, limit: int) -> list[LeftRequest]:
+        """Some that are open beyond their time; called again it looks at others."""
+
+    def leave_request(self, left: LeftRequest) -> None:
+        """Forget one that is left still; what it may have claimed is given back."""
+
+
+class AllocationOrders(Protocol):
+    """In which order a zone above has sent allocations for a consumer."""
+
+    def note_allocation(
+        self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
+    ) -> list[str]:
+        """Note one before it is carried out.
+
+        :param order: 0: it has none, and nothing is noted
+        :return: keys of those before it for one of its consumers, which are to claim nothing more
+        :raises AllocationOutdated: one that was sent later has come before
+        :raises Refused: a consumer has a live claim here that is not of the zone above
+        """
 
 
 class ZoneRequests(Protocol):
@@ -169,9 +284,18 @@ class ZoneRequests(Protocol):
         """Make the row of a request ours."""
 
     def finish_request(
-        self, request_id: str, owner: str, attempt: int, answer: bytes, below: Sequence[StoredBelow]
+        self,
+        request_id: str,
+        owner: str,
+        attempt: int,
+        answer: bytes,
+        below: Sequence[StoredBelow],
+        own: OwnShare | None = None,
     ) -> bool:
-        """Store the answer of an open request of ours with what it has below; False: it is lost."""
+        """Store the answer of an open request of ours with what it has below; False: it is lost.
+
+        :param own: what it has here under another id; from now on that is the request's as well
+        """
 
     def place_of_group(self, group: str, own: str) -> str:
         """The zone where a group's members are, or are about to be; '': there are none.
@@ -194,9 +318,25 @@ class ZoneRequests(Protocol):
         """Claims in zones below, ended ones included: of a request, of consumers, or of a zone."""
 
     def note_changes_below(
-        self, child: str, changes: ZoneChanges, known: Collection[ClaimBelow]
+        self, child: str, changes: ZoneChanges, known: Mapping[str, str], own_incarnation: int
     ) -> None:
-        """What became of claims in a zone, and from where to ask next."""
+        """What became of claims in a zone, and from where to ask next.
+
+        :param known: id of a claim -> its state
+        :param own_incarnation: of this zone's database, to which all that lives there is known
+        """
+
+    def unknown_below(self, child: str, claims: Collection[ClaimBelow]) -> list[ClaimBelow]:
+        """Those that live in a zone, are not known here, and are neither made now nor to end."""
+
+    def read_back(self, rows: Sequence[StoredBelow], answers: Mapping[str, bytes]) -> None:
+        """Store claims that were forgotten here.
+
+        :param answers: id of a request, which is that of each row -> its answer
+        """
+
+    def end_lost(self, child: str, key: str) -> None:
+        """What is lost of an allocation has ended: its zone knows that it is to claim nothing."""
 
     def claims_of_parent(
         self, parent: str, since: float, limit: int, after: str = ''
@@ -243,8 +383,13 @@ class Zones(Protocol):
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         """Have what is reserved of an allocation last so long from now on, if it is allowed."""
 
-    def explain(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneExplanation:
-        """How an allocation was decided."""
+    def explain(
+        self, zone: ZoneRecord, key: str, seconds: float, trace: str = ''
+    ) -> ZoneExplanation:
+        """How an allocation was decided.
+
+        :param trace: the id of what it is part of; '': it is not known
+        """
 
     def changes(
         self, zone: ZoneRecord, since: float, seconds: float, after: str = ''

@@ -21,7 +21,7 @@ from gantt.core.zones.audit import ClaimRow, Double, ZoneClaims
 from gantt.core.zones.marks import HostMarks
 from gantt.core.zones.messages import ClaimBelow, HostMarksQuery, ZoneRecord
 from gantt.scheduler.ports import StoredBelow
-from gantt.scheduler.ports.zones import ZoneFigures, ZoneRegistry, ZoneRequests, Zones
+from gantt.scheduler.ports.zones import HOLDS, ZoneFigures, ZoneRegistry, ZoneRequests, Zones
 
 #: What one call may take.
 CALL_SECONDS, MARKS_SECONDS = 10.0, 30.0
@@ -42,12 +42,14 @@ class AuditedZone(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar claims: of this zone that live there, as it says
     :ivar hosts: that it and those below it have
+    :ivar read_back: of the claims, those that were forgotten here and read back
     :ivar problem: what could not be compared, and why; '': all was
     """
 
     zone: str
     claims: int = 0
     hosts: int = 0
+    read_back: int = 0
     problem: str = ''
 
 
@@ -94,11 +96,13 @@ class ZoneAudit:
             'leaked': [line for one in reported for line in audit.leaked(one)],
             'doubled': [*doubled, *audit.hosts_twice(own, below, salt)],
         }
+        noted = self._store.claims_to_look_at()
         zones = [
             AuditedZone(
                 zone=one.zone.name,
                 claims=_live(one.reported.claims.values()) if one.reported else 0,
                 hosts=len(one.marks),
+                read_back=noted[one.zone.uuid].read_back if one.zone.uuid in noted else 0,
                 problem=one.problem,
             )
             for one in found
@@ -122,9 +126,7 @@ class ZoneAudit:
         return found
 
     def _claims(self, zone: ZoneRecord) -> ZoneClaims:
-        before = [
-            one for one in self._store.claims_below(child=zone.uuid) if one.state in audit.LIVE
-        ]
+        before = [one for one in self._store.claims_below(child=zone.uuid) if one.state in HOLDS]
         info = self._zones.discover(zone, CALL_SECONDS)
         claims: dict[str, ClaimBelow] = {}
         since, after, incarnation = 0.0, '', None

@@ -11,10 +11,11 @@ from collections.abc import Callable
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import LIVE
 from gantt.core.messages.request import Policy, SelectDestinations
+from gantt.core.resources import group_rule
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Store
+from gantt.scheduler.ports.zones import HOLDS
 
 #: How long a zone is promised to the request that chose it, beyond its own time, in seconds.
 SPARE_SECONDS = 5.0
@@ -34,21 +35,23 @@ class BoundPlaces:
         """A request with the rule of its group, which the zones below do not have."""
         group = request.spec.group
         known = None if group is None else self._cache.rules.get(group.uuid)
-        if group is None or group.policy is not None or known is None:
+        if group is None or known is None or (group.is_ruled and known.policies is None):
             return request
-        group = msgspec.structs.replace(
-            group, policy=Policy(known.policy), max_per_host=known.max_per_host
-        )
-        spec = msgspec.structs.replace(request.spec, group=group)
+        spec = msgspec.structs.replace(request.spec, group=group_rule.ruled(group, known))
         return msgspec.structs.replace(request, spec=spec)
 
     def of(self, request: SelectDestinations) -> frozenset[str] | None:
         """Uuids of the zones that a request may go to; None: any.
 
+        Policies at other levels than hosts are counted on the hosts of one zone: a group that has
+        such stays here.
+
         :raises Refused: its members are in several zones
         """
         found = self._of_guests(request) if request.spec.purpose.is_move else None
         group = request.spec.group
+        if found is None and group is not None and group.policies is not None:
+            found = frozenset({self._own_uuid()})
         if found is None and group is not None and group.policy is Policy.AFFINITY:
             place = self._store.place_of_group(group.uuid, self._own_uuid())
             found = frozenset({place}) if place else None
@@ -68,7 +71,7 @@ class BoundPlaces:
 
     def _of_guests(self, request: SelectDestinations) -> frozenset[str]:
         below = self._store.claims_below(consumers=request.consumers)
-        zones = {one.consumer: one.child for one in below if one.state in LIVE}
+        zones = {one.consumer: one.child for one in below if one.state in HOLDS}
         found = {zones.get(consumer, self._own_uuid()) for consumer in request.consumers}
         if len(found) > 1:
             raise exceptions.Refused(

@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestKind, SelectDestinations
 from gantt.core.zones.messages import ZoneCapacity, ZoneCapacityOf, ZoneRecord
 from gantt.scheduler.ports.zones import Zones
-from gantt.scheduler.zones.evaluate import for_below
+from gantt.scheduler.zones.offers.evaluate import for_below
 
 #: Zones below that are queried at once for one caller, and for how long, in seconds.
 AT_ONCE, SECONDS = 16, 2.0

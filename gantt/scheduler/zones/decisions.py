@@ -10,7 +10,7 @@ from gantt.core.messages.request import SelectDestinations
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Decision, Outcome, ZoneStep
 from gantt.core.zones import choice
-from gantt.scheduler.zones.evaluate import Evaluated
+from gantt.scheduler.zones.offers.evaluate import Evaluated
 
 
 def decision_over_zones(

@@ -25,6 +25,9 @@ class ZoneDirectory:
     def refresh(self) -> None:
         """Read everything anew.  :raises DatabaseUnavailable:"""
         children, parents = self._store.child_zones(), self._store.parent_zones()
+        if children or parents:
+            # Its database may have been put back.
+            self._identity = self._store.zone_identity()
         self._children = children
         self._parents = {parent.identity: parent for parent in parents}
         self._read_at = self._clock.monotonic()

@@ -8,7 +8,7 @@ from gantt.core.records.decision import Answer, Decision, Outcome, Selection
 from gantt.core.zones.choice import Share
 from gantt.core.zones.messages import ZoneRecord
 from gantt.scheduler.zones.decisions import decision_over_zones, placed_reason, refusal_of
-from gantt.scheduler.zones.evaluate import Evaluated
+from gantt.scheduler.zones.offers.evaluate import Evaluated
 
 
 def would_be(

@@ -3,62 +3,46 @@
 
 One thread asks each zone in turn what has changed since the last time, and gives back what a zone
 has not heard of yet.  A zone that does not answer costs the others nothing but its bound.
+
+What only one side knows, as the database of the other one went back, is neither left nor deleted:
+what was forgotten here is read back, what the zone has forgotten is lost.
 """
 
 import collections
 import logging
 import threading
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import LIVE, State
-from gantt.core.zones.messages import ClaimBelow, ZoneChanges, ZoneRecord
+from gantt.core.claims.claim import LIVE
+from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges, ZoneRecord
 from gantt.scheduler.ports import Clock, Recorder, Store
-from gantt.scheduler.ports.zones import Zones
+from gantt.scheduler.ports.zones import StoredBelow, Zones
+from gantt.scheduler.zones import read_back
 from gantt.scheduler.zones.directory import ZoneDirectory
+from gantt.scheduler.zones.give_backs import GiveBacks
 
 LOG = logging.getLogger(__name__)
 #: Between two rounds, and what one call of it may take.
 EACH_SECONDS, CALL_SECONDS = 2.0, 5.0
-#: Allocations that are to be given back; beyond it the oldest ends with its lease.
-GIVE_BACKS_MAX = 10_000
 #: What reading the changes of one zone may take in one round, in parts of a call each.
 ZONE_SECONDS = 20.0
 #: Of the time before the last change that is read again.
 OVERLAP_SECONDS = 10.0
 
 
-class GiveBacks:
-    """Allocations that are to end in zones that have not heard of it.  Any thread."""
+class WholeList(NamedTuple):
+    """All that a zone has of us, read from the beginning.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._waiting: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
-        self._lock = threading.Lock()
+    :ivar held: claims that lived there as far as was known here before it was read
+    :ivar listed: claims in it, as far as it is read
+    """
 
-    def add(self, child: str, key: str) -> None:
-        """Have an allocation given back soon."""
-        with self._lock:
-            self._waiting[child, key] = None
-            if len(self._waiting) > GIVE_BACKS_MAX:
-                self._waiting.popitem(last=False)
-                self._recorder.count('gantt_zone_give_backs_dropped_total')
-
-    def waiting(self) -> list[tuple[str, str]]:
-        """Zone and key of all, oldest first."""
-        with self._lock:
-            return list(self._waiting)
-
-    def is_waiting(self, child: str, key: str) -> bool:
-        """Whether a zone has still to hear of it: until then nothing is claimed under the key."""
-        with self._lock:
-            return (child, key) in self._waiting
-
-    def done(self, child: str, key: str) -> None:
-        """It was heard."""
-        with self._lock:
-            self._waiting.pop((child, key), None)
+    held: set[str]
+    listed: set[str]
 
 
 class ZoneFollower:
@@ -103,17 +87,11 @@ class ZoneFollower:
 
     def step(self) -> None:
         """One round over all zones."""
-        silent: set[str] = set()
         self._directory.freshen()
         known = {zone.uuid: zone for zone in self._directory.children()}
-        for child, key in self._give_backs.waiting():
-            zone = known.get(child)
-            if zone is None:
-                self._give_backs.done(child, key)
-            elif child not in silent and not self._given_back(zone, key):
-                silent.add(child)
+        silent = self._give_backs.step(known) if known else set[str]()
         for zone in known.values():
-            if zone.uuid not in silent and not self.follow(zone):
+            if zone.uuid not in silent and not self._is_followed(zone):
                 silent.add(zone.uuid)
         states = collections.Counter(
             'disabled' if not zone.enabled else 'silent' if zone.uuid in silent else 'answering'
@@ -121,80 +99,135 @@ class ZoneFollower:
         )
         for state in ('answering', 'silent', 'disabled'):
             self._recorder.gauge('gantt_zones', states[state], state=state)
-        self._recorder.gauge('gantt_zone_give_backs_waiting', len(self._give_backs.waiting()))
 
-    def _given_back(self, zone: ZoneRecord, key: str) -> bool:
-        """Whether the zone answered."""
+    def _is_followed(self, zone: ZoneRecord) -> bool:
         try:
-            self._zones.give_back(zone, key, CALL_SECONDS)
+            return self.follow(zone)
         except exceptions.Unavailable:
+            raise
+        except Exception:  # what one zone says is not to keep the others from being heard
+            LOG.exception('following zone %s failed', zone.name)
             return False
-        except exceptions.GanttError as e:
-            LOG.warning('zone %s does not take back %s: %s', zone.name, key, e.message)
-        self._give_backs.done(zone.uuid, key)
-        return True
 
     def follow(self, zone: ZoneRecord) -> bool:
-        """Read what has changed there since the last time; all of it where the database went back.
+        """Read what has changed there since the last time; all of it where a database went back.
 
         Any thread.
 
         :return: whether the zone has said what has changed
         """
+        own = self._directory.identity().incarnation
         # Transactions become visible later than they noted the time.
         since, incarnation = max(0.0, zone.revision - OVERLAP_SECONDS), zone.incarnation
-        after = ''
-        listed: set[str] | None = None  # where all is read: the claims that there are
+        after, whole = '', None
+        if zone.own_incarnation not in (0, own):
+            LOG.warning('our database went back: all that zone %s has of us is read', zone.name)
+            since = 0.0
+        if zone.own_incarnation != own:
+            # Of the first time as well: what is claimed there may be older than what it has.
+            whole = self._whole(zone)
         end = self._clock.monotonic() + ZONE_SECONDS
         while self._clock.monotonic() < end:
             try:
                 found = self._zones.changes(zone, since, CALL_SECONDS, after)
+                if found.incarnation != incarnation and zone.own_incarnation:
+                    if incarnation != zone.incarnation:
+                        break  # it goes back all the time
+                    LOG.warning('the database of zone %s went back: all is read again', zone.name)
+                    since, incarnation, after = 0.0, found.incarnation, ''
+                    whole = self._whole(zone)
+                    continue
+                self._read_back(zone, found.claims, end)
+            except exceptions.DatabaseUnavailable:
+                raise
             except exceptions.GanttError as e:
                 LOG.info('zone %s has not said what has changed: %s', zone.name, e.message)
                 return False
-            if found.incarnation != incarnation and zone.revision:
-                if listed is not None:
-                    break  # it goes back all the time
-                LOG.warning('the database of zone %s went back: all is read again', zone.name)
-                since, incarnation, after, listed = 0.0, found.incarnation, '', set()
-                continue
-            self._note(zone, found, listed)
+            self._note(zone, found, whole, own)
             if not found.more or not found.claims:
                 break
             since, incarnation = found.revision, found.incarnation
             after = found.claims[-1].claim_id
         return True
 
-    def _note(self, zone: ZoneRecord, found: ZoneChanges, listed: set[str] | None) -> None:
+    def _note(
+        self, zone: ZoneRecord, found: ZoneChanges, whole: WholeList | None, own: int
+    ) -> None:
         """Store a part of what has changed.
 
-        :param listed: all claims so far, where all is read as the database went back
+        :param whole: where all is read
+        :param own: incarnation of our database
         """
-        known = list(found.claims)
-        if listed is not None:
-            listed.update(one.claim_id for one in known)
+        known = {one.claim_id: str(one.state) for one in found.claims}
+        is_first = zone.own_incarnation == 0
+        if whole is not None:
+            whole.listed.update(known)
             if found.more:
                 # Until all is read the next round begins anew.
+                own = zone.own_incarnation
                 found = msgspec.structs.replace(
                     found, incarnation=zone.incarnation, revision=zone.revision
                 )
             else:
-                known += self._lost(zone, listed)
-        if known or found.incarnation != zone.incarnation:
-            self._store.note_changes_below(zone.uuid, found, known)
-
-    def _lost(self, zone: ZoneRecord, listed: set[str]) -> list[ClaimBelow]:
-        """Claims that the zone does not know any more: no host confirms them.
-
-        What runs there is found by its host, and is that zone's own.
-        """
-        return [
-            ClaimBelow(
-                claim_id=one.claim_id,
-                key=one.key,
-                consumer=one.consumer,
-                state=State.RELEASED,
+                known |= dict.fromkeys(self._lost(zone, whole), LOST)
+        if (
+            known
+            or is_first
+            or (found.incarnation, own)
+            != (
+                zone.incarnation,
+                zone.own_incarnation,
             )
-            for one in self._store.claims_below(child=zone.uuid)
-            if one.state in LIVE and one.claim_id not in listed
-        ]
+        ):
+            self._store.note_changes_below(zone.uuid, found, known, own)
+
+    # -- what only one side knows ----------------------------------------------------------
+    def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> None:
+        """Store what lives there and was forgotten here: else its consumers are placed once more.
+
+        :raises GanttError: the zone does not say what becomes of it
+        """
+        unknown = self._store.unknown_below(zone.uuid, claims)
+        by_key: dict[str, list[ClaimBelow]] = {}
+        for one in unknown:
+            by_key.setdefault(one.key, []).append(one)
+        rows: list[StoredBelow] = []
+        answers: dict[str, bytes] = {}
+        for key, of_key in by_key.items():
+            if self._clock.monotonic() >= end:
+                raise exceptions.Unavailable(f'{len(by_key)} allocations of it are not known here')
+            # What is reserved may have been given back since: it is asked once more.
+            state = self._zones.allocation(zone, key, CALL_SECONDS)
+            if state is None or state.state != 'placed':
+                continue
+            places = {one.claim_id: one.place for one in state.members}
+            made = [read_back.row_of(zone, one, places.get(one.claim_id, '')) for one in of_key]
+            rows += made
+            answers[key] = read_back.answer_of(zone, key, made)
+        if rows:
+            LOG.error(
+                '%d claims live in zone %s and were not known here, as after a database was put '
+                'back: they are read back; "gantt-manage audit" counts them',
+                *(len(rows), zone.name),
+            )
+            self._store.read_back(rows, answers)
+
+    def _whole(self, zone: ZoneRecord) -> WholeList:
+        """Before all is read: what is claimed meanwhile need not be in it."""
+        return WholeList({one.claim_id for one in self._live_in(zone)}, set())
+
+    def _live_in(self, zone: ZoneRecord) -> list[StoredBelow]:
+        return [one for one in self._store.claims_below(child=zone.uuid) if one.state in LIVE]
+
+    def _lost(self, zone: ZoneRecord, whole: WholeList) -> list[str]:
+        """Claims that the zone does not know any more.
+
+        What runs there is found by its host, and is that zone's own; that somebody has to look at.
+        """
+        if whole.held <= whole.listed:
+            return []
+        gone = whole.held - whole.listed
+        found = [one.claim_id for one in self._live_in(zone) if one.claim_id in gone]
+        if found:
+            LOG.error('zone %s does not know %d claims of us any more', zone.name, len(found))
+        return found

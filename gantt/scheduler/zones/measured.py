@@ -72,8 +72,12 @@ class MeasuredZones:
             'extend', zone, lambda: self._zones.extend(zone, key, lease_seconds, seconds)
         )
 
-    def explain(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneExplanation:
-        return self._measured('explain', zone, lambda: self._zones.explain(zone, key, seconds))
+    def explain(
+        self, zone: ZoneRecord, key: str, seconds: float, trace: str = ''
+    ) -> ZoneExplanation:
+        return self._measured(
+            'explain', zone, lambda: self._zones.explain(zone, key, seconds, trace)
+        )
 
     def changes(
         self, zone: ZoneRecord, since: float, seconds: float, after: str = ''

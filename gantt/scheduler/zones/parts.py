@@ -2,7 +2,8 @@
 """What a process needs to speak with other zones, put together."""
 
 import random
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from gantt import exceptions
@@ -12,21 +13,25 @@ from gantt.core.zones.messages import ZoneFacts, ZoneRecord, ZoneSummary
 from gantt.core.zones.score import ScoreSet
 from gantt.core.zones.strategy import ZoneStrategy
 from gantt.core.zones.summary import LADDER, MostRequested
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.bound import BoundPlaces
 from gantt.scheduler.zones.conditions import ZoneConditions
 from gantt.scheduler.zones.directory import ZoneDirectory
-from gantt.scheduler.zones.evaluate import ZoneEvaluator
-from gantt.scheduler.zones.own_hosts import OwnHosts
-from gantt.scheduler.zones.queries import CallRunner, ZoneQueries
-from gantt.scheduler.zones.standing import ZoneStanding
-from gantt.scheduler.zones.summaries import ZoneSummaries
+from gantt.scheduler.zones.offers.evaluate import ZoneEvaluator
+from gantt.scheduler.zones.offers.own_hosts import OwnHosts
+from gantt.scheduler.zones.offers.queries import CallRunner, ZoneQueries
+from gantt.scheduler.zones.offers.standing import ZoneStanding
+from gantt.scheduler.zones.offers.summaries import ZoneSummaries
+from gantt.scheduler.zones.offers.ways import RequestWays
+from gantt.scheduler.zones.present import PresentPlace
+from gantt.scheduler.zones.threads import MakeThreads, ThreadPool
 
-#: How old the table of the own hosts may be, in seconds.
-FRESH_SECONDS = 0.0
+#: How old the table of the own hosts may be, in seconds, where nothing was claimed through this
+#: process meanwhile.  Offers are no promises: what is claimed is chosen anew under locks.
+FRESH_SECONDS = 0.05
 
 
 class NoCalls:
@@ -48,18 +53,21 @@ class ZoneParts:
     :ivar directory: the zones around this one
     :ivar calls: to those below
     :ivar evaluator: what this zone and those below have for a request
+    :ivar ways: by which requests have come here
     :ivar summaries: what those below say of themselves in advance
     :ivar standing: how those below have behaved
     :ivar bound: what requests are bound to
-    :ivar requested: the shapes that this zone was evaluated for
+    :ivar present: where guests are that stay where they are
     :ivar conditions: of those below
+    :ivar threads: by what requests are carried out
+    :ivar reload_soon: has the own hosts read before the next offer: something was claimed there
     """
 
     def __init__(
         self,
         store: Store,
         calls: Zones,
-        cache: HostCache,
+        cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         settings: SchedulerSettings,
         clock: Clock,
@@ -67,6 +75,7 @@ class ZoneParts:
         strategies: Sequence[ZoneStrategy] = (),
         runner: CallRunner | None = None,
         dice: random.Random | None = None,
+        threads: MakeThreads = ThreadPool,
     ) -> None:
         """Nothing is read yet.
 
@@ -74,15 +83,20 @@ class ZoneParts:
         :param strategies: by which zones below are queried; none: all at once
         :param runner: what carries out calls to them; None: threads
         :param dice: what strategies draw with
+        :param threads: by what requests are carried out
         """
         self.directory = ZoneDirectory(store, clock)
-        self.calls = calls
+        self.calls, self.threads = calls, threads
         self._pipeline = pipeline
+        self.reload_soon = cache.reload_soon
         self._own = OwnHosts(cache, pipeline, settings, FRESH_SECONDS)
         self.summaries = ZoneSummaries(calls, self.directory.children, clock)
-        self.standing = ZoneStanding(clock)
+        self.standing, self.ways = ZoneStanding(clock), RequestWays(clock)
         self.bound = BoundPlaces(store, cache, self.directory.own_uuid)
-        self.requested = MostRequested()
+        self.present = PresentPlace(
+            store, calls, clock, self.directory.children, self.directory.own_uuid
+        )
+        self._requested, self._requested_lock = MostRequested(), threading.Lock()
         self.conditions = ZoneConditions(
             calls,
             self.directory.children,
@@ -115,6 +129,11 @@ class ZoneParts:
         """What the scores of this zone are made of."""
         return ScoreSet.of(self._pipeline().comparable()).digest
 
+    def note_requested(self, resources: Mapping[str, int]) -> None:
+        """This zone was evaluated for such a shape: its summary counts those seen most."""
+        with self._requested_lock:
+            self._requested.note(resources)
+
     def facts(self) -> ZoneFacts:
         """What exists in this zone and below it."""
         self._follow()
@@ -126,7 +145,9 @@ class ZoneParts:
     def summary(self) -> ZoneSummary:
         """What this zone and those below it have room for, soon outdated."""
         self._follow()
-        own = self._own.fits({**LADDER, **self.requested.most()})
+        with self._requested_lock:
+            requested = self._requested.most()
+        own = self._own.fits({**LADDER, **requested})
         below = [one for one, _ in self.summaries.summaries() or []]
         return summary.summary_of(summary.added(own, below), self.facts())
 

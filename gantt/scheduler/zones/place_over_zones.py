@@ -8,22 +8,25 @@
 The key of an allocation follows from who has the row open and the zone: a process that takes
 over comes to the same ones.  What became of an allocation that was not answered
 is asked for by its key; where that is not known either it is given back, then the next one is
-taken.  What a zone has not heard of ends there with its lease.
+taken.  What a zone has not heard of it hears later, see ``give_backs``.
+
+A request that stays on hosts of this zone has its row open first as well, where there are zones
+below: its consumers may be there, or on their way.
 
 Requests are carried out by threads of their own, in bounded number; beyond it is "busy".
 """
 
-import concurrent.futures
+import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import LIVE, State
-from gantt.core.claims.commit import CommitStatus, DecisionRecord
+from gantt.core.claims.claim import State
+from gantt.core.claims.commit import DecisionRecord
 from gantt.core.claims.request_state import RequestState
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
@@ -34,38 +37,30 @@ from gantt.core.messages.request import (
     RequestKind,
     SelectDestinations,
 )
-from gantt.core.records.decision import Answer, Outcome
+from gantt.core.records.decision import Answer, Outcome, Selection, ZoneStep
 from gantt.core.records.members import pack, plain
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.messages import ZoneRecord, ZonesQueried
 from gantt.core.zones.score import ZoneScore
-from gantt.scheduler.placing.admission import (
-    WAITERS_MAX,
-    Admission,
-    PendingRequest,
-    first_attempt,
-    refusal,
-)
+from gantt.scheduler.placing.admission import Admission, PendingRequest, first_attempt, refusal
 from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store
-from gantt.scheduler.ports.zones import OpenRequest
+from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.waiter import Waiter
 from gantt.scheduler.zones import decisions
 from gantt.scheduler.zones.dry_run import would_be
-from gantt.scheduler.zones.evaluate import Evaluated, digest_of
-from gantt.scheduler.zones.follow import GiveBacks
+from gantt.scheduler.zones.give_backs import GiveBacks
+from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
+from gantt.scheduler.zones.opening import Ended, Opening, RequestRows
 from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.shares import MadeShare, ShareClaims, among
+from gantt.scheduler.zones.present import as_evaluated
+from gantt.scheduler.zones.request_threads import THREADS, RequestThreads
+from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, MadeShare, ShareClaims, among
 
 LOG = logging.getLogger(__name__)
-#: Requests that are carried out at once, and that wait for it.
-THREADS, WAITING_MAX = 32, 256
 #: Of the time that is left, what is waited for offers; the rest is for taking them.
 EVALUATE_SHARE = 0.6
-#: Between two looks at a row that another scheduler has open.
-LOOK_SECONDS = 0.1
 #: What asking after an allocation may take, however little time is left.
 RESOLVE_SECONDS = 1.0
 #: Offers of one zone.
@@ -73,34 +68,6 @@ WANT = 5
 NOBODY: Mapping[str, int] = {}
 #: Outcomes of the own hosts after which no other place is looked for.
 _FINAL = (Outcome.PLACED, Outcome.REFUSED, Outcome.REUSED, Outcome.CANCELLED, Outcome.EXPIRED)
-
-
-class Opening(NamedTuple):
-    """The row of a request, open and ours.
-
-    :ivar number: of its attempt
-    :ivar token: from which the keys of what it claims in other zones follow
-    :ivar fingerprint: of the request as it came
-    """
-
-    number: int
-    token: str
-    fingerprint: str
-
-
-class _Ended(Exception):
-    """The request is answered."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.reason)
-        self.answer = answer
-
-
-class PendingZones(NamedTuple):
-    """A request that is carried out, and who waits for its answer."""
-
-    request: SelectDestinations
-    waiters: list[tuple[Any, Replies]]
 
 
 class PlaceOverZones:
@@ -122,8 +89,9 @@ class PlaceOverZones:
         give_backs: GiveBacks,
         follow: Callable[[ZoneRecord], object],
     ) -> None:
-        self._calls = zones.calls
+        self._calls, self._reload_soon = zones.calls, zones.reload_soon
         self._store, self._evaluator, self._bound = store, zones.evaluator, zones.bound
+        self._present = zones.present
         self._admission, self._stored, self._recorder = admission, stored_answers, recorder
         self._clock, self._settings = clock, settings
         children, own_uuid = zones.directory.children, zones.directory.own_uuid
@@ -133,12 +101,21 @@ class PlaceOverZones:
             zones.summaries,
             zones.standing,
             follow,
+            zones.reload_soon,
+            zones.threads(GIVE_BACKS_AT_ONCE, 'zone-give-back'),
         )
-        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, 'over-zones')
+        self._rows = RequestRows(
+            *(store, stored_answers, recorder, clock, settings, self._shares.end_opening)
+        )
+        down, here = zones.threads(THREADS, 'over-zones'), zones.threads(THREADS, 'over-zones-here')
+        self._waiter = down.waiter
+        self._going_down = RequestThreads(
+            down, 'in other zones', clock, settings, self._count_answer
+        )
+        # Threads of their own: who stays does not wait for those who wait for other zones.
+        self._staying = RequestThreads(here, 'here', clock, settings)
         self._lock = threading.Lock()
-        self._inside: dict[str, PendingZones] = {}
         self._serial = 0
-        self._is_closed = False
 
     def takes(self, request: SelectDestinations) -> bool:
         """Whether a request may go down: else the thread that places has it at once."""
@@ -148,38 +125,62 @@ class PlaceOverZones:
             request.hops > 0
             and request.spec.kind is RequestKind.HOST
             and request.lifecycle is Lifecycle.HOST
+            # Who lives in a zone that is disabled stays there, and may be rebuilt.
+            and any(
+                zone.enabled or request.spec.purpose is Purpose.REBUILD for zone in self._children()
+            )
+        )
+
+    def stays(self, request: SelectDestinations) -> bool:
+        """Whether a request that does not go down has to meet those for its consumers that do.
+
+        Where no zone is below, none of its consumers can be there: then nothing is read of it.
+        """
+        return (
+            bool(self._children())
+            and request.spec.kind is RequestKind.HOST
+            and not request.dry_run
+            and request.lifecycle is not Lifecycle.API
             and request.spec.purpose is not Purpose.REBUILD
-            and any(zone.enabled for zone in self._children())
         )
 
     def submit(
         self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
     ) -> None:
-        """Carry out a request; the answer comes through ``replies``."""
-        end = self._clock.monotonic() + (request.budget_ms - spent_ms) / 1000
-        call = PendingZones(request, [(handle, replies)])
-        with self._lock:
-            found = self._inside.get(request.request_id)
-            refused = self._refusal(request, found)
-            if refused is None and found is not None:
-                found.waiters.append((handle, replies))
-                return
-            if refused is None:
-                self._inside[request.request_id] = call
-        if refused is None:
-            self._threads.submit(self._run, call, end)
-        else:
-            replies.send_soon([(handle, refused)])
+        """Carry out a request that may go down; the answer comes through ``replies``."""
+        work = functools.partial(self._answer, request)
+        waiter = handle, replies
+        self._going_down.begin(request, request.fingerprint, work, waiter, spent_ms)
+
+    def submit_here(
+        self,
+        request: SelectDestinations,
+        handle: Any,
+        replies: Replies,
+        spent_ms: float = 0.0,
+        fingerprint: str = '',
+        zones: Sequence[ZoneStep] = (),
+    ) -> None:
+        """Carry out a request that stays, see ``stays``; the answer comes through ``replies``.
+
+        :param fingerprint: of the request as it came; '': it is as it came
+        :param zones: how it came to the own hosts
+        """
+        fingerprint = fingerprint or request.fingerprint
+        work = functools.partial(self._place_here, request, fingerprint, zones)
+        self._staying.begin(request, fingerprint, work, (handle, replies), spent_ms)
 
     def stop(self, seconds: float) -> bool:
         """Take nothing new, finish what is inside; whether that was done in time."""
         end = self._clock.monotonic() + seconds
-        with self._lock:
-            self._is_closed = True
-        while self._inside and self._clock.monotonic() < end:
-            self._clock.sleep(min(LOOK_SECONDS, seconds))
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not self._inside
+        done = self._staying.stop(seconds)
+        return self._going_down.stop(max(0.0, end - self._clock.monotonic())) and done
+
+    def note_end(self, request_id: str) -> None:
+        """Note what a request has below, as it is about to be cancelled."""
+        if self._children():
+            found = self._store.claims_below(request_id)
+            self._shares.note_end({(one.child, one.key) for one in found if one.state in HOLDS})
 
     def cancel(self, request_id: str) -> None:
         """Give back what a request has below: it is cancelled here.
@@ -190,7 +191,7 @@ class PlaceOverZones:
         if not self._children():
             return  # a zone is not removed while anything lives there
         found = self._store.claims_below(request_id)
-        self._shares.end({(one.child, one.key) for one in found if one.state in LIVE})
+        self._shares.end({(one.child, one.key) for one in found if one.state in HOLDS})
 
     def extend(self, message: ExtendClaims) -> bool:
         """Lengthen the leases of what a request has reserved below; whether there is any.
@@ -207,62 +208,80 @@ class PlaceOverZones:
                 self._calls.extend(known[child], key, message.seconds, RESOLVE_SECONDS)
         return bool(keys)
 
-    def _refusal(self, request: SelectDestinations, found: PendingZones | None) -> Answer | None:
-        """Why a request is neither taken in nor joined to one that is inside."""
-        retry = self._settings.retry_after_ms
-        if self._is_closed and found is None:
-            return refusal(request, Outcome.BUSY, 'shutting down', retry)
-        if found is None:
-            if len(self._inside) < THREADS + WAITING_MAX:
-                return None
-            why = f'{len(self._inside)} requests are under way in other zones'
-            return refusal(request, Outcome.BUSY, why, retry)
-        if found.request.fingerprint != request.fingerprint:
-            return refusal(request, Outcome.REUSED, 'the request id is in use')
-        if len(found.waiters) < WAITERS_MAX:
-            return None
-        why = f'{WAITERS_MAX} callers wait for this very request'
-        return refusal(request, Outcome.BUSY, why, retry)
-
     # -- the story ---------------------------------------------------------------------
-    def _run(self, call: PendingZones, end: float) -> None:
-        request = call.request
-        try:
-            answer = self._answer(request, end)
-        except exceptions.GanttError as e:
-            answer = refusal(request, _outcome_of(e), e.message)
-        except Exception as e:  # the thread pool would swallow it, and nobody be answered
-            LOG.exception('a request over zones failed')
-            answer = refusal(request, Outcome.FAILED, f'internal: {e}')
-        with self._lock:
-            del self._inside[request.request_id]
-        for handle, replies in call.waiters:
-            replies.send([(handle, answer)])
-        self._recorder.count('gantt_zone_requests_total', outcome=answer.outcome.value)
-
     def _answer(self, request: SelectDestinations, end: float) -> Answer:
         if digest_of(request.request_id, self._own_uuid()) in request.via:
             raise exceptions.ZoneLoop()
+        if request.spec.purpose is Purpose.REBUILD:
+            return self._rebuilt(request, end)
         fingerprint, ruled = request.fingerprint, self._bound.with_rule(request)
         if self._bound.of(ruled) == {self._own_uuid()}:
-            return self._placed_here(request, end)
+            if request.dry_run:
+                return self._tried_here(request, end)
+            return self._place_here(request, fingerprint, (), end)
         if request.dry_run:
             return self._tried(ruled, end)
         try:
             number = first_attempt(self._clock.wall())
-            opening = self._open(ruled, fingerprint, number, end)
+            opening = self._rows.open(ruled, fingerprint, number, end)
             return self._place(ruled, opening, end)
-        except _Ended as e:
+        except Ended as e:
             return e.answer
 
-    def _placed_here(self, request: SelectDestinations, end: float) -> Answer:
-        """Have the thread that places take all of it, as a request of this zone alone."""
-        waiter = Waiter()
+    def _place_here(
+        self, request: SelectDestinations, fingerprint: str, zones: Sequence[ZoneStep], end: float
+    ) -> Answer:
+        """A request that stays: its row is open first, so that it meets those that go down."""
+        try:
+            number = first_attempt(self._clock.wall())
+            opening = self._rows.open(request, fingerprint, number, end, stays=True)
+        except Ended as e:
+            return e.answer
+        return self._on_own_hosts(request, opening, zones, end)
+
+    def _tried_here(self, request: SelectDestinations, end: float) -> Answer:
+        """Have the thread that places try all of it."""
+        waiter = self._waiter()
         left = max(0.0, end - self._clock.monotonic())
         spent = max(0.0, request.budget_ms - left * 1000)
         for one in self._admission.submit(request, None, waiter, spent):
             one.replies.send_soon([(one.handle, one.answer)])
-        return plain(waiter.wait(request, left + RESOLVE_SECONDS))
+        answer = plain(waiter.wait(request, left + RESOLVE_SECONDS))
+        self._reload_soon()
+        return answer
+
+    def _rebuilt(self, request: SelectDestinations, end: float) -> Answer:
+        """Whether the host of a guest fits, here or in the zone below where it lives."""
+        where = self._present.below(request)
+        if where is None:
+            return self._tried_here(request, end)
+        zone, row = where
+        left = max(0.0, end - self._clock.monotonic())
+        evaluated = self._present.evaluated(zone, row.key, request, left)
+        found, is_placed = as_evaluated(zone, evaluated), evaluated.outcome is Outcome.PLACED
+        taken = {zone.name: 1} if is_placed else NOBODY
+        reason = decisions.placed_reason(taken) if is_placed else found.reason
+        record = self._record(request, 1, evaluated.outcome, reason, found, taken)
+        self._recorder.record(record)
+        if not is_placed:
+            return refusal(request, evaluated.outcome, reason, decision_id=record.id)
+        chosen = Selection(
+            host='',
+            node='',
+            uuid='',
+            provider_id=0,
+            consumer=row.consumer,
+            resources=request.spec.resources,
+            child=zone.name,
+            place=row.place,
+        )
+        return Answer(
+            request_id=request.request_id,
+            decision_id=record.id,
+            outcome=Outcome.PLACED,
+            selections=[[chosen]],
+            dry_run=request.dry_run,
+        )
 
     def _tried(self, request: SelectDestinations, end: float) -> Answer:
         """Where a request would go; nothing is claimed."""
@@ -271,7 +290,7 @@ class PlaceOverZones:
             range(len(request.consumers)), found.choices, choice.is_whole(request)
         )
         if len(shares) == 1 and shares[0].choice.child is None:
-            return self._placed_here(among(request, shares[0].choice.place.hosts), end)
+            return self._tried_here(among(request, shares[0].choice.place.hosts), end)
         answer, decision = would_be(
             request, found, shares, self._children(), self._serially(request)
         )
@@ -301,7 +320,7 @@ class PlaceOverZones:
             lost += taken
             if self._clock.monotonic() >= end:
                 break
-            opening = self._open(request, opening.fingerprint, opening.number + 1, end)
+            opening = self._rows.open(request, opening.fingerprint, opening.number + 1, end)
         self._store.give_up(request.request_id, self._settings.worker, opening.number)
         return refusal(request, Outcome.CONFLICT, f'gave up after {lost} offers that were gone')
 
@@ -371,56 +390,6 @@ class PlaceOverZones:
             choices = [one for one in choices if _key_of(one) not in gone]
         return lost
 
-    # -- the row -----------------------------------------------------------------------
-    def _open(
-        self, request: SelectDestinations, fingerprint: str, number: int, end: float
-    ) -> Opening:
-        """Make the row of a request ours.
-
-        :param number: of its attempt where nobody has it open
-        :raises _Ended: it is answered, or cannot go on
-        """
-        takes_over: int | None = None
-        left_by_others = ''
-        while True:
-            left = end - self._clock.monotonic()
-            if left <= 0:
-                why = 'another worker is at this request'
-                raise _Ended(refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms))
-            found = self._store.open_request(
-                OpenRequest(
-                    id=request.request_id,
-                    fingerprint=fingerprint,
-                    owner=self._settings.worker,
-                    attempt=number,
-                    takes_over=takes_over,
-                    seconds=left + RESOLVE_SECONDS,
-                    consumers=request.consumers,
-                    purpose=request.spec.purpose,
-                )
-            )
-            outcome = found.outcome
-            if outcome is None:
-                if left_by_others:
-                    # Nobody settles it any more: what was claimed is ended before anything is.
-                    self._shares.end_opening(left_by_others)
-                return Opening(number, found.opening, fingerprint)
-            match outcome.outcome:
-                case CommitStatus.REPEAT:
-                    self._recorder.count('gantt_repeats_total')
-                    raise _Ended(plain(self._stored.read(request.request_id, outcome.answer)))
-                case CommitStatus.OVERDUE:
-                    left_by_others = found.opening
-                    takes_over, number = outcome.attempt, outcome.attempt + 1
-                    continue
-                case CommitStatus.CANCELLED:
-                    raise _Ended(refusal(request, Outcome.CANCELLED, 'it was cancelled'))
-                case CommitStatus.REUSED:
-                    raise _Ended(refusal(request, Outcome.REUSED, 'used with another body'))
-                case CommitStatus.BARRED:
-                    raise _Ended(refusal(request, Outcome.REFUSED, outcome.reason))
-            self._clock.sleep(min(LOOK_SECONDS, left))
-
     # -- here ---------------------------------------------------------------------------
     def _take_here(
         self,
@@ -433,16 +402,31 @@ class PlaceOverZones:
         """Have the thread that places choose among the own hosts that were offered."""
         hosts = [host for one in choices if one.child is None for host in one.place.hosts]
         narrowed = among(request, list(dict.fromkeys(hosts)))
-        call = PendingRequest(narrowed, end, opening.number)
-        call.fingerprint = opening.fingerprint
-        call.zones = decisions.steps_of(found, {'': len(request.consumers)})
+        zones = decisions.steps_of(found, {'': len(request.consumers)})
+        return self._on_own_hosts(narrowed, opening, zones, end)
+
+    def _on_own_hosts(
+        self,
+        request: SelectDestinations,
+        opening: Opening,
+        zones: Sequence[ZoneStep],
+        end: float,
+    ) -> Answer:
+        """Have the thread that places go on with our row."""
+        call = PendingRequest(request, end, opening.number)
+        call.fingerprint, call.zones = opening.fingerprint, zones
         call.attempt = msgspec.structs.replace(call.attempt, state=RequestState.PARTLY_PLACED)
-        waiter = Waiter()
-        for one in self._admission.enter(call, None, waiter):
+        waiter = self._waiter()
+        refused = self._admission.enter(call, None, waiter)
+        for one in refused:
             one.replies.send_soon([(one.handle, one.answer)])
+        if any(one.replies is waiter for one in refused):
+            # Nothing is claimed: nobody has to wait for the deadline of the row.
+            self._store.give_up(request.request_id, self._settings.worker, opening.number)
         left = max(0.0, end - self._clock.monotonic())
-        answer = plain(waiter.wait(narrowed, left + RESOLVE_SECONDS))
-        return msgspec.structs.replace(answer, request_id=request.request_id)
+        answer = plain(waiter.wait(request, left + RESOLVE_SECONDS))
+        self._reload_soon()
+        return answer
 
     # -- several places ------------------------------------------------------------------
     def _take_shares(
@@ -459,7 +443,7 @@ class PlaceOverZones:
         """
         made: list[MadeShare] = []
         for share in shares:
-            claimed = self._shares.claim(request, opening.token, share, end)
+            claimed = self._shares.claim(request, opening, share, end)
             if claimed is None:
                 self._shares.give_back(made)
                 return share
@@ -467,16 +451,8 @@ class PlaceOverZones:
         answer = self._finished(request, opening.number, made, found)
         if answer is None:
             self._shares.give_back(made)
-            raise _Ended(self._lost(request))
+            raise Ended(self._rows.lost(request))
         return answer
-
-    def _lost(self, request: SelectDestinations) -> Answer:
-        """Why a request is no longer ours: it was cancelled, or its time was over."""
-        stored = self._store.load_request(request.request_id)
-        if stored is not None and stored.state == 'cancelled':
-            return refusal(request, Outcome.CANCELLED, 'it was cancelled')
-        why = 'another worker is at this request'
-        return refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms)
 
     def _finished(
         self,
@@ -499,8 +475,9 @@ class PlaceOverZones:
             given_up=list(dict.fromkeys(rule for one in made for rule in one.given_up)),
         )
         below = [row for one in made for row in one.below]
-        owner = self._settings.worker
-        if not self._store.finish_request(request.request_id, owner, number, pack(answer), below):
+        own = next((one.own_share(request.parent) for one in made if one.child is None), None)
+        owner, packed = self._settings.worker, pack(answer)
+        if not self._store.finish_request(request.request_id, owner, number, packed, below, own):
             return None
         self._recorder.record(record)
         return answer
@@ -530,6 +507,14 @@ class PlaceOverZones:
         )
         return decisions.record_of(decision, request)
 
+    def _count_answer(self, request: SelectDestinations, answer: Answer) -> None:
+        self._recorder.count('gantt_zone_requests_total', outcome=answer.outcome.value)
+        LOG.info(
+            'answered over zones: outcome=%s trace=%s',
+            *(answer.outcome.value, request.trace or '-'),
+            extra={'request_id': request.request_id},
+        )
+
     def _serially(self, request: SelectDestinations) -> str:
         """The id of a decision."""
         with self._lock:
@@ -542,13 +527,3 @@ def _key_of(one: Choice) -> tuple[str | None, str]:
     """What is not offered again: an offer of a zone, or the own hosts by what they are."""
     place: OfferedPlace = one.place
     return one.child, place.token or '\n'.join(place.hosts)
-
-
-def _outcome_of(error: exceptions.GanttError) -> Outcome:
-    if isinstance(error, exceptions.Busy):
-        return Outcome.BUSY
-    if isinstance(error, exceptions.Expired):
-        return Outcome.EXPIRED
-    if isinstance(error, exceptions.Refused):
-        return Outcome.REFUSED
-    return Outcome.FAILED

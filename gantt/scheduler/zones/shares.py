@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The share of a request that goes to one place: claimed there under a key, or given back."""
 
-import concurrent.futures
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import PLACES_MAX, Destination, SelectDestinations
 from gantt.core.records.decision import Outcome, Selection
 from gantt.core.records.members import plain
 from gantt.core.zones.choice import Share
+from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
 from gantt.scheduler.placing.admission import Admission
 from gantt.scheduler.ports import Clock, Recorder, Store
-from gantt.scheduler.ports.zones import StoredBelow, Zones
-from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones.evaluate import budget_below, digest_of
-from gantt.scheduler.zones.follow import GiveBacks
-from gantt.scheduler.zones.queries import while_busy
-from gantt.scheduler.zones.standing import ZoneStanding
-from gantt.scheduler.zones.summaries import ZoneSummaries
+from gantt.scheduler.ports.zones import OwnShare, StoredBelow, Zones
+from gantt.scheduler.zones.give_backs import GiveBacks
+from gantt.scheduler.zones.offers.evaluate import budget_below, digest_of
+from gantt.scheduler.zones.offers.queries import while_busy
+from gantt.scheduler.zones.offers.standing import ZoneStanding
+from gantt.scheduler.zones.offers.summaries import ZoneSummaries
+from gantt.scheduler.zones.opening import Opening
+from gantt.scheduler.zones.threads import ZoneThreads
 
 LOG = logging.getLogger(__name__)
 #: What asking after an allocation may take, however little time is left.
@@ -50,6 +50,14 @@ class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 0
     given_up: list[str] = []
 
+    def own_share(self, parent: str | None) -> OwnShare:
+        """What is stored of it, where it is on the own hosts.
+
+        :param parent: name of the zone above that asked
+        """
+        members = {chosen[0].claim_id or '': n for n, chosen in self.selections.items()}
+        return OwnShare(key=self.key, members=members, parent=parent)
+
 
 class ShareClaims:
     """Claims shares, one after another.
@@ -58,6 +66,8 @@ class ShareClaims:
     :param own_uuid: of this zone
     :param give_backs: tries again what a zone has not heard of
     :param follow: reads what has changed in a zone
+    :param reload_soon: has the own hosts read again
+    :param threads: by which several zones are called at once
     """
 
     def __init__(
@@ -73,33 +83,31 @@ class ShareClaims:
         summaries: ZoneSummaries,
         standing: ZoneStanding,
         follow: Callable[[ZoneRecord], object],
+        reload_soon: Callable[[], None],
+        threads: ZoneThreads,
     ) -> None:
         self._store, self._zones, self._admission = store, zones, admission
         self._summaries, self._standing = summaries, standing
         self._recorder, self._clock = recorder, clock
         self._children, self._own_uuid, self._give_backs = children, own_uuid, give_backs
-        self._follow = follow
-        self._calls = concurrent.futures.ThreadPoolExecutor(GIVE_BACKS_AT_ONCE, 'zone-give-back')
+        self._follow, self._reload_soon = follow, reload_soon
+        self._threads = threads
 
     def claim(
-        self, request: SelectDestinations, opening: str, share: Share, end: float
+        self, request: SelectDestinations, opening: Opening, share: Share, end: float
     ) -> MadeShare | None:
-        """Claim a share where it was offered; None: nothing is claimed, and nothing will be.
-
-        :param opening: of the request, from which the key follows
-        """
+        """Claim a share where it was offered; None: nothing is claimed, and nothing will be."""
         place = share.choice.child or self._own_uuid()
-        key = key_of(opening, place)
+        key = key_of(opening.token, place)
         left = max(0.0, end - self._clock.monotonic())
         part = msgspec.structs.replace(
-            request,
+            request.traced(),
             request_id=key,
             consumers=[request.consumers[member] for member in share.members],
             budget_ms=budget_below(left),
             hops=max(0, request.hops - 1),
             via=[*request.via, digest_of(request.request_id, self._own_uuid())],
             places=[],
-            alternates=0,
             only_project=None,
             parent=None,
         )
@@ -108,13 +116,14 @@ class ShareClaims:
         zone = next((one for one in self._children() if one.uuid == share.choice.child), None)
         if zone is None:
             return None  # it was removed since
-        if self._give_backs.is_waiting(zone.uuid, key):
+        if self._give_backs.is_given_back(zone.uuid, key):
             # What it may have claimed under the key is about to end.
             return None
         body = ZoneAllocation(
             request=part,
             evaluated=share.choice.place.evaluated or request.request_id,
             tokens=[one.place.token for one in share.offers][:PLACES_MAX],
+            order=opening.order,
         )
         found = self._allocated(zone, key, body, left)
         made = None if found is None else self._made(request, zone, key, share, found)
@@ -128,47 +137,57 @@ class ShareClaims:
 
     def give_back(self, made: Iterable[MadeShare]) -> None:
         """End what was claimed of shares."""
+        self._give_backs.add([(one.child, one.key) for one in made if one.child is not None])
         for one in made:
             if one.child is None:
                 self._store.cancel_request(one.key, 'another share has no place')
-            else:
-                self._give_backs.add(one.child, one.key)
 
     def end_opening(self, opening: str) -> None:
-        """End whatever was claimed by an opening that its owner has left, wherever that is."""
+        """End whatever was claimed by an opening that its owner has left, wherever that is.
+
+        It is noted since the row was taken over: what is not heard now is heard later.
+        """
         self._store.cancel_request(key_of(opening, self._own_uuid()), 'taken over')
         ended = [
-            self._calls.submit(self._give_back_soon, zone, key_of(opening, zone.uuid))
+            self._threads.begin(
+                self._give_backs.try_noted, zone, key_of(opening, zone.uuid), RESOLVE_SECONDS
+            )
             for zone in self._children()
         ]
-        concurrent.futures.wait(ended, RESOLVE_SECONDS)
+        self._threads.wait(ended, RESOLVE_SECONDS)
+
+    def note_end(self, claimed: Collection[tuple[str, str]]) -> None:
+        """Note allocations that are about to end, each by its zone and key."""
+        self._give_backs.note(claimed)
 
     def end(self, claimed: Iterable[tuple[str, str]]) -> None:
-        """End allocations, each by its zone and key, and read what became of their claims.
+        """End allocations that were noted, and read what became of their claims.
 
         What a zone has not heard of in a moment it hears later.
         """
         zones = {zone.uuid: zone for zone in self._children()}
         ended = [
-            self._calls.submit(self._end, zones[child], key)
-            for child, key in claimed
+            self._threads.begin(self._end, zones[child], key)
+            for child, key in sorted(claimed)
             if child in zones
         ]
-        concurrent.futures.wait(ended, RESOLVE_SECONDS)
+        self._threads.wait(ended, RESOLVE_SECONDS)
 
     # -- inside ------------------------------------------------------------------------
     def _end(self, zone: ZoneRecord, key: str) -> None:
-        if self._give_back_soon(zone, key):
+        if self._give_backs.try_noted(zone, key, RESOLVE_SECONDS):
+            self._store.end_lost(zone.uuid, key)
             self._follow(zone)
 
     def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | None:
         """A share of the own hosts, as a request of its own."""
-        waiter = Waiter()
+        waiter = self._threads.waiter()
         hosts = [host for one in share.offers for host in one.place.hosts]
         narrowed = among(part, list(dict.fromkeys(hosts)))
         for one in self._admission.submit(narrowed, None, waiter):
             one.replies.send_soon([(one.handle, one.answer)])
         answer = plain(waiter.wait(narrowed, narrowed.budget_ms / 1000 + RESOLVE_SECONDS))
+        self._reload_soon()
         if answer.outcome is not Outcome.PLACED:
             return None
         return MadeShare(
@@ -190,9 +209,15 @@ class ShareClaims:
                 self._clock, end, lambda left: self._zones.allocate(zone, key, body, left)
             )
         except exceptions.Unavailable as e:
-            LOG.warning('zone %s: an allocation was not answered: %s', zone.name, e.message)
+            LOG.warning(
+                'zone %s: an allocation was not answered: %s; trace=%s',
+                *(zone.name, e.message, body.request.trace or '-'),
+            )
         except exceptions.GanttError as e:
-            LOG.info('zone %s: an offer is gone: %s', zone.name, e.message)
+            LOG.info(
+                'zone %s: an offer is gone: %s; trace=%s',
+                *(zone.name, e.message, body.request.trace or '-'),
+            )
             return None
         # What became of it is asked by its key.
         try:
@@ -207,12 +232,7 @@ class ShareClaims:
 
     def _give_back_soon(self, zone: ZoneRecord, key: str) -> bool:
         """Whether the zone has heard of it."""
-        try:
-            self._zones.give_back(zone, key, RESOLVE_SECONDS)
-        except exceptions.GanttError:
-            self._give_backs.add(zone.uuid, key)
-            return False
-        return True
+        return self._give_backs.try_now(zone, key, RESOLVE_SECONDS)
 
     @staticmethod
     def _made(
@@ -246,7 +266,20 @@ class ShareClaims:
                     lease_seconds=placed.lease_seconds,
                     child=zone.name,
                     place=placed.place,
-                )
+                ),
+                *(
+                    Selection(
+                        host='',
+                        node='',
+                        uuid='',
+                        provider_id=0,
+                        consumer=consumer,
+                        resources=request.spec.resources,
+                        child=zone.name,
+                        place=place,
+                    )
+                    for place in placed.alternates[: request.alternates]
+                ),
             ]
             below.append(
                 StoredBelow(
@@ -273,11 +306,6 @@ class ShareClaims:
             level=found.level,
             given_up=found.given_up,
         )
-
-
-def key_of(opening: str, place: str) -> str:
-    """The id of a share's request at its place: whoever takes over comes to the same one."""
-    return derived_id('allocation', opening, place)
 
 
 def among(request: SelectDestinations, hosts: list[str]) -> SelectDestinations:

@@ -16,7 +16,7 @@ from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.messages import ZoneAllocation, ZonesQueried
 from gantt.core.zones.score import ZoneScore
-from gantt.scheduler.zones.evaluate import Evaluated, budget_below, digest_of
+from gantt.scheduler.zones.offers.evaluate import Evaluated, budget_below, digest_of
 from gantt.scheduler.zones.place_over_zones import EVALUATE_SHARE, WANT
 from gantt.sim.zones.zone import ClaimInTree, SimZone
 
@@ -73,7 +73,7 @@ def _refusal(found: Evaluated) -> Outcome:
 def _offers(zone: SimZone, request: SelectDestinations, end: float, thorough: bool) -> Evaluated:
     if request.places:
         choices = [
-            Choice(place.child, place, ZoneScore(n, 0.0, 0.0), len(request.consumers))
+            Choice(place.child, place, ZoneScore(n, 0.0, 0.0), place.fits or len(request.consumers))
             for n, place in enumerate(request.places)
         ]
         return Evaluated(choices, Outcome.PLACED, '', 0, 0, {}, ZonesQueried(), True, '')

@@ -5,7 +5,7 @@ import collections
 import concurrent.futures
 from collections.abc import Callable, Collection
 
-from gantt.scheduler.zones.queries import CALLS_MAX, Call, QueriedZone
+from gantt.scheduler.zones.offers.queries import CALLS_MAX, Call, QueriedZone
 from gantt.sim.loop import Loop, Process, SimSignal
 
 

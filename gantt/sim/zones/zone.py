@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One zone of a tree: the production code of one over a table that nobody else writes."""
 
+import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
@@ -16,15 +17,15 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.zones import choice
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
 from gantt.core.zones.strategy import ZoneStrategy
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import ZoneIdentity, Zones
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.own_hosts import OwnHosts
+from gantt.scheduler.zones.offers.own_hosts import OwnHosts
+from gantt.scheduler.zones.offers.queries import CallRunner
 from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.queries import CallRunner
 from gantt.scheduler.zones.shares import among
 from gantt.testing.store.memory import MemoryStore
 
@@ -92,17 +93,25 @@ class TreeStore(MemoryStore):
         return ''  # each request brings a group of its own
 
 
-class TableAsItIs(HostCache):
+class TableAsItIs(HostFollower):
     """A table that is the truth: there is no database that it could be older than."""
 
     def table(self, max_age: float = 1.0) -> HostTable:
         return self.working
+
+    @contextlib.contextmanager
+    def borrowed(self, max_age: float) -> Iterator[HostTable]:
+        yield self.working
 
     def declared_classes(self, names: Iterable[str]) -> frozenset[str]:
         return self.classes
 
     @property
     def age_seconds(self) -> float:
+        return 0.0
+
+    @property
+    def read_seconds_ago(self) -> float:
         return 0.0
 
 
@@ -175,8 +184,10 @@ class SimZone:
         """What it has for a request of the zone above."""
         request = body.request
         found = self.parts.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
-        self.parts.requested.note(request.spec.resources)
-        tokens = [self._token(one.place) for one in found.choices]
+        self.parts.note_requested(request.spec.resources)
+        tokens = [
+            self._token(msgspec.structs.replace(one.place, fits=one.room)) for one in found.choices
+        ]
         return found.for_parent(tokens, len(request.consumers))
 
     def _token(self, place: OfferedPlace) -> str:

@@ -5,9 +5,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from gantt.core.claims import place_audit
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import LIVE, Claim, State, endless, guest_of
 from gantt.core.claims.inheritance import excess
+from gantt.core.claims.place_audit import AuditedPlace
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.request import Lifecycle
 from gantt.core.resources import tree_check
@@ -23,12 +25,13 @@ GRACE_SECONDS = 80.0
 
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
     """A line for each violation, by its kind, see ``scheduler.ports.claims``."""
-    nodes = _nodes(tables)
+    nodes, places = _nodes(tables), list(_places(tables))
+    leases = {uuid: plan.lease_until for uuid, plan in tables.plans.items()}
     return {
         'over_commit': [*_over_commit(tables), *_inside(tables)],
-        'lost': [*_lost(tables), *_wrong_heirs(tables, nodes)],
-        'leaked': list(_leaked(tables, now)),
-        'doubled': list(_doubled(tables)),
+        'lost': [*_lost(tables), *_wrong_heirs(tables, nodes), *place_audit.lost(places)],
+        'leaked': [*_leaked(tables, now), *place_audit.leaked(places, leases)],
+        'doubled': [*_doubled(tables), *place_audit.doubled(places)],
         'providers': list(tree_check.broken(nodes)),
     }
 
@@ -48,6 +51,21 @@ def _nodes(tables: Tables) -> list[TreeNode]:
         )
         for pid, place in sorted(tables.places.items())
     ]
+
+
+def _places(tables: Tables) -> Iterable[AuditedPlace]:
+    for claim in tables.all_live():
+        if claim.member_name is not None or claim.planned is not None:
+            yield AuditedPlace(
+                id=claim.id,
+                consumer=claim.consumer,
+                group=claim.group,
+                member_name=claim.member_name,
+                state=claim.state,
+                lifecycle=claim.lifecycle,
+                lease_until=claim.lease_until,
+                planned=claim.planned,
+            )
 
 
 def _over_commit(tables: Tables) -> Iterable[str]:

@@ -11,17 +11,28 @@ import msgspec
 
 from gantt.core.claims import inheritance
 from gantt.core.claims.acceptance import Acceptance, ProviderState, accept, why_closed
-from gantt.core.claims.claim import EXPIRES, Claim, State, guest_of
+from gantt.core.claims.claim import (
+    EXPIRES,
+    Claim,
+    State,
+    guest_of,
+    stepped,
+)
 from gantt.core.claims.commit import (
     CommitResult,
     CommitStatus,
+    RefusalKind,
     RequestDraft,
     RequestOutcome,
     behind_others,
+    consumers_of,
     consumers_to_own,
     is_plain,
     judge_rivals,
+    swaps_of,
 )
+from gantt.core.claims.place_commit import PlacesJudged, judge_plans, judge_takes, steps_group
+from gantt.core.claims.places import lives_on, taken_over
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.layout import unsettled
 from gantt.core.resources.group_rule import GroupRule, first_generation
@@ -35,38 +46,37 @@ _replace = msgspec.structs.replace
 def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitResult:
     """One batch; see ``core.claims.commit``."""
     outcomes: dict[str, RequestOutcome] = {}
-    overtaken: set[str] = set()
-    released: set[int] = set()
-    for draft in batch:
-        row = tables.requests.get(draft.id)
-        is_first = row is None and not draft.continues
-        outcome = None if is_first else judge_request(row, draft, now)
-        if outcome is not None:
-            outcomes[draft.id] = outcome
-        elif takes_over(row, draft):
-            overtaken.add(draft.id)
-            for claim in tables.of_request(draft.id, live=True):
-                released |= _release(tables, claim, 'taken over', now)
+    tables.handed.clear()
+    overtaken, released, left = _judge_requests(tables, batch, outcomes, now)
     groups = _judge_groups(tables, batch, outcomes)
+    _judge_plans(tables, batch, outcomes)
     going = [draft for draft in batch if draft.id not in outcomes]
     owners = tables.owners_of(consumers_to_own(going))
-    rivals, ended = judge_rivals(_live_of(tables, going), going, owners)
+    beside = [claim for claim in _live_of(tables, going) if claim.id not in left]
+    rivals, ended = judge_rivals(beside, going, owners)
     outcomes.update(ended)
     going = [draft for draft in going if draft.id not in outcomes]
     leaving = {rival.id for of in rivals.values() for rival in of}
     going = [_inheriting(tables, draft, leaving) for draft in going]
+    places = _judge_places(tables, going, outcomes)
+    going = [draft for draft in going if draft.id not in outcomes]
     judged = _accept(tables, going, rivals)
     accepted = {request_id: one.accepted for request_id, one in judged.items()}
     for draft in going:
-        outcomes[draft.id] = _write(tables, draft, judged[draft.id], now)
+        outcomes[draft.id] = _write(tables, draft, judged[draft.id], places[draft.id], now)
         made = [draft.claims[index].claim.id for index in accepted[draft.id]]
+        made += [draft.takes_places[index].claim_id for index in outcomes[draft.id].taken]
         # The new claim inherits from what stays, and not from these.
         for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
             released |= _release(tables, rival, f'replaced by {draft.id}', now, made)
-    guarded = [d for d in going if d.group and d.group.is_guarded]
-    for uuid in sorted({d.group.uuid for d in guarded if d.group and accepted[d.id]}):
-        tables.bump_group(uuid)
-        groups[uuid] = tables.groups[uuid].generation
+        if outcomes[draft.id].outcome is CommitStatus.PLACED:
+            for place in (tables.claims.get(one.claim_id) for one in draft.ends_places):
+                if place is not None and place.is_free_place and _is_of(place, draft):
+                    released |= _release(tables, place, f'given back by {draft.id}', now)
+    taken = {d.takes_places[i].claim_id for d in going for i in outcomes[d.id].taken}
+    for place_id in sorted(left - taken):
+        released |= _release(tables, tables.claims[place_id], 'taken over', now)
+    groups |= _step_groups(tables, going, outcomes)
     for request_id in overtaken:
         if outcomes[request_id].outcome in (
             CommitStatus.DROPPED,
@@ -77,6 +87,8 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     written = tables.to_write
     tables.write()
     named = {p for d in batch for c in d.claims for p in c.claim.allocations} | released
+    named |= {p for d in batch for place in d.takes_places for p in place.provider_ids}
+    named |= {p for d in batch for place in d.ends_places for p in place.provider_ids}
     hosts = {p: tables.hosts[p] for p in sorted(named) if p in tables.hosts}
     others = named & tables.pools.keys()
     # As a database that has not looked at any host: it tells what it has written.
@@ -87,9 +99,51 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         stepped={p: row.version for p, row in hosts.items()} if blind else {},
         pools=[tables.pools[p].usage(p in written) for p in sorted(others)],
         freed=sorted(released),
+        handed=sorted(tables.handed),
         groups=groups,
         now=now,
     )
+
+
+def _judge_requests(
+    tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome], now: float
+) -> tuple[set[str], set[int], set[str]]:
+    """Stop what goes no further.
+
+    :returns: requests whose earlier attempt has ended; providers that its claims have left; and
+        its places, which end if the next attempt takes them not again
+    """
+    overtaken: set[str] = set()
+    released: set[int] = set()
+    left: set[str] = set()
+    for draft in batch:
+        row = tables.requests.get(draft.id)
+        is_first = row is None and not draft.continues
+        outcome = None if is_first else judge_request(row, draft, now)
+        if outcome is not None:
+            outcomes[draft.id] = outcome
+        elif takes_over(row, draft):
+            overtaken.add(draft.id)
+            for claim in tables.of_request(draft.id, live=True):
+                if lives_on(claim, now) is not None:
+                    left.add(claim.id)
+                else:
+                    released |= _release(tables, claim, 'taken over', now)
+    return overtaken, released, left
+
+
+def _step_groups(
+    tables: Tables, going: Sequence[RequestDraft], outcomes: Mapping[str, RequestOutcome]
+) -> dict[str, int]:
+    """Count up the groups that gained members, or a plan; their generations."""
+    changed: set[str] = set()
+    for swap in [d.group for d in going if d.group and steps_group(d, outcomes[d.id])]:
+        if swap.replaces:
+            tables.groups[swap.uuid] = tables.groups[swap.uuid].ruled(swap)
+        changed.add(swap.uuid)
+    for uuid in sorted(changed):
+        tables.bump_group(uuid)
+    return {uuid: tables.groups[uuid].generation for uuid in changed}
 
 
 def _inheriting(tables: Tables, draft: RequestDraft, leaving: Container[str]) -> RequestDraft:
@@ -111,15 +165,15 @@ def _is_whole(batch: Sequence[RequestDraft], accepted: Mapping[str, list[int]]) 
 
 
 def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
-    consumers = {made.claim.consumer for draft in going for made in draft.claims}
+    consumers = {consumer for draft in going for consumer in consumers_of(draft)}
     return [claim for consumer in sorted(consumers) for claim in tables.live_of(consumer)]
 
 
 def _release(
     tables: Tables, claim: Claim, reason: str, now: float, made: Container[str] = ()
 ) -> set[int]:
-    ended = _replace(claim, state=State.RELEASED, reason=reason, updated_at=now)
-    tables.put_claim(ended, no_heirs=made)
+    ended = stepped(claim, State.RELEASED, reason, now)
+    tables.put_claim(ended, no_heirs=made, ends_place=not claim.is_taken)
     return set(claim.allocations)
 
 
@@ -129,23 +183,58 @@ def _judge_groups(
     """Stop what was planned under another rule or generation; generations of all groups named."""
     rules: dict[str, GroupRule] = {}
     for draft in batch:
-        swap = draft.group
-        if swap is None or draft.id in outcomes:
+        if draft.id in outcomes:
             continue
-        if swap.uuid not in tables.groups and swap.may_be_first:
+        swap = draft.group
+        if swap is not None and swap.uuid not in tables.groups and swap.may_be_first:
             tables.groups[swap.uuid] = Group(
                 uuid=swap.uuid,
                 policy=swap.policy,
-                max_per_host=swap.max_per_host,
                 project_id=draft.project_id,
                 generation=first_generation(tables.next_id()),
-            )
-        known = tables.groups.get(swap.uuid)
-        if known is not None:
-            rules[swap.uuid] = known.rule
+            ).ruled(swap)
+        for uuid in (one.uuid for one in swaps_of(draft)):
+            known = tables.groups.get(uuid)
+            if known is not None:
+                rules[uuid] = known.rule
     for request_id in behind_others(batch, outcomes, rules):
         outcomes[request_id] = RequestOutcome(id=request_id, outcome=CommitStatus.GROUP_CHANGED)
     return {uuid: rule.generation for uuid, rule in rules.items()}
+
+
+def _judge_plans(
+    tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
+) -> None:
+    """Stop what plans a group beside what others have made of it."""
+    going = [draft for draft in batch if draft.id not in outcomes]
+    living: dict[str, list[Claim]] = {}
+    for claim in tables.all_live():
+        if claim.group is not None and claim.member_name is not None:
+            living.setdefault(claim.group, []).append(claim)
+    revisions = {uuid: plan.revision for uuid, plan in tables.plans.items()}
+    for request_id, why in judge_plans(going, revisions, living).items():
+        outcomes[request_id] = RequestOutcome(
+            id=request_id, outcome=CommitStatus.GROUP_CHANGED, reason=why
+        )
+
+
+def _judge_places(
+    tables: Tables, going: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
+) -> dict[str, PlacesJudged]:
+    """The places that each request takes over; stop those that do not get what they need."""
+    judged: dict[str, PlacesJudged] = {}
+    gone: set[str] = set()
+    closed = {
+        row.id: f'{row.name} {why}'
+        for row in tables.hosts.values()
+        if (why := why_closed(row, over_full=False))
+    }
+    for draft in going:
+        judged[draft.id] = one = judge_takes(draft, tables.claims, gone, closed)
+        if one.ends is not None:
+            outcomes[draft.id] = one.ends
+        gone.update(draft.takes_places[index].claim_id for index in one.taken)
+    return judged
 
 
 def _accept(
@@ -184,11 +273,22 @@ def _accept(
     return accept(states, going, rivals)
 
 
-def _write(tables: Tables, draft: RequestDraft, judged: Acceptance, now: float) -> RequestOutcome:
+def _write(
+    tables: Tables, draft: RequestDraft, judged: Acceptance, places: PlacesJudged, now: float
+) -> RequestOutcome:
     took, refusal = judged.accepted, judged.refusal
-    why: dict[str, Any] = (
-        {} if refusal is None else {'reason': refusal.reason, 'refused': refusal.kind}
-    )
+    why: dict[str, Any] = {}
+    if places.reason:
+        why = {'reason': places.reason, 'refused': RefusalKind.PLACE}
+    if refusal is not None:
+        why = {'reason': refusal.reason, 'refused': refusal.kind}
+    taken = [] if refusal is not None and draft.whole else places.taken
+    until = now + draft.lease_seconds
+    if draft.plan is not None:
+        until = max(until, _plan_lease(tables, draft.plan.group_uuid))
+    for by in (draft.takes_places[index] for index in taken):
+        place = tables.claims[by.claim_id]
+        tables.put_claim(taken_over(place, by, draft.id, draft.attempt, until, now))
     for index in took:
         claim = draft.claims[index].claim
         expires = claim.lifecycle in EXPIRES
@@ -196,13 +296,14 @@ def _write(tables: Tables, draft: RequestDraft, judged: Acceptance, now: float) 
             _replace(
                 claim,
                 state=State.RESERVED,
-                lease_until=now + draft.lease_seconds if expires else claim.lease_until,
+                lease_until=until if expires else claim.lease_until,
                 created_at=now,
                 updated_at=now,
             )
         )
-    placed = draft.completes and len(took) == len(draft.claims)
-    if not took and not placed:
+    is_all = len(took) == len(draft.claims) and len(taken) == len(draft.takes_places)
+    placed = draft.completes and is_all
+    if not took and not taken and not placed:
         return RequestOutcome(
             id=draft.id, outcome=CommitStatus.DROPPED, attempt=draft.attempt, **why
         )
@@ -216,12 +317,33 @@ def _write(tables: Tables, draft: RequestDraft, judged: Acceptance, now: float) 
         attempt=draft.attempt,
         deadline=now + draft.budget_seconds,
         answer=draft.answer if placed else b'',
-        claims=made + len(took),
+        # Of its places a plan has those only that no create takes.
+        claims=0 if draft.plan is not None else made + len(took),
     )
+    if draft.plan is not None and placed:
+        known = tables.plans.get(draft.plan.group_uuid)
+        tables.plans[draft.plan.group_uuid] = _replace(
+            draft.plan,
+            lease_until=until,
+            created_at=now if known is None else known.created_at,
+            updated_at=now,
+        )
     return RequestOutcome(
         id=draft.id,
         outcome=CommitStatus.PLACED if placed else CommitStatus.PARTIAL,
         accepted=took,
+        taken=taken,
         attempt=draft.attempt,
         **why,
     )
+
+
+def _is_of(place: Claim, draft: RequestDraft) -> bool:
+    """Whether a place is one of the plan of a draft."""
+    return draft.plan is not None and place.group == draft.plan.group_uuid
+
+
+def _plan_lease(tables: Tables, uuid: str) -> float:
+    """Until when the plan of a group holds its places; 0: there is none."""
+    known = tables.plans.get(uuid)
+    return 0.0 if known is None else known.lease_until

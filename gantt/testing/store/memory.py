@@ -16,12 +16,11 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.core.claims import reconcile, registration
 from gantt.core.claims.claim import (
-    EXPIRES,
     Claim,
     Event,
     State,
     guest_of,
-    longest,
+    longer,
     of_caller,
     why_not_confirmed,
 )
@@ -43,6 +42,7 @@ from gantt.scheduler.ports import (
 )
 from gantt.testing.store import commit as memory_commit
 from gantt.testing.store.allocations import AllocationTables
+from gantt.testing.store.group_plans import MemoryGroupPlans
 from gantt.testing.store.nova import NovaTables
 from gantt.testing.store.operators import atomic
 from gantt.testing.store.tables import RequestRow
@@ -50,7 +50,7 @@ from gantt.testing.store.tables import RequestRow
 _replace = msgspec.structs.replace
 
 
-class MemoryStore(NovaTables, AllocationTables):
+class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
     """See ``scheduler.ports`` for what each method does; here is what callers, hosts and time do.
 
     :param clock: its ``wall`` is the database's clock
@@ -129,15 +129,12 @@ class MemoryStore(NovaTables, AllocationTables):
         now = self._now
         outcomes = []
         for claim in self._tables.of_request(request_id, live=True):
-            reserved = claim.state is State.RESERVED
-            leased = reserved and claim.lifecycle in EXPIRES
-            until = now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
-            if leased and claim.lease_until < until:
-                self._tables.put_claim(_replace(claim, lease_until=until, updated_at=now))
+            becomes = longer(claim, seconds, now, most, most_of_plans)
+            if becomes is not None and becomes is not claim:
+                self._tables.put_claim(becomes)
+            outcome = 'kept' if becomes is None else 'ok'
             outcomes.append(
-                ClaimOutcome(
-                    claim_id=claim.id, outcome='ok' if reserved else 'kept', state=claim.state.value
-                )
+                ClaimOutcome(claim_id=claim.id, outcome=outcome, state=claim.state.value)
             )
         return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
 

@@ -131,10 +131,10 @@ class Operators:
         known = tables.groups.get(group.uuid)
         if known is None:
             first = group_rule.first_generation(tables.next_id(), by_itself=True)
-            tables.groups[group.uuid] = _replace(group, policy=str(group.policy), generation=first)
+            tables.groups[group.uuid] = _replace(group.ruled(group.rule), generation=first)
             tables.append_change('group', group.uuid)
         else:
-            group_rule.check(group.uuid, group, known)
+            group_rule.check(group.uuid, group.rule, known.rule)
         saved = tables.group(group.uuid)
         assert saved is not None
         return saved
@@ -153,6 +153,7 @@ class Operators:
                 claims=count,
             )
         del tables.groups[uuid]
+        tables.plans.pop(uuid, None)
         tables.append_change('group', uuid)
 
     @atomic

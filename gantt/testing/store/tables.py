@@ -13,7 +13,17 @@ import msgspec
 from gantt.core.claims import inheritance, reconcile
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.allocations import ConsumerState
-from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, guest_of, stepped
+from gantt.core.claims.claim import (
+    ENDS_PLACE,
+    EXPIRES,
+    Claim,
+    Event,
+    State,
+    guest_of,
+    happen,
+    state_after,
+)
+from gantt.core.claims.places import GroupPlanRecord, lives_on
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.guest_events import EventsSeen
@@ -101,6 +111,8 @@ class Tables:
         self.claims: dict[str, Claim] = {}
         self.requests: dict[str, RequestRow] = {}
         self.groups: dict[str, Group] = {}  # members as told; claims count beside
+        self.plans: dict[str, GroupPlanRecord] = {}  # of groups
+        self.handed: set[int] = set()  # hosts of claims that became another consumer's
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
         self.class_changes: dict[str, float] = {}
@@ -145,13 +157,28 @@ class Tables:
                 first.setdefault(claim.consumer, claim.project_id)
         return first
 
-    def put_claim(self, claim: Claim, *, count: bool = True, no_heirs: Container[str] = ()) -> None:
+    def put_claim(
+        self,
+        claim: Claim,
+        *,
+        count: bool = True,
+        no_heirs: Container[str] = (),
+        ends_place: bool = False,
+    ) -> None:
         """Write a claim; usage follows on every provider that it is on.
 
         :param count: False: the row of its host has been written with it already
         :param no_heirs: claims that inherit nothing from it
+        :param ends_place: a place that a create has ends with the create's claim
         """
         before = self.claims.get(claim.id)
+        if before is not None and before.is_live and not claim.is_live and not ends_place:
+            again = lives_on(before, claim.updated_at)
+            if again is not None:  # what it took is taken still
+                self.put_written(claim)
+                self.put_written(again)
+                self.handed.add(claim.provider_id)
+                return
         was_live = before is not None and before.is_live
         if was_live != claim.is_live:
             old = [before] if before is not None else []
@@ -177,6 +204,9 @@ class Tables:
         before = self.claims.get(claim.id)
         if before is not None and before.consumer != claim.consumer:
             self._forget_consumer(before)
+            self.handed.add(claim.provider_id)
+        if before is not None and before.request_id not in (None, claim.request_id):
+            self._of_request[before.request_id].pop(claim.id, None)
         self.claims[claim.id] = claim
         if claim.request_id is not None:
             self._of_request.setdefault(claim.request_id, {})[claim.id] = None
@@ -228,10 +258,11 @@ class Tables:
         """Let ``event`` happen to claims; what became of each."""
         outcomes = []
         for claim in claims:
-            state = after(claim.state, event, claim.lifecycle)
+            state = state_after(claim, event)
             outcome = 'gone' if not claim.is_live else 'kept'
-            if state is not claim.state:
-                self.put_claim(stepped(claim, state, reason, now))
+            becomes = happen(claim, event, reason, now)
+            if becomes is not claim:
+                self.put_claim(becomes, ends_place=event in ENDS_PLACE)
                 outcome = 'ok'
             outcomes.append(ClaimOutcome(claim_id=claim.id, outcome=outcome, state=state.value))
         return outcomes
@@ -410,6 +441,7 @@ class Tables:
                 unsettled(claim.layout),
                 claim.image,
                 claim.flavor,
+                claim.member_name,
             )
             for claim in self.live_on(provider_id)
         ]

@@ -7,6 +7,7 @@ round, see :mod:`gantt.core.zones.search`.
 """
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
@@ -17,6 +18,7 @@ from gantt.core.messages.request import RequestKind, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones import choice
+from gantt.core.zones.best_seen import BestSeen
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.messages import (
     ZoneEvaluated,
@@ -31,10 +33,10 @@ from gantt.core.zones.strategy import KnownZone, ZoneStrategy
 from gantt.core.zones.summary import missing
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.zones.bound import BoundPlaces
-from gantt.scheduler.zones.own_hosts import OwnHosts, OwnOffers
-from gantt.scheduler.zones.queries import QueriedZone, ZoneQueries
-from gantt.scheduler.zones.standing import ZoneStanding
-from gantt.scheduler.zones.summaries import ZoneSummaries
+from gantt.scheduler.zones.offers.own_hosts import OwnHosts, OwnOffers
+from gantt.scheduler.zones.offers.queries import QueriedZone, ZoneQueries
+from gantt.scheduler.zones.offers.standing import ZoneStanding
+from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 
 #: Of what is left of a budget: what a hop takes for itself, at least so many milliseconds.
 HOP_SHARE, HOP_MS = 0.1, 5.0
@@ -129,6 +131,7 @@ class ZoneEvaluator:
         self._by_summary = any(strategy.needs_summary for strategy in strategies)
         self._dice = dice or random.Random()
         self._queries = queries
+        self._best, self._lock = BestSeen(), threading.Lock()
 
     def close(self) -> None:
         """Begin no more calls."""
@@ -158,7 +161,7 @@ class ZoneEvaluator:
             self._summaries.follow()
         known = [self._known(zone, request) for zone in may]
         strategies = () if thorough else self._strategies
-        search = ZoneSearch(request, known, strategies, self._dice)
+        search = ZoneSearch(request, known, strategies, self._dice, self._best_seen(request, start))
         body = ZoneEvaluation(request=for_below(request, self._own_uuid(), seconds), want=want)
         scores = ScoreSet.of(self._pipeline().comparable())
         below: list[QueriedZone] = []
@@ -182,6 +185,7 @@ class ZoneEvaluator:
         steps = [ZoneStep(zone=x.zone.zone.name, by=x.by, reason=x.reason) for x in skipped]
         steps += [ZoneStep(zone=zone.name, reason=why) for zone, why in left_out]
         choices = choice.ranked(search.found)
+        self._note_best(request, choices)
         return _together(own, choices, below, steps, scores, start)
 
     # -- whom to query -----------------------------------------------------------------
@@ -206,6 +210,16 @@ class ZoneEvaluator:
     def _known(self, zone: ZoneRecord, request: SelectDestinations) -> KnownZone:
         weight = self._standing.honoured(zone.uuid)
         return self._summaries.zone(zone, request.spec.resources, weight)
+
+    def _best_seen(self, request: SelectDestinations, now: float) -> float | None:
+        with self._lock:
+            return self._best.of(request.spec.resources, now)
+
+    def _note_best(self, request: SelectDestinations, choices: Sequence[Choice]) -> None:
+        if choices:
+            best, now = max(one.score.score for one in choices), self._clock.monotonic()
+            with self._lock:
+                self._best.note(request.spec.resources, best, now)
 
     def _changed(
         self, search: ZoneSearch, request: SelectDestinations, end: float
@@ -257,7 +271,7 @@ def for_below(request: SelectDestinations, own_uuid: str, seconds: float) -> Sel
         parent=None,
         only_project=None,
         dry_run=True,
-    )
+    ).traced()
 
 
 def budget_below(seconds: float) -> int:

@@ -24,7 +24,7 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.score import ScoreSet
-from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.placing import trial
 from gantt.scheduler.settings import SchedulerSettings
 
@@ -36,6 +36,9 @@ _LEAST = SelectDestinations(
     alternates=0,
     dry_run=True,
 )
+#: What was read longer ago, in seconds, is no answer: the database is away, and nothing of it
+#: could be claimed.
+OLD_SECONDS = 2.0
 #: Hosts named in one offer for several members, beyond those that they would be on.
 SPARE_HOSTS = 5
 
@@ -58,7 +61,7 @@ class OwnOffers(msgspec.Struct, frozen=True):
 
 
 class OwnHosts:
-    """Plans requests on a copy of the table of the own hosts.  Any thread.
+    """Plans requests on the table of the own hosts, which is as before then.  Any thread.
 
     :param cache: a follower of the database, whose table may be read from any thread
     :param pipeline: as it is configured now
@@ -67,13 +70,13 @@ class OwnHosts:
 
     def __init__(
         self,
-        cache: HostCache,
+        cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         settings: SchedulerSettings,
         max_age: float,
     ) -> None:
-        self._cache, self._pipeline = cache, pipeline
-        self._settings, self._max_age = settings, max_age
+        self._cache, self._pipeline, self._max_age = cache, pipeline, max_age
+        self._planner = trial.planner(cache, settings)
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
         """What they have for a request.
@@ -81,6 +84,7 @@ class OwnHosts:
         :param want: offers at most
         :param is_only: no other zone could know what is not known here
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
+        :raises HostsUnknown: the database does not say what they have now
         """
         declared = self._cache.declared_classes(request.spec.resources)
         try:
@@ -90,18 +94,23 @@ class OwnHosts:
             if is_only:
                 raise
             return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known')
-        table = self._cache.table(self._max_age)
+        with self._cache.borrowed(self._max_age) as table:
+            if self._cache.read_seconds_ago > OLD_SECONDS:
+                raise exceptions.HostsUnknown(problem='they were read some time ago')
+            return self._offers(table, request, want)
+
+    def _offers(self, table: HostTable, request: SelectDestinations, want: int) -> OwnOffers:
         if not len(table):
             return _nothing(Outcome.NO_VALID_HOST, 'no host is registered here')
         pipeline = self._pipeline().comparable()
         dry = msgspec.structs.replace(request, dry_run=True, alternates=want - 1, places=[])
-        decision = self._planned(table, dry, pipeline)
+        decision = self._planned(dry, pipeline)
         fits = len(decision.members)
         if decision.outcome is Outcome.NO_VALID_HOST:
             fits -= 1  # the last one has no place
             if fits > 0 and not choice.is_whole(request):
                 fewer = msgspec.structs.replace(dry, consumers=dry.consumers[:fits])
-                placed = self._planned(table, fewer, pipeline)
+                placed = self._planned(fewer, pipeline)
                 if placed.is_placed:
                     return _found(placed, want, fits, ScoreSet.of(pipeline))
         if not decision.is_placed:
@@ -110,26 +119,24 @@ class OwnHosts:
 
     def fits(self, shapes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """How many of each shape fit, host by host."""
-        table = self._cache.table(self._max_age)
-        if not len(table):
-            return dict.fromkeys(shapes, 0)
-        pipeline = self._pipeline().comparable()
-        decision = self._planned(table, _LEAST, pipeline)
-        verdicts = np.frombuffer(decision.members[0].verdicts, np.uint8)
-        rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
-        return {
-            name: capacity.room(table, RequestSpec(resources=dict(shape)), rows).total
-            for name, shape in shapes.items()
-        }
+        with self._cache.borrowed(self._max_age) as table:
+            if not len(table):
+                return dict.fromkeys(shapes, 0)
+            decision = self._planned(_LEAST, self._pipeline().comparable())
+            verdicts = np.frombuffer(decision.members[0].verdicts, np.uint8)
+            rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
+            return {
+                name: capacity.room(table, RequestSpec(resources=dict(shape)), rows).total
+                for name, shape in shapes.items()
+            }
 
     def table(self) -> HostTable:
         """All that is known of the own hosts."""
         return self._cache.table(self._max_age)
 
-    def _planned(
-        self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
-    ) -> Decision:
-        return trial.plan(table, request, self._cache, pipeline, self._settings).decision
+    def _planned(self, request: SelectDestinations, pipeline: Pipeline) -> Decision:
+        """By who has borrowed the table."""
+        return trial.on_table(self._planner, request, pipeline, self._cache.clock).decision
 
 
 def _found(decision: Decision, want: int, fits: int, scores: ScoreSet) -> OwnOffers:

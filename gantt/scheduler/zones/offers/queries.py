@@ -19,7 +19,7 @@ from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord
 from gantt.core.zones.strategy import KnownZone
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.ports.zones import Zones
-from gantt.scheduler.zones.standing import ZoneStanding
+from gantt.scheduler.zones.offers.standing import ZoneStanding
 
 LOG = logging.getLogger(__name__)
 #: After so many seconds a round waits no longer for the last ones, where what was found is enough:
@@ -185,9 +185,15 @@ class ZoneQueries:
                 self._clock, end, lambda left: self._zones.evaluate(zone, body, left)
             )
         except exceptions.GanttError as e:
-            LOG.warning('zone %s has not answered an evaluation: %s', zone.name, e.message)
+            LOG.warning(
+                'zone %s has not answered an evaluation: %s; trace=%s',
+                *(zone.name, e.message, body.request.trace or '-'),
+            )
             problem = e.message
             is_silent = isinstance(e, exceptions.Unavailable) and not isinstance(e, exceptions.Busy)
+        except Exception as e:  # one zone is not to cost the places of all others
+            LOG.exception('an evaluation of zone %s failed', zone.name)
+            problem, is_silent = f'internal: {type(e).__name__}', True
         if is_silent:
             self._standing.was_silent(zone.uuid)
         else:

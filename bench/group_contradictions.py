@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups with a contradiction in them: which policies and members are named, and how soon.
+
+Each is a group that a cloud has room for (``group_clouds.alike``) and, hidden in it, a few members
+with policies that cannot be met together.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bench import group_clouds
+from bench.group_clouds import CLASSES
+from gantt.core.messages import group_description
+from gantt.core.messages.group_description import GroupDescription
+
+SMALL = (1, 2048, 10)
+#: More than half of what the largest host has when it is empty.
+LARGE = (65, 2048, 10)
+
+
+class Contradiction(msgspec.Struct, frozen=True):
+    """What is hidden.
+
+    :ivar policies: of which each is needed for the contradiction
+    :ivar members: name -> how many of it are needed
+    """
+
+    name: str
+    description: GroupDescription
+    policies: frozenset[int]
+    members: dict[str, int]
+
+    def is_named(self, refusal: Mapping[str, Any]) -> bool:
+        """Whether a refusal names it, and nothing else.
+
+        :param refusal: what goes with the error
+        """
+        found = refusal.get('conflict')
+        if refusal.get('status') != 'infeasible' or found is None:
+            return False
+        named = frozenset(index for index, _ in found['policies'])
+        return named == self.policies and found['members'] == self.members
+
+
+def _member(name: str, size: tuple[int, ...] = SMALL, count: int = 1) -> dict[str, Any]:
+    spec = {'resources': dict(zip(CLASSES, size, strict=True))}
+    return {'name': name, 'count': count, 'spec': spec}
+
+
+def _both() -> tuple[list[Any], list[Any], dict[str, int]]:
+    policies = [
+        {'policy': 'affinity', 'level': 'rack', 'of': 'x'},
+        {'policy': 'anti-affinity', 'level': 'rack', 'of': 'x'},
+    ]
+    return [_member('x', count=5)], policies, {'x': 2}
+
+
+def _too_few_racks(racks: int) -> tuple[list[Any], list[Any], dict[str, int]]:
+    policies = [{'policy': 'anti-affinity', 'level': 'rack', 'of': 'x'}]
+    return [_member('x', count=racks + 3)], policies, {'x': racks + 1}
+
+
+def _too_large() -> tuple[list[Any], list[Any], dict[str, int]]:
+    return [_member('x', LARGE, 4)], [{'policy': 'affinity', 'of': 'x'}], {'x': 2}
+
+
+def _circle() -> tuple[list[Any], list[Any], dict[str, int]]:
+    policies = [
+        {'policy': 'near', 'level': 'rack', 'of': 'x', 'target': {'of': 'y'}},
+        {'policy': 'near', 'level': 'rack', 'of': 'y', 'target': {'of': 'z'}},
+        {'policy': 'anti-affinity', 'level': 'rack', 'of': 'x', 'target': {'of': 'z'}},
+    ]
+    members = [_member('x'), _member('y'), _member('z')]
+    return members, policies, {'x': 1, 'y': 1, 'z': 1}
+
+
+def _pinned() -> tuple[list[Any], list[Any], dict[str, int]]:
+    near = {'policy': 'near', 'level': 'rack', 'of': 'x', 'target': {'host': 'cmp-00000'}}
+    apart = {'policy': 'anti-affinity', 'level': 'rack', 'of': 'x', 'target': {'host': 'cmp-00001'}}
+    return [_member('x', count=3)], [near, apart], {'x': 1}
+
+
+def of_cloud(members: int, hosts: int, seed: int) -> list[Contradiction]:
+    """One of each kind, hidden in a group of so many members.
+
+    The table is that of ``group_clouds.alike`` of the same arguments.
+    """
+    cloud = group_clouds.alike(members, hosts, seed)
+    racks = len(set(cloud.rack.tolist()))
+    made = {
+        'together and apart': _both(),
+        'too large for any host': _too_large(),
+        'a circle of three': _circle(),
+        'near to what it is to be apart from': _pinned(),
+    }
+    if racks + 3 <= members:
+        made['more than there are racks'] = _too_few_racks(racks)
+    rest = msgspec.to_builtins(group_clouds.description_of(cloud))
+    found = []
+    for name, (hidden, policies, culprits) in made.items():
+        rng = random.Random(seed)
+        body = {'subgroups': rest['subgroups']}
+        body['members'] = [*rest['members'], *hidden]
+        rng.shuffle(body['members'])
+        first = rng.randint(0, len(rest['policies']))
+        body['policies'] = [*rest['policies'][:first], *policies, *rest['policies'][first:]]
+        found.append(
+            Contradiction(
+                name,
+                group_description.read(body),
+                frozenset(range(first, first + len(policies))),
+                culprits,
+            )
+        )
+    return found

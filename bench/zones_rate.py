@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests at a steady rate over a tree of thirteen zones: one on top, three, and nine with hosts.
+
+Every zone is a scheduler and an API of its own on RabbitMQ, with a database of its own in
+PostgreSQL; the nine have ``--hosts`` simulated hosts each.  Requests come to the top zone by RPC
+when their time has come, whether or not those before them are answered, and are timed from
+that moment on.  Hosts have room for four of them, so that zones that know old things of them would
+fill some too far.  The yardstick is the same rate at one of the nine directly.
+"""
+
+import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
+
+# isort: split
+import argparse
+import collections
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import sqlalchemy as sa
+
+from bench import Result, callers, conditions, count
+from bench.rig import synced_postgresql
+from bench.zone_tree import ZoneProcesses, wait_until_empty, zone
+from gantt import exceptions
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+
+#: Zones below each, and in how many levels: 1, 3 and 9.
+BELOW, LEVELS = 3, 3
+#: Processors of a host; a request takes one of them.
+VCPUS = 4
+ROOM = {
+    'VCPU': Inventory(total=VCPUS),
+    'MEMORY_MB': Inventory(total=65_536),
+    'DISK_GB': Inventory(total=1000),
+}
+#: Requests under way at once; beyond it they wait for their turn, on the clock.
+AT_ONCE, BUDGET_MS = 64, 20_000
+#: What a zone has heard of by then that was registered with it.
+HEARD_SECONDS = 12.0
+#: What is asked for, of half of the requests.
+P50_MS_MOST = 100.0
+CROWDED = 'SELECT count(*) FROM claims WHERE live = 1 GROUP BY provider_id HAVING count(*) > :most'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this bench."""
+    parser.add_argument('--hosts', type=count, default=1000, help='of each of the nine zones')
+    parser.add_argument('--rate', type=float, default=10.0, help='requests a second')
+    parser.add_argument('--seconds', type=float, default=60.0, help='for so long')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """The rate at one of the nine, then at the top; then what became of it in all databases."""
+    with _tree(args.hosts) as zones:
+        top, leaves = zones[0], zones[-(BELOW ** (LEVELS - 1)) :]
+        time.sleep(HEARD_SECONDS)
+        direct = RatedCaller(leaves[0])
+        direct.ask(args.rate, args.seconds / 4)
+        direct.cancel()
+        over = RatedCaller(top)
+        over.ask(1.0, 3.0)  # what is prepared once
+        over.cancel()
+        wait_until_empty(zones)
+        over.forget()
+        over.ask(args.rate, args.seconds)
+        crowded = sum(_crowded(leaf) for leaf in leaves)
+        problems = _broken(over.promised, leaves)
+        places = {leaf.name: len(leaf.claims()) for leaf in leaves}
+        for found in zones:
+            lines = callers.violations(found.rig.database)
+            problems += [f'{found.name}: {line}' for line in lines]
+        stated = callers.servers(top.rig)
+        over.cancel()
+        wait_until_empty(zones)
+    times, alone = sorted(over.milliseconds), sorted(direct.milliseconds)
+    p50, yardstick = callers.percentile(times, 0.5), callers.percentile(alone, 0.5)
+    return Result(
+        bench='zones-rate',
+        value=p50,
+        unit='ms of a request at the top zone, from when it was due',
+        yardstick={'name': 'ms of the same at a zone with none below', 'value': yardstick},
+        ratio=round(p50 / yardstick, 3),
+        conditions={
+            **conditions.here(),
+            **stated,
+            'zones': len(zones),
+            'hosts_of_a_zone': args.hosts,
+            'rate': args.rate,
+            'seconds': args.seconds,
+            'requests': sum(over.outcomes.values()),
+            'placed': over.outcomes['placed'],
+            'refused': over.outcomes['NoValidHost'],
+            'unknown': over.outcomes['HostsUnknown'],
+            'outcomes': dict(over.outcomes),
+            'p50_ms_at_most': P50_MS_MOST,
+            'p90_ms': callers.percentile(times, 0.9),
+            'p99_ms': callers.percentile(times, 0.99),
+            'slowest_ms': callers.percentile(times, 1.0),
+            'yardstick_p99_ms': callers.percentile(alone, 0.99),
+            'over_commit': crowded,
+            'placed_in': places,
+            'problems': problems[:20],
+        },
+        audit=crowded + len(problems),
+    )
+
+
+class RatedCaller:
+    """Asks at one zone, each request when it is due.
+
+    :ivar promised: consumer -> claim
+    :ivar milliseconds: of each request that was placed, from when it was due
+    :ivar outcomes: ``placed``, or the name of the error -> how many
+    """
+
+    def __init__(self, at: ZoneProcesses) -> None:
+        self._at = at
+        self.promised: dict[str, str] = {}
+        self.milliseconds: list[float] = []
+        self.outcomes: collections.Counter[str] = collections.Counter()
+        self._requests: list[str] = []
+        self._lock = threading.Lock()
+
+    def ask(self, rate: float, seconds: float) -> None:
+        """So many requests a second; returns when all are answered."""
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for number in range(max(1, int(rate * seconds))):
+                due = begun + number / rate
+                time.sleep(max(0.0, due - time.perf_counter()))
+                threads.submit(self._place, due)
+
+    def forget(self) -> None:
+        """What was measured."""
+        self.milliseconds.clear()
+        self.outcomes.clear()
+
+    def cancel(self) -> None:
+        """Take it all back."""
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(self._at.client.cancel_claims, self._requests))
+        self._requests.clear()
+        self.promised.clear()
+
+    def _place(self, due: float) -> None:
+        request = SelectDestinations(
+            request_id=str(uuid.uuid4()),
+            spec=RequestSpec(resources=callers.TAKES),
+            consumers=[str(uuid.uuid4())],
+            budget_ms=BUDGET_MS,
+            lease_seconds=callers.LEASE_SECONDS,
+        )
+        try:
+            answer = self._at.client.select_destinations(request)
+        except exceptions.GanttError as e:
+            with self._lock:
+                self.outcomes[type(e).__name__] += 1
+                self._requests.append(request.request_id)
+            return
+        took = (time.perf_counter() - due) * 1000
+        with self._lock:
+            self.outcomes['placed'] += 1
+            self.milliseconds.append(took)
+            self._requests.append(request.request_id)
+            self.promised.update((s[0].consumer, s[0].claim_id or '') for s in answer.selections)
+
+
+@contextlib.contextmanager
+def _tree(hosts: int) -> Iterator[list[ZoneProcesses]]:
+    """All zones, level by level."""
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(synced_postgresql())
+        levels = [[stack.enter_context(zone('top', 1, database))]]
+        for level in range(2, LEVELS + 1):
+            names = [f'{one.name}-{n}' for one in levels[-1] for n in range(1, BELOW + 1)]
+            levels.append([stack.enter_context(zone(name, level, database)) for name in names])
+        found = [one for level in levels for one in level]
+        # As many at a time as there are processors: some would not be ready in time.
+        for number in range(0, len(found), BELOW):
+            for one in found[number : number + BELOW]:
+                one.start()
+            for one in found[number : number + BELOW]:
+                one.wait()
+        for one in levels[-1]:
+            callers.report_hosts(one.rig, one.transport, hosts, ROOM)
+        for upper, lower in reversed(list(zip(levels, levels[1:], strict=False))):
+            for number, child in enumerate(lower):
+                upper[number // BELOW].add_below(child)
+        yield found
+
+
+def _crowded(leaf: ZoneProcesses) -> int:
+    """Hosts with more claims than processors."""
+    engine = sa.create_engine(leaf.rig.database, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        return len(list(connection.execute(sa.text(CROWDED), {'most': VCPUS})))
+
+
+def _broken(promised: dict[str, str], leaves: Sequence[ZoneProcesses]) -> list[str]:
+    """Promises that are not there, and places that nobody was promised."""
+    claims = collections.defaultdict(list)
+    for leaf in leaves:
+        for claim_id, consumer in leaf.claims():
+            claims[consumer].append(claim_id)
+    return [
+        f'{consumer} was promised {promised.get(consumer)} and has {claims.get(consumer, [])}'
+        for consumer in promised.keys() | claims.keys()
+        if claims.get(consumer, []) != [promised.get(consumer)]
+    ]

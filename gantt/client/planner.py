@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that are placed as a whole, asked for over RPC."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import oslo_messaging as om
+
+from gantt import exceptions
+from gantt.client.calls import (
+    TRIES_MOST,
+    NoAnswer,
+    NobodyListens,
+    Patience,
+    ServerCaller,
+    again,
+)
+from gantt.core.groups.group_answer import GroupAnswer
+from gantt.core.groups.plan_view import GroupPlanView
+from gantt.core.messages import base
+from gantt.core.messages.place_group import (
+    ChangeGroup,
+    ExtendGroupPlan,
+    PlaceGroup,
+    ReleaseGroupPlan,
+    ShowGroupPlan,
+)
+from gantt.rpc import wire
+
+#: Errors after which the same request may be sent again: it has the effect of one.
+_PASSING = (
+    exceptions.Busy,
+    exceptions.BrokerUnavailable,
+    exceptions.DatabaseUnavailable,
+    NoAnswer,
+)
+#: The answer needs some time on its way back after the budget was spent there.
+_GRACE_SECONDS = 2.0
+#: A first try waits for so long beyond the time of the plan, which takes as long as it may: who
+#: has it is not to be called again.
+_FIRST_SECONDS = 3.0
+#: That time, where a request leaves it to the planner.
+_PLAN_SECONDS = 5.0
+#: Tries without an answer after which it is asked whether anybody is there: who was killed is
+#: started again meanwhile, and finds the call.
+_UNHEARD_TRIES = 2
+
+
+class PlannerClient:
+    """Calls on topic ``gantt-planner``.
+
+    :param transport: made by ``gantt.client.get_transport``
+    :param attempt_seconds: after so long without an answer, beyond the time that a plan is to take,
+        the same request is sent again, the next time after half as long again and so on
+    """
+
+    def __init__(
+        self, transport: om.transport.RPCTransport, *, attempt_seconds: float = _FIRST_SECONDS
+    ) -> None:
+        self._caller = ServerCaller(transport, wire.PLANNER_TOPIC)
+        self._attempt_seconds = attempt_seconds
+
+    def place_group(self, request: PlaceGroup) -> GroupAnswer:
+        """Plan a group and hold a place for each member.
+
+        :raises NoValidHost: not all that have to be placed can be; its details say why
+        :raises InvalidMessage, RequestIdReused, RequestCancelled, QuotaExceeded: see there
+        :raises Conflict, Unavailable: the budget is spent, or too many groups wait
+        """
+        return self._place('place_group', request)
+
+    def change_group(self, request: ChangeGroup) -> GroupAnswer:
+        """Have a group be as it is described now; errors as of ``place_group``.
+
+        :raises NotFound: it has no plan
+        """
+        return self._place('change_group', request)
+
+    def show_group_plan(
+        self, group: str, *, check: bool = False, timeout: float = 10.0
+    ) -> GroupPlanView:
+        """The plan of a group with its members as they are now.
+
+        :param check: look whether those that stand meet its policies
+        :raises NotFound: it has none
+        """
+        message = ShowGroupPlan(group=group, check=check)
+        found = self._called('show_group_plan', message, timeout)
+        return base.decode(found, GroupPlanView, inside='answer', newer_minor=True)
+
+    def extend_group_plan(
+        self,
+        group: str,
+        seconds: int,
+        *,
+        only_project: str | None = None,
+        timeout: float = 10.0,
+    ) -> dict[str, Any]:
+        """Hold the places that no create has for so long from now on.
+
+        :returns: ``claims``, ids of the places, and ``lease_seconds``, as long as may be
+        :raises NotFound: the group has no plan
+        """
+        message = ExtendGroupPlan(group=group, seconds=seconds, only_project=only_project)
+        return dict(self._called('extend_group_plan', message, timeout))
+
+    def release_group_plan(
+        self,
+        group: str,
+        reason: str = '',
+        *,
+        only_project: str | None = None,
+        timeout: float = 10.0,
+    ) -> dict[str, Any]:
+        """Give the places back that no create has; a repeat finds no plan any more.
+
+        :raises NotFound: the group has no plan
+        """
+        message = ReleaseGroupPlan(group=group, reason=reason, only_project=only_project)
+        return dict(self._called('release_group_plan', message, timeout))
+
+    def _called(self, method: str, message: Any, timeout: float) -> Any:
+        patience, tried = Patience(timeout), itertools.count(1)
+        return again(
+            lambda left: self._answered(
+                method,
+                patience.next(left),
+                next(tried),
+                context_id=message.group,
+                request=base.to_builtins(message),
+            ),
+            timeout,
+            most=TRIES_MOST,
+            passing=_PASSING,
+            what=f'{method} of {message.group}',
+        )
+
+    def _place(self, method: str, request: PlaceGroup | ChangeGroup) -> GroupAnswer:
+        seconds = request.budget_ms / 1000
+        planning = _PLAN_SECONDS if request.plan_ms is None else request.plan_ms / 1000
+        patience = Patience(seconds, self._attempt_seconds + planning)
+        tried = itertools.count(1)
+        try:
+            found = again(
+                lambda left: self._once(method, request, left, patience, next(tried)),
+                seconds,
+                most=TRIES_MOST,
+                passing=_PASSING,
+                what=f'{method} {request.request_id}',
+            )
+        except NoAnswer as e:
+            raise NoAnswer(
+                f'{e.message}; it may have been planned: repeat it under its id '
+                f'{request.request_id} to find out'
+            ) from None
+        return base.decode(found, GroupAnswer, inside='answer', newer_minor=True)
+
+    def _once(
+        self,
+        method: str,
+        request: PlaceGroup | ChangeGroup,
+        left: float,
+        patience: Patience,
+        tried: int,
+    ) -> Any:
+        left_ms = max(1, int(left * 1000))
+        repeat = tried > 1 or request.repeat
+        body = msgspec.structs.replace(request, budget_ms=left_ms, repeat=repeat)
+        seconds = patience.next(left)
+        if seconds >= left:
+            seconds = left + _GRACE_SECONDS
+        return self._answered(
+            method,
+            seconds,
+            tried,
+            context_id=request.request_id,
+            publish_tries=1,
+            request=base.to_builtins(body),
+        )
+
+    def _answered(self, method: str, seconds: float, tried: int, **args: Any) -> Any:
+        """One try of a call.
+
+        :param tried: how many there were, this one included
+        :raises Unavailable: nobody is there who could answer, and more tries are of no use
+        """
+        try:
+            return self._caller.call(method, seconds, version=wire.PLANS, **args)
+        except NobodyListens:
+            raise exceptions.Unavailable(
+                f'{method}: no gantt-planner was ever started here; start one, see its page in '
+                'the guide for operators'
+            ) from None
+        except NoAnswer:
+            if tried < _UNHEARD_TRIES or not self._caller.is_unheard():
+                raise
+            raise exceptions.Unavailable(
+                f'{method}: no gantt-planner is running; start one, then repeat the call'
+            ) from None

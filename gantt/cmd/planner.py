@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-planner``: place groups as a whole, over RabbitMQ.
+
+A host table of its own, one group at a time, at low priority: no scheduler plans a group or waits
+for one.  Several of these share the queue.  One that is killed loses nothing that was answered;
+who asked repeats under the same request id.
+
+SIGTERM takes nothing new, answers what it has, and exits 0.  SIGHUP reads the options again,
+SIGUSR2 writes a report of what the process is doing.
+"""
+
+import logging
+import sys
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions
+from gantt.cmd import planning, wiring
+from gantt.cmd.health import Knock
+from gantt.cmd.presence import Presence
+from gantt.cmd.process_signals import ProcessSignals
+from gantt.cmd.scheduler import GRACE_SECONDS
+from gantt.conf import files
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.messages.prepared import prepare_types
+from gantt.db.stores import store
+from gantt.rpc.service import RpcService
+from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.telemetry import guru
+from gantt.telemetry.listener import listen
+from gantt.telemetry.metrics import MetricRegistry
+from gantt.version import version_string
+
+LOG = logging.getLogger('gantt.cmd.planner')
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to stop; exit code."""
+    return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-planner', _serve)
+
+
+def _serve(conf: Any) -> int:
+    pipeline_from_conf(conf)
+    wiring.say_unread(conf)
+    guru.listen(conf, 'gantt-planner')
+    signals = ProcessSignals().by_signals()
+    wiring.keep_memory_small()
+    metrics = MetricRegistry()
+    connected = store.connect(conf)
+    connected.check_rights()
+    made = planning.Planning(conf, connected, metrics)
+    planner = made.planner
+    rpc = RpcService(
+        conf,
+        None,
+        planner=planner,
+        count=metrics.count,
+        on_stuck=lambda problem: signals.give_up(
+            problem, 2 * conf.rpc.drain_seconds + GRACE_SECONDS
+        ),
+    )
+    health = PlannerHealth(planner, rpc)
+    listener = listen(metrics, conf, 'planner', health=health)
+    presence = Presence(
+        conf,
+        connected,
+        'planner',
+        lambda: planner.settings.worker,
+        lambda: planner.pipeline.described(),
+    )
+    prepare_types()
+    made.start()
+    planning.give_way(conf)
+    if rpc.start(signals.is_stopping):
+        presence.start()
+        _until_stop(conf, signals, planner, rpc, health, presence)
+        presence.stop()
+    health.is_stopping = True
+    LOG.info('Stopping: %s', planner.health())
+    answered = rpc.stop()
+    finished = made.stop()
+    if listener is not None:
+        listener.stop()
+    return 0 if answered and finished and not signals.problem else 1
+
+
+def _until_stop(
+    conf: Any,
+    signals: ProcessSignals,
+    planner: GroupPlanner,
+    rpc: RpcService,
+    health: 'PlannerHealth',
+    presence: Presence,
+) -> None:
+    guru.print_report({'Gantt planner': lambda: _state(conf, planner, rpc)})
+    LOG.info('gantt-planner %s as %s', version_string(), planner.settings.worker)
+    wiring.say_pipeline(planner.pipeline)
+    LOG.info('broker: %s, database: %s', rpc.address, wiring.database_shown(conf))
+    LOG.info('%d hosts known; gantt-planner is ready', len(planner.cache.table()))
+    wiring.collect_seldom()
+    for _ in signals.until_stop(wiring.release_free_memory):
+        health.refused = _reload(conf, planner)
+        presence.configured(health.refused)
+
+
+def _reload(conf: Any, planner: GroupPlanner) -> str:
+    """Read the configuration files again; why they were not taken over, else nothing."""
+    try:
+        pipeline, settings = wiring.read_again(conf)
+    except (cfg.Error, exceptions.GanttError) as e:
+        LOG.error('the configuration was not taken over: %s', files.message(e))
+        return files.message(e)
+    changed = planner.reconfigure(settings, planning.bounds(conf), pipeline)
+    wiring.say_unread(conf)
+    LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
+    wiring.say_pipeline(pipeline)
+    return ''
+
+
+def _state(conf: Any, planner: GroupPlanner, rpc: RpcService) -> dict[str, Any]:
+    """What a report says of this process; no server is asked."""
+    pipeline = planner.pipeline
+    return {
+        'worker': planner.settings.worker,
+        'broker': rpc.address,
+        'database': wiring.database_shown(conf),
+        'attached topics': rpc.attached(),
+        'filters': ', '.join(f.name for f in pipeline.filters),
+        'weighers': ', '.join(w.name for w in pipeline.weighers),
+        **planner.health(),
+        **rpc.health(),
+    }
+
+
+class PlannerHealth:
+    """Whether this process can plan now, and why not; it ends soon, whatever is away.
+
+    :ivar refused: why the options that were read again last were not taken over, else nothing
+    """
+
+    def __init__(self, planner: GroupPlanner, rpc: RpcService) -> None:
+        self._planner, self._rpc = planner, rpc
+        self._database = Knock(planner.store.ping)
+        self.is_stopping, self.refused = False, ''
+
+    def __call__(self) -> tuple[bool, dict[str, Any]]:
+        """Whether all is well, and what there is to say, as JSON has it."""
+        facts = self._planner.health() | self._rpc.health()
+        facts['configuration_refused'] = self.refused
+        facts['configuration'] = self._planner.pipeline.digest
+        waiting, most = facts['groups_waiting'], self._planner.bounds.queue_limit
+        failing = ', '.join(facts['failing'])
+        problems = {
+            'process': 'stopping: it takes nothing new' if self.is_stopping else '',
+            'host_table': '' if facts['loaded'] else 'the hosts were not read yet',
+            'database': self._database.problem(),
+            'broker': self._broker(),
+            'queue': '' if waiting < most else f'{waiting} groups wait, {most} may',
+            'threads': f'several rounds in a row failed of {failing}' if failing else '',
+        }
+        return not any(problems.values()), {
+            'healthy': not any(problems.values()),
+            'reasons': [f'{name}: {problem}' for name, problem in problems.items() if problem],
+            'checks': {name: not problem for name, problem in problems.items()},
+            'facts': facts,
+        }
+
+    def _broker(self) -> str:
+        attached = self._rpc.attached()
+        if not attached:
+            return 'not listening yet'
+        away = [topic for topic, is_attached in attached.items() if not is_attached]
+        if away:
+            return f'no consumer is attached for {", ".join(away)}'
+        return self._rpc.problem
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From options to who plans groups: what gantt-planner and processes with everything share."""
+
+import logging
+import os
+import resource
+from typing import Any
+
+from gantt import solver
+from gantt.cmd import wiring
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.groups.plan_group import NO_SOLVER
+from gantt.db.stores.store import SqlStore
+from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.scheduler.recorder import StoreRecorder
+from gantt.solver.process import SolverProcess
+from gantt.telemetry.metrics import MetricRegistry
+
+LOG = logging.getLogger(__name__)
+
+
+def bounds(conf: Any) -> PlannerSettings:
+    """The options of [planner] by their names."""
+    names = PlannerSettings.__struct_fields__
+    return PlannerSettings(
+        **{name: conf.planner[name] for name in conf.planner if name in names},
+        retry_after_ms=conf.scheduler.retry_after_ms,
+    )
+
+
+def solver_of(conf: Any) -> SolverProcess | None:
+    """The solver, in a process of its own; None: there is to be none, or it is not installed."""
+    own = conf.planner
+    if not own.solver:
+        return None
+    if not solver.is_installed():
+        LOG.warning('%s; install gantt[solver], or set [planner] solver = false', NO_SOLVER)
+        return None
+    return SolverProcess(own.solver_memory_mb, own.nice)
+
+
+class Planning:
+    """Who plans groups in a process, with the solver that belongs to it.
+
+    :ivar planner: the facade
+    :raises PluginError: a filter or weigher does not load
+    """
+
+    def __init__(self, conf: Any, store: SqlStore, metrics: MetricRegistry) -> None:
+        pipeline = pipeline_from_conf(conf)
+        settings = wiring.settings(conf, pipeline)
+        recorder = StoreRecorder(store, metrics, settings.decision_queue_limit)
+        self._solver, self._seconds = solver_of(conf), conf.rpc.drain_seconds
+        self.planner = GroupPlanner(
+            store, pipeline, recorder, settings, bounds(conf), solver=self._solver
+        )
+        metrics.watch('gantt_group_queue_depth', lambda: self.planner.work_queue.depth)
+
+    def start(self) -> None:
+        """Read the hosts and begin.  :raises DatabaseUnavailable, DatabaseNotSynced:"""
+        self.planner.start()
+        if self._solver is not None:
+            self._solver.start()
+
+    def stop(self) -> bool:
+        """Plan what waits, then end; whether that was in time."""
+        done = self.planner.stop(self._seconds)
+        if self._solver is not None:
+            self._solver.stop()
+        return done
+
+
+def give_way(conf: Any) -> None:
+    """Let other processes of the machine go first, and bound the memory of this one.
+
+    Of a process that does nothing but plan.
+    """
+    os.nice(conf.planner.nice)
+    most = conf.planner.memory_mb << 20
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))

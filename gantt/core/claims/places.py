@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places of planned groups: reserved claims that creates take over, and the plan they are of.
+
+A place is a claim of lifecycle ``plan`` with the name of a member.  The commit of a plan makes it,
+for a consumer that stands for the member.  A create takes it over: id, host and amounts stay, the
+rest becomes the create's, and what it was is kept as ``planned``.  Confirmed it is the claim of a
+guest as any other.  Where the create ends before that, its claim does, as that of any create; as
+long as the plan holds the place it lives on under another id, reserved all the time.  So what is
+late about an ended create, and what hosts remember of it, is never about the next one.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from gantt.core.claims.claim import Claim, PlannedFor, State
+from gantt.core.messages import base
+from gantt.core.messages.request import Lifecycle
+
+
+class PlaceTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that a request takes over for one of its members.
+
+    Host and amounts stay; whose the claim is becomes what stands here.  Whether the place may be
+    had is judged under the lock of its host.
+
+    :ivar claim_id: of the place
+    :ivar group: uuid of the group whose plan it is of
+    :ivar member_name: of the planned member, as ``web-2``
+    :ivar member: number of the member of the request that takes it
+    :ivar provider_ids: of all providers that the place takes from, its host among them
+    """
+
+    claim_id: str
+    group: str
+    member_name: str
+    member: int = 0
+    consumer: str
+    provider_ids: tuple[int, ...]
+    project_id: str | None = None
+    user_id: str | None = None
+    consumer_type: str = 'INSTANCE'
+    image: str | None = None
+    flavor: str | None = None
+
+
+class PlaceLetGo(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that ends as its member gets another claim: what was planned is not wanted any more.
+
+    :ivar claim_id: of the place; ``group`` and ``member_name``: whose it is
+    :ivar project_id: of the plan
+    """
+
+    claim_id: str
+    group: str
+    member_name: str
+    project_id: str | None = None
+    user_id: str | None = None
+    consumer_type: str = 'INSTANCE'
+
+    @property
+    def consumer(self) -> str:
+        """Who stands for the member."""
+        return place_consumer(self.group, self.member_name)
+
+
+class PlaceEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that a plan gives back: where it is no free one any more, the group is planned anew.
+
+    :ivar provider_ids: of all providers that it takes from, its host among them
+    """
+
+    claim_id: str
+    provider_ids: tuple[int, ...]
+
+
+class GroupPlanRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a group as it is stored: columns to look for it by, and what it says.
+
+    :ivar request_id: that made this revision of it
+    :ivar description: of the group as it was asked for, JSON
+    :ivar plan: what was decided, packed by who plans
+    :ivar revision: from 1 on; a commit of one needs the one before it stored, or none for 1
+    :ivar lease_until: seconds of the database's clock until when its places are held; it and the
+        times are filled in by the store
+    """
+
+    group_uuid: str
+    request_id: str
+    project_id: str | None = None
+    user_id: str | None = None
+    description: bytes = b''
+    plan: bytes = b''
+    revision: int = 1
+    lease_until: float = 0.0
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+
+class PlannedUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What places of plans hold for a project, taken over or not, until they are confirmed.
+
+    :ivar places: how many there are
+    :ivar amounts: class -> amount, on all providers
+    """
+
+    places: int = 0
+    amounts: dict[str, int] = {}
+
+
+def place_consumer(group: str, member_name: str) -> str:
+    """The consumer that stands for a member of a group while no create has its place."""
+    return base.derived_id('place', group, member_name)
+
+
+def taken_over(
+    place: Claim, by: PlaceTaken, request_id: str, attempt: int, lease_until: float, now: float
+) -> Claim:
+    """A place as a create has it; a repeat of that create takes it over once more.
+
+    :param lease_until: the lease of the create, seconds of the database's clock as ``now``
+    """
+    held = place.planned or PlannedFor(
+        request_id=place.request_id,
+        attempt=place.attempt,
+        member=place.member,
+        consumer=place.consumer,
+        lease_until=place.lease_until,
+        project_id=place.project_id,
+        user_id=place.user_id,
+        consumer_type=place.consumer_type,
+        image=place.image,
+        flavor=place.flavor,
+    )
+    return msgspec.structs.replace(
+        place,
+        request_id=request_id,
+        attempt=attempt,
+        member=by.member,
+        consumer=by.consumer,
+        lease_until=lease_until,
+        project_id=by.project_id,
+        user_id=by.user_id,
+        consumer_type=by.consumer_type,
+        image=by.image,
+        flavor=by.flavor,
+        reason='',
+        updated_at=now,
+        planned=held,
+    )
+
+
+def lives_on(place: Claim, now: float) -> Claim | None:
+    """The place as its plan has it from now on, where the claim of the create that had it ends.
+
+    It takes what that took.  None: no create had it, or its plan holds it no more.
+    """
+    held = place.planned
+    if held is None or place.state is not State.RESERVED or held.lease_until <= now:
+        return None
+    return msgspec.structs.replace(
+        place,
+        id=base.derived_id('place again', place.id),
+        request_id=held.request_id,
+        attempt=held.attempt,
+        member=held.member,
+        consumer=held.consumer,
+        lease_until=held.lease_until,
+        project_id=held.project_id,
+        user_id=held.user_id,
+        consumer_type=held.consumer_type,
+        image=held.image,
+        flavor=held.flavor,
+        absences=0,
+        reason='',
+        updated_at=now,
+        planned=None,
+    )
+
+
+def without_plan(place: Claim, now: float) -> Claim:
+    """A place that a create has, as the create's alone: its claim as any other from then on."""
+    return msgspec.structs.replace(place, lifecycle=Lifecycle.HOST, planned=None, updated_at=now)
+
+
+def held_until(place: Claim, until: float, now: float) -> Claim:
+    """A place that its plan holds until then at least, whoever has it; the same if it does."""
+    held = place.planned
+    if held is not None:
+        if held.lease_until >= until:
+            return place
+        longer = msgspec.structs.replace(held, lease_until=until)
+        return msgspec.structs.replace(place, planned=longer, updated_at=now)
+    if not place.is_free_place or place.lease_until >= until:
+        return place
+    return msgspec.structs.replace(place, lease_until=until, updated_at=now)
+
+
+def is_of_plan(claim: Claim) -> bool:
+    """Whether a live claim is a place, with a create or without, that nobody has confirmed."""
+    return claim.is_taken or claim.is_free_place
+
+
+def by_member(claims: Iterable[Claim]) -> list[Claim]:
+    """Claims by the names of their members, and by id."""
+    return sorted(claims, key=lambda claim: (claim.member_name or '', claim.id))
+
+
+def usage_of(places: Iterable[Claim]) -> PlannedUsage:
+    """What places hold together."""
+    count, amounts = 0, Counter[str]()
+    for claim in places:
+        count += 1
+        for of in claim.allocations.values():
+            amounts.update(of)
+    return PlannedUsage(places=count, amounts=dict(amounts))
+
+
+NOT_CLOSED: Mapping[int, str] = MappingProxyType({})
+
+
+def judge_places(
+    request_id: str,
+    takes: Sequence[PlaceTaken],
+    places: Mapping[str, Claim],
+    gone: Collection[str] = (),
+    closed: Mapping[int, str] = NOT_CLOSED,
+    only_project: str | None = None,
+) -> tuple[list[int], str]:
+    """Which of the places that a request names it may take over, under the locks of their hosts.
+
+    It may have one that no create has, that it has itself, as a repeat, or that an older request
+    has for the same consumer, which gives way to it as any reserved claim would.
+
+    :param places: by id, as they are under the locks
+    :param gone: ids of places that earlier requests of the batch take, or that have ended by it
+    :param closed: hosts that nothing is to be built on, and why; that one is over-full is no
+        reason, as the place is counted already
+    :param only_project: of the one project whose plans it may use; None: of any
+    :returns: indices into ``takes``, and why the first of the others may not be had, or ''
+    """
+    found: list[int] = []
+    mine: set[str] = set()
+    why = ''
+    for index, by in enumerate(takes):
+        claim = places.get(by.claim_id)
+        problem = _why_not_taken(request_id, by, claim, only_project)
+        if not problem and (by.claim_id in gone or by.claim_id in mine):
+            problem = f'{_named(by)} was taken over by another request just now'
+        if not problem and claim is not None:
+            problem = closed.get(claim.provider_id, '')
+        if problem:
+            why = why or problem
+        else:
+            found.append(index)
+            mine.add(by.claim_id)
+    return found, why
+
+
+def _why_not_taken(
+    request_id: str, by: PlaceTaken, claim: Claim | None, only_project: str | None
+) -> str:
+    if claim is None or (claim.group, claim.member_name) != (by.group, by.member_name):
+        return f'{_named(by)} has no place {by.claim_id}'
+    if claim.state is not State.RESERVED or claim.lifecycle is not Lifecycle.PLAN:
+        return f'the place of {_named(by)} is {claim.state.value} already'
+    if not claim.allocations.keys() <= set(by.provider_ids):
+        return f'the place of {_named(by)} takes from other providers than it was planned on'
+    held = claim.planned
+    project = claim.project_id if held is None else held.project_id
+    if only_project is not None and project != only_project:
+        return f'{_named(by)} has no place {by.claim_id}'  # it is not there for others
+    if held is not None and claim.request_id != request_id and claim.consumer != by.consumer:
+        return f'another request has taken over the place of {_named(by)}'
+    if held is None and not claim.is_free_place:
+        return f'the place of {_named(by)} is not held by a plan any more'
+    return ''
+
+
+def _named(by: PlaceTaken) -> str:
+    return f'member {by.member_name!r} of group {by.group}'
+
+
+def judge_plan(
+    plan: GroupPlanRecord,
+    makes: Collection[tuple[str | None, str]],
+    revision: int,
+    living: Sequence[Claim],
+) -> str:
+    """Why a plan may not be stored; '' where it may.
+
+    :param makes: the name of each member that it makes a place for, and the consumer of that
+    :param revision: that is stored, under the lock of the group; 0: none is
+    :param living: live claims of the group that have the name of a member
+    """
+    if plan.revision != revision + 1:
+        return f'group {plan.group_uuid} has revision {revision} of a plan'
+    of_name: dict[str | None, list[Claim]] = {}
+    for claim in living:
+        of_name.setdefault(claim.member_name, []).append(claim)
+    names: set[str | None] = set()
+    for name, consumer in makes:
+        # A place that nobody has gives way to another one of its member.
+        here = of_name.get(name, ())
+        if name in names or any(not one.is_free_place or one.consumer != consumer for one in here):
+            return f'member {name!r} of group {plan.group_uuid} has a claim already'
+        names.add(name)
+    return ''

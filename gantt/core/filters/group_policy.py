@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hard policies of a server group at any level.
+
+Nova's four have filters of their own, see ``server_group``; policies that are given up in order
+are steps of the ladder, see ``rules``, and soft ones are weighed.  Members count through
+Gantt's own claims of the group and through those that the caller names.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gantt.core.filters.base import ClosingPairwiseFilter, Parts, grouped_by_problem
+from gantt.core.group_policies import levels
+from gantt.core.group_policies.one_member import PolicyCost, costs
+from gantt.core.messages.request import RequestSpec
+from gantt.core.records.decision import Contradiction
+from gantt.core.records.rule_texts import GROUP
+from gantt.core.rules.ladder import minimal
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
+
+COLUMNS = tuple(sorted({'placed', 'instances', *levels.COLUMNS}))
+
+
+class GroupPolicyFilter(ClosingPairwiseFilter):
+    """Meets every hard policy of the server group that is about the member."""
+
+    reason = 'against the policies of the server group'
+    public_reason = 'the policies of the server group'
+    columns = COLUMNS
+    always = True
+
+    def concerns(self, spec: RequestSpec) -> bool:
+        return spec.group is not None and spec.group.policies is not None
+
+    def mask_for(
+        self, hosts: HostTable, spec: RequestSpec, could: BoolArray | None, consumer: str
+    ) -> BoolArray | None:
+        if not self.concerns(spec):
+            return None
+        # Never None: what a pick changes is more than its own row.
+        mask = np.ones(len(hosts), np.bool_)
+        for cost in costs(hosts, spec, consumer, could=could, strengths=('hard',)):
+            mask &= cost.met
+        return mask
+
+    # -- why ---------------------------------------------------------------------
+
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        found = costs(hosts, spec, strengths=('hard',))
+        return {'parts': dict(_first_unmet(found, rows, self.reason))}
+
+    def detail_for(
+        self, hosts: HostTable, spec: RequestSpec, rows: IntArray, alive: BoolArray, consumer: str
+    ) -> dict[str, Any]:
+        found = costs(hosts, spec, consumer, could=alive, strengths=('hard',))
+        return {'parts': dict(_first_unmet(found, rows, self.reason))}
+
+    def given_up_for(
+        self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
+    ) -> list[tuple[int, str]]:
+        """What soft policies cost, as step 0: no step of the ladder."""
+        return [
+            (0, f'soft {cost.policy.soft:g}: {cost.line}, costs {_cost(cost, row):g} ({GROUP})')
+            for cost in costs(hosts, spec, consumer, could=alive, strengths=('soft',))
+            if cost.by_row[row] > 0
+        ]
+
+    def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str]:
+        return [_fact(cost, row) for cost in costs(hosts, spec)]
+
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
+        wrong = [
+            (cost.line, ~cost.met.take(rows)) for cost in costs(hosts, spec, strengths=('hard',))
+        ]
+        return grouped_by_problem(hosts, rows, wrong, 'fits on {where} but for: {what}')
+
+    def contradiction(
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
+    ) -> Contradiction | None:
+        if not alive.any() or spec.purpose.is_move:
+            return None  # of one that moves what it has already would be counted
+        found = costs(hosts, spec, could=alive, strengths=('hard',))
+        masks = [cost.met for cost in found]
+        if not masks or (alive & np.logical_and.reduce(masks)).any():
+            return None
+        rules = [f'{found[i].line} ({GROUP})' for i in minimal(alive, masks)]
+        count = int(np.count_nonzero(alive))
+        fit = 'the one host that fits' if count == 1 else f'the {count} hosts that fit'
+        what = 'this policy' if len(rules) == 1 else 'all of these policies'
+        return Contradiction(says=f'of {fit} otherwise none meets {what}', rules=rules)
+
+
+def _cost(cost: PolicyCost, row: int) -> float:
+    return (cost.policy.soft or 1.0) * float(cost.by_row[row])
+
+
+def _first_unmet(found: Sequence[PolicyCost], rows: IntArray, otherwise: str) -> Parts:
+    """Each host is counted for the first policy that it does not meet."""
+    parts: dict[str, int] = {}
+    for cost in found:
+        met = cost.met.take(rows)
+        if not met.all():
+            text = f'against {cost.line}'
+            parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
+            rows = rows[met]
+    if len(rows):
+        parts[otherwise] = len(rows)
+    return parts.items()
+
+
+def _fact(cost: PolicyCost, row: int) -> str:
+    if cost.by_row[row] <= 0:
+        return f'meets {cost.line}'
+    if cost.policy.soft is not None:
+        return f'costs {_cost(cost, row):g} by {cost.line}'
+    return f'does not meet {cost.line}'

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policies of its group as one member meets them that is placed by a request of its own.
+
+They are counted as in joint placing, of a group of which all others stand or do not come: the
+members that the group knows by name and that have no place yet are there without one.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gantt.core.group_policies import standing
+from gantt.core.group_policies.forms import PolicyForms
+from gantt.core.group_policies.levels import Levels
+from gantt.core.group_policies.policies import JointPolicy, PolicyForm, added
+from gantt.core.messages.level_policy import LevelPolicy
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import BoolArray, FloatArray
+from gantt.core.table.host_table import HostTable
+
+
+class _Alone:
+    """One unit that is placed, and the others, which have no place.
+
+    :ivar names: of the members that they are; the first is the one that is placed
+    """
+
+    def __init__(self, member: str, others: Sequence[str]) -> None:
+        self.names = [member, *(name for name in others if name != member)]
+
+    def of(self, names: Sequence[str] | None) -> BoolArray:
+        """Which of them members of these names are; None: all."""
+        if names is None:
+            return np.ones(len(self.names), np.bool_)
+        return np.isin(self.names, list(names))
+
+
+class PolicyCost(msgspec.Struct, frozen=True, eq=False):
+    """What a policy says of hosts for the member.
+
+    :ivar policy: as it was given
+    :ivar line: it in words
+    :ivar by_row: what the member would add to its violation, by row; 0: the policy is met
+    """
+
+    policy: LevelPolicy
+    line: str
+    by_row: FloatArray
+
+    @property
+    def met(self) -> BoolArray:
+        """Hosts that meet it."""
+        met: BoolArray = self.by_row <= 0
+        return met
+
+
+def costs(
+    table: HostTable,
+    spec: RequestSpec,
+    consumer: str = '',
+    *,
+    could: BoolArray | None = None,
+    strengths: Sequence[str] = ('hard', 'drop', 'soft'),
+) -> list[PolicyCost]:
+    """What each policy that is about the member says, in their order.
+
+    :param consumer: who is placed: what it has already does not count
+    :param could: hosts that all but the policies let pass; None: all
+    :param strengths: of which policies: those that are hard, dropped in order, or soft
+    :raises InvalidMessage: a policy names a level that there is not
+    """
+    group = spec.group
+    if group is None or group.policies is None:
+        return []
+    policies = group.policies
+    wanted = [(i, p) for i, p in enumerate(policies.full_policies) if p.strength in strengths]
+    if not wanted:
+        return []
+    member = policies.member_of(group.member)
+    levels, units = Levels(table), _Alone(member, policies.names)
+    there = standing.of_request(table, group, policies, consumer)
+    nowhere = np.full(len(units.names), -1, np.int64)
+    found = []
+    for index, policy in wanted:
+        forms = PolicyForms(
+            levels,
+            there,
+            units,
+            policies,
+            index,
+            policy,
+            inside='request.spec.group.policies',
+            one_by_one=True,
+        )
+        for form in forms.all():
+            if form.of[0] or form.to[0]:
+                cost = added(_with_eligible(form, could), 0, nowhere, 1)
+                found.append(PolicyCost(policy, form.line, cost))
+    return found
+
+
+def _with_eligible(form: JointPolicy, could: BoolArray | None) -> JointPolicy:
+    """Of skew: which domains have a host for the member."""
+    if form.form is not PolicyForm.SKEW:
+        return form
+    codes = form.codes if could is None else form.codes[could]
+    eligible = np.zeros(form.domains, np.bool_)
+    eligible[codes[codes >= 0]] = True
+    return msgspec.structs.replace(form, eligible=eligible)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies that members of a group violate where they are, guests of others being there as well."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from gantt.core.group_policies.forms import PolicyForms
+from gantt.core.group_policies.levels import Levels
+from gantt.core.group_policies.policies import JointPolicy, PolicyForm, violation
+from gantt.core.group_policies.standing import Standing
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
+
+
+class StandingMember(NamedTuple):
+    """A member that has a place.
+
+    :ivar name: its own; ``member`` is that of its description
+    """
+
+    name: str
+    member: str
+    consumer: str
+    provider_id: int
+
+
+class StandingViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that members violate where they are: only a move of one of them could mend it.
+
+    :ivar policy: index in the description
+    :ivar line: it in words
+    :ivar amount: by how much, see ``violation``
+    :ivar members: names of those without whom it would be less
+    """
+
+    policy: int
+    line: str
+    amount: float
+    members: list[str] = []
+    is_hard: bool = True
+
+
+class _StandingUnits:
+    """Members that stand, as units that have their rows."""
+
+    def __init__(self, members: Sequence[StandingMember]) -> None:
+        self.names = [one.name for one in members]
+        self._members = np.array([one.member for one in members], object)
+
+    def of(self, names: Sequence[str] | None) -> BoolArray:
+        """Which of them members of these names are; None: all."""
+        if names is None:
+            return np.ones(len(self.names), np.bool_)
+        wanted = frozenset(names)
+        return np.array([member in wanted for member in self._members], np.bool_)
+
+
+def violated(
+    table: HostTable,
+    description: GroupDescription,
+    members: Sequence[StandingMember],
+    could: BoolArray | None = None,
+) -> list[StandingViolation]:
+    """What each policy says of those that stand, where it is not met.
+
+    :param members: guests of the group that are none of these count as well, as nobody's members
+    :param could: hosts that members may be on at all, for domains that are to be used evenly;
+        None: all
+    :raises InvalidMessage: a policy names a level, host or pool that there is not
+    """
+    levels, units = Levels(table), _StandingUnits(members)
+    there = _of_others(table, description, frozenset(one.consumer for one in members))
+    rows = np.array([_row(table, one.provider_id) for one in members], np.int64)
+    found = []
+    for index, policy in enumerate(description.full_policies):
+        for form in PolicyForms(levels, there, units, description, index, policy).all():
+            counted = _with_eligible(form, could)
+            amount = violation(counted, rows)
+            if amount > 0:
+                found.append(
+                    StandingViolation(
+                        policy=index,
+                        line=form.line,
+                        amount=amount,
+                        members=_in_the_way(counted, rows, amount, units.names),
+                        is_hard=policy.is_hard,
+                    )
+                )
+    return found
+
+
+def _row(table: HostTable, provider_id: int) -> int:
+    row = table.row_of_id(provider_id)
+    return -1 if row is None else row
+
+
+def _of_others(table: HostTable, description: GroupDescription, known: frozenset[str]) -> Standing:
+    rows, claims = [], dict[int, int]()
+    if description.uuid is not None:
+        for provider, consumers in table.placed.in_group(description.uuid).items():
+            row = table.row_of_id(provider)
+            if row is not None:
+                claims[row] = sum(consumers.values())
+                rows += [row for consumer in consumers if consumer not in known]
+    return Standing(table, rows, [''] * len(rows), claims)
+
+
+def _with_eligible(form: JointPolicy, could: BoolArray | None) -> JointPolicy:
+    if form.form is not PolicyForm.SKEW:
+        return form
+    codes = form.codes if could is None else form.codes[could]
+    eligible = np.zeros(form.domains, np.bool_)
+    eligible[codes[codes >= 0]] = True
+    return msgspec.structs.replace(form, eligible=eligible)
+
+
+def _in_the_way(
+    policy: JointPolicy, rows: IntArray, amount: float, names: Sequence[str]
+) -> list[str]:
+    found = []
+    for unit in np.flatnonzero(policy.of | policy.to).tolist():
+        without = rows.copy()
+        without[unit] = -1
+        if violation(policy, without) < amount:
+            found.append(names[unit])
+    return found

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a description and a host table to a problem: masks, steps and scores of the pipeline."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.group_policies import standing
+from gantt.core.group_policies.forms import PolicyForms
+from gantt.core.group_policies.levels import Levels
+from gantt.core.group_policies.policies import JointPolicy, PolicyForm
+from gantt.core.groups import joint_score
+from gantt.core.groups.joint_score import ChoiceScore
+from gantt.core.groups.problem import PLENTY, GroupProblem, MemberOption, required_first
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.messages.request import RequestSpec
+from gantt.core.placement.evaluation import FilterRun
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
+
+#: The layer of what the caller gives up, as rules of users are.
+_CALLERS = 1
+_encode = msgspec.msgpack.Encoder(order='deterministic').encode
+
+
+def build(
+    table: HostTable,
+    description: GroupDescription,
+    pipeline: Pipeline,
+    *,
+    parts: Sequence[str] | None = None,
+    members: Mapping[str, str] | None = None,
+    placed: Mapping[str, str] | None = None,
+) -> GroupProblem:
+    """The problem of a group on a table, which is read and not changed.
+
+    :param parts: names of the parts of ``location``, the widest first; None: the pipeline's
+    :param members: consumers of the group that stand -> the member that each of them is
+    :param placed: names of places that there are already -> the member that each of them is: of
+        these members so many fewer are placed
+    :raises InvalidMessage: a policy names a level, host or pool that is not there, or a member
+        says something that a filter does not understand
+    """
+    pipeline.name_parts(table)
+    units = _Units(description, placed or {})
+    specs, choices_of_entry = _specs(description)
+    _check(description, pipeline)
+    runs = [_look(table, spec, pipeline) for spec in specs]
+    levels = Levels(table, parts)
+    there = standing.read(table, description, members or {})
+    policies = [
+        form
+        for index, policy in enumerate(description.full_policies)
+        for form in PolicyForms(levels, there, units, description, index, policy).all()
+    ]
+    stepped = [of for run in runs for of, _ in run.steps]
+    dropped = [(_CALLERS, p.drop) for p in description.full_policies if p.drop is not None]
+    steps = sorted({*stepped, *dropped}, key=lambda one: (one[0], -one[1]))
+    policies = [_in_steps(p, description, steps) for p in policies]
+    kinds, choices_of = _kinds(units, policies, choices_of_entry)
+    wanted = np.zeros(len(specs), np.int64)
+    for entry, count in zip(*np.unique(units.entries, return_counts=True), strict=True):
+        for c in choices_of_entry[int(entry)]:
+            wanted[c] += count
+    scores, is_steady = joint_score.of_choices(
+        table, specs, pipeline, [run.mask for run in runs], wanted
+    )
+    resources = _Resources(table, specs)
+    return GroupProblem(
+        names=units.names,
+        entries=units.entries,
+        required=units.required,
+        kinds=kinds,
+        choices_of=choices_of,
+        choices=[
+            _choice(spec, run, steps, resources.demand(spec), score)
+            for run, spec, score in zip(runs, specs, scores, strict=True)
+        ],
+        classes=resources.classes,
+        free=resources.free,
+        bins=resources.bins,
+        limit=_limits(table, runs),
+        policies=[_with_eligible(p, kinds, choices_of, runs) for p in policies],
+        steps=steps,
+        is_steady=is_steady,
+    )
+
+
+class _Units:
+    """The members of a description that have no place yet, each by itself.
+
+    :param placed: name of a place that there is -> its member
+    """
+
+    def __init__(self, description: GroupDescription, placed: Mapping[str, str]) -> None:
+        there = Counter(placed.values())
+        self.names: list[str] = []
+        counts = []
+        for one in description.members:
+            has = there[one.name]
+            least, most = max(one.least - has, 0), max(one.most - has, 0)
+            free = [name for name in one.unit_names if name not in placed]
+            self.names += free[:most]
+            counts.append((least, most))
+        self.entries = np.repeat(np.arange(len(counts)), [most for _, most in counts])
+        self.required = required_first(counts)
+        self._entry = {one.name: i for i, one in enumerate(description.members)}
+
+    def of(self, names: Sequence[str] | None) -> BoolArray:
+        """Which units members of these names are; None: all."""
+        if names is None:
+            return np.ones(len(self.names), np.bool_)
+        return np.isin(self.entries, [self._entry[name] for name in names])
+
+
+def _specs(description: GroupDescription) -> tuple[list[RequestSpec], list[list[int]]]:
+    """The specs that differ, and those of each member by index."""
+    found: dict[bytes, int] = {}
+    specs: list[RequestSpec] = []
+    of_entry = []
+    for one in description.members:
+        mine = []
+        for spec in one.specs:
+            code = found.setdefault(_encode(spec), len(specs))
+            if code == len(specs):
+                specs.append(spec)
+            if code not in mine:
+                mine.append(code)
+        of_entry.append(mine)
+    return specs, of_entry
+
+
+def _check(description: GroupDescription, pipeline: Pipeline) -> None:
+    for path, spec in description.specs_by_path:
+        for rule in pipeline.checking:
+            try:
+                rule.check_request(spec)
+            except exceptions.InvalidMessage as e:
+                field = str(e.kwargs['field']).replace('request.spec', f'group.{path}', 1)
+                raise type(e)(None, **{**e.kwargs, 'field': field}) from None
+
+
+class _Look(msgspec.Struct, frozen=True, eq=False):
+    mask: BoolArray
+    steps: list[tuple[tuple[int, int], BoolArray]]
+    filter_run: FilterRun
+
+
+def _look(table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> _Look:
+    """Who passes every filter by itself, the hard rules of those that close included."""
+    alone = FilterRun(table, spec, pipeline.without_closing())
+    alone.look('')
+    mask = alone.alive.copy()
+    closing = FilterRun(table, spec, pipeline)
+    for k in pipeline.closing:
+        own = closing.mask_of(k, '')
+        if own is not None:
+            mask &= own
+    return _Look(mask, closing.steps(), alone)
+
+
+def _choice(
+    spec: RequestSpec,
+    run: _Look,
+    steps: Sequence[tuple[int, int]],
+    demand: IntArray,
+    score: ChoiceScore,
+) -> MemberOption:
+    unmet = np.zeros((len(steps), len(run.mask)), np.bool_)
+    for key, met in run.steps:
+        unmet[steps.index(key)] |= ~met
+    return MemberOption(spec, demand, run.mask, unmet, score.gain, score.best, score.crowd)
+
+
+def _limits(table: HostTable, runs: Sequence[_Look]) -> IntArray:
+    limit = np.full(len(table), PLENTY, np.int64)
+    anywhere = np.zeros(len(table), np.bool_)
+    for run in runs:
+        anywhere |= run.mask
+    rows = np.flatnonzero(anywhere)
+    limit[rows] = np.minimum(limit[rows], runs[0].filter_run.counted(rows))
+    return limit
+
+
+def _kinds(
+    units: _Units, policies: Sequence[JointPolicy], choices_of_entry: Sequence[list[int]]
+) -> tuple[IntArray, list[list[int]]]:
+    """Units of the same choices and the same part in all policies are of one kind."""
+    roles = np.array([of for p in policies for of in (p.of, p.to)], np.bool_).reshape(
+        2 * len(policies), len(units.names)
+    )
+    packed = np.packbits(roles, axis=0)
+    found: dict[tuple[tuple[int, ...], bytes, bool], int] = {}
+    kinds = np.zeros(len(units.names), np.int64)
+    choices_of: list[list[int]] = []
+    for unit, entry in enumerate(units.entries.tolist()):
+        mine = choices_of_entry[entry]
+        key = (tuple(mine), packed[:, unit].tobytes(), bool(units.required[unit]))
+        kinds[unit] = found.setdefault(key, len(found))
+        if len(choices_of) < len(found):
+            choices_of.append(mine)
+    return kinds, choices_of
+
+
+class _Resources:
+    """Classes that hosts have themselves or one pool has for them; the rest is tried at the end."""
+
+    def __init__(self, table: HostTable, specs: Sequence[RequestSpec]) -> None:
+        pools, count = table.pools, len(table)
+        names = dict.fromkeys(name for spec in specs for name in spec.resources)
+        self.classes = [name for name in names if name not in pools.nested.of_class]
+        shared = sorted({p for name in self.classes for p in pools.of_class.get(name, ())})
+        at = {pool: count + i for i, pool in enumerate(shared)}
+        width = count + len(shared) + 1  # the last bin is what nobody counts
+        self.free = np.full((len(self.classes), width), PLENTY, np.int64)
+        self.bins = np.tile(np.arange(count), (len(self.classes), 1))
+        for k, name in enumerate(self.classes):
+            code = table.class_code(name)
+            self.free[k, :count] = 0 if code is None else np.maximum(table.free_of(code), 0)
+            if name not in pools.of_class:
+                continue
+            own = np.zeros(count, np.bool_) if code is None else table.cap_of(code) > 0
+            for row in range(count):
+                serving = pools.serving(table.hosts[row].id, name)
+                if own[row] and serving or len(serving) > 1:
+                    self.bins[k, row] = width - 1
+                elif serving:
+                    self.bins[k, row] = at[serving[0]]
+            for pool in shared:
+                if pool in pools.of_class[name]:
+                    self.free[k, at[pool]] = max(pools.free(pool, name), 0)
+
+    def demand(self, spec: RequestSpec) -> IntArray:
+        """What a unit takes, by class."""
+        return np.array([spec.resources.get(name, 0) for name in self.classes], np.int64)
+
+
+def _in_steps(
+    policy: JointPolicy, description: GroupDescription, steps: Sequence[tuple[int, int]]
+) -> JointPolicy:
+    drop = description.full_policies[policy.index].drop
+    if drop is None:
+        return policy
+    return msgspec.structs.replace(policy, step=steps.index((_CALLERS, drop)))
+
+
+def _with_eligible(
+    policy: JointPolicy,
+    kinds: IntArray,
+    choices_of: Sequence[list[int]],
+    runs: Sequence[_Look],
+) -> JointPolicy:
+    """Of skew: which domains have a host for one of its members."""
+    if policy.form is not PolicyForm.SKEW:
+        return policy
+    eligible = np.zeros(policy.domains, np.bool_)
+    for kind in np.unique(kinds[policy.of]).tolist():
+        for choice in choices_of[kind]:
+            codes = policy.codes[runs[choice].mask]
+            eligible[codes[codes >= 0]] = True
+    return msgspec.structs.replace(policy, eligible=eligible)

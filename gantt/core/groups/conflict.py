@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a group cannot be placed: a minimal set of policies and members, and what would help."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from gantt.core.group_policies.policies import JointPolicy, PolicyForm
+from gantt.core.groups import bound, reduce
+from gantt.core.groups.group_plan import GroupConflict, GroupRelaxation
+from gantt.core.groups.model import GroupSolver, Model, SolverGoal
+from gantt.core.groups.packing import Packing
+from gantt.core.groups.problem import WEIGHT_UNIT, GroupProblem
+from gantt.core.messages.group_description import GroupDescription
+
+#: Seconds for one question about a part of a group, at most.
+_ONE_MAX = 2.0
+
+#: What may be left out: a policy by its position, or a unit.
+_Element = tuple[str, int]
+
+
+class Conflicts:
+    """Questions about parts of one problem.
+
+    :param left: seconds that are left
+    :param solver: None: only what no solver is needed for is known
+    """
+
+    def __init__(
+        self,
+        problem: GroupProblem,
+        description: GroupDescription,
+        solver: GroupSolver | None,
+        left: Callable[[], float],
+        seed: int,
+    ) -> None:
+        self._problem, self._description = problem, description
+        self._solver, self._left, self._seed = solver, left, seed
+        lines = [(p.index, p.line) for p in problem.policies if p.is_hard]
+        self._lines = list(dict.fromkeys(lines))
+        #: By line and unit, whether it has a part in it.
+        self._about = np.zeros((len(self._lines), len(problem.names)), np.bool_)
+        for p in problem.policies:
+            if p.is_hard:
+                self._about[self._lines.index((p.index, p.line))] |= p.of | p.to
+        self._is_sure = True
+
+    def find(self, about: Sequence[int] | None = None) -> GroupConflict | None:
+        """The conflict; None: it is not known that there is one.
+
+        :param about: units that found no place: small parts with one of them are looked at, and
+            not the whole; None: the whole is known to be impossible
+        """
+        units = np.flatnonzero(self._problem.required).tolist()
+        parts = self._small_parts(units, units if about is None else about)
+        whole = [] if about is not None else [self._with_policies(units)]
+        for part in itertools.chain(parts, whole):
+            if self._left() <= 0:
+                break
+            if self._is_impossible(part):
+                found = self._minimal([], part, has_background=False)
+                return self._shown(self._thinned(found))
+        return None
+
+    def _small_parts(self, units: Sequence[int], about: Sequence[int]) -> Iterator[list[_Element]]:
+        """Parts that may be impossible alone: of a kind, of a policy, connected by policies."""
+        kinds = self._problem.kinds[about]
+        for kind in np.unique(kinds).tolist():
+            unit = about[int(np.flatnonzero(kinds == kind)[0])]
+            yield self._with_policies([unit])
+        seen = set()
+        lines = np.flatnonzero(self._about[:, about].any(axis=1)).tolist()
+        for k in lines:
+            mine = tuple(unit for unit in units if self._about[k, unit])
+            if mine and mine not in seen:
+                seen.add(mine)
+                yield self._with_policies(mine)
+        for mine in sorted(self._connected(units, about), key=len):
+            if mine not in seen:
+                yield self._with_policies(mine)
+
+    def _connected(self, units: Sequence[int], about: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Units that policies connect with one of those, directly or by way of others."""
+        wanted = np.zeros(self._about.shape[1], np.bool_)
+        wanted[units] = True
+        left = set(about)
+        while left:
+            reached = np.zeros_like(wanted)
+            reached[left.pop()] = True
+            count = 0
+            while count < (count := int(np.count_nonzero(reached))):
+                lines = (self._about & (reached & wanted)).any(axis=1)
+                reached |= self._about[lines].any(axis=0)
+            left -= set(np.flatnonzero(reached).tolist())
+            yield tuple(np.flatnonzero(reached & wanted).tolist())
+
+    def _with_policies(self, units: Sequence[int]) -> list[_Element]:
+        """Units, and the hard policies that are about them."""
+        return [*self._policies(units), *(('unit', u) for u in units)]
+
+    def _policies(self, units: Sequence[int]) -> list[_Element]:
+        """Hard policies that one of these units has a part in."""
+        found = np.flatnonzero(self._about[:, units].any(axis=1))
+        return [('policy', k) for k in found.tolist()]
+
+    def _minimal(
+        self, background: list[_Element], elements: list[_Element], *, has_background: bool
+    ) -> list[_Element]:
+        """Elements that are impossible with the background, none of them in vain (QuickXplain)."""
+        if has_background and self._is_impossible(background):
+            return []
+        if len(elements) == 1:
+            return elements
+        if self._left() <= 0:
+            self._is_sure = False
+            return elements
+        half = len(elements) // 2
+        first, second = elements[:half], elements[half:]
+        of_second = self._minimal([*background, *first], second, has_background=bool(first))
+        of_first = self._minimal([*background, *of_second], first, has_background=bool(of_second))
+        return [*of_first, *of_second]
+
+    def _thinned(self, elements: list[_Element]) -> list[_Element]:
+        """Without what is in vain after all: who is near to nobody may be so for lack of others."""
+        at = 0
+        while at < len(elements) and self._left() > 0:
+            fewer = [*elements[:at], *elements[at + 1 :]]
+            if fewer and self._is_impossible(fewer):
+                elements, at = fewer, 0
+            else:
+                at += 1
+        self._is_sure = self._is_sure and at == len(elements)
+        return elements
+
+    def _is_impossible(self, elements: Sequence[_Element]) -> bool:
+        part = part_of(
+            self._problem,
+            [u for kind, u in elements if kind == 'unit'],
+            {self._lines[k] for kind, k in elements if kind == 'policy'},
+        )
+        if part is None:
+            return False
+        model = reduce.reduce(part)
+        if bound.least_cost(model) is None:
+            return True
+        left = self._left()
+        if _is_placed(model, lambda: self._left() <= 0):
+            return False
+        if self._solver is None or left <= 0:
+            self._is_sure = False
+            return False
+        found = self._solver.solve(
+            model, SolverGoal(-1, (0,)), seconds=min(_ONE_MAX, left), seed=self._seed
+        )
+        if found.status == 'unknown' or (found.status == 'infeasible' and not model.is_whole):
+            self._is_sure = False
+        return found.status == 'infeasible' and model.is_whole
+
+    def _shown(self, found: Sequence[_Element]) -> GroupConflict:
+        entries = self._problem.entries
+        members = Counter(
+            self._description.members[entries[u]].name for kind, u in found if kind == 'unit'
+        )
+        policies = [self._lines[k] for kind, k in found if kind == 'policy']
+        return GroupConflict(policies=policies, members=dict(members), is_minimal=self._is_sure)
+
+    def relaxations(self, conflict: GroupConflict) -> list[GroupRelaxation]:
+        """What one policy of the conflict would have to be violated by, the least first."""
+        found = []
+        units = np.flatnonzero(self._problem.required).tolist()
+        for index, line in conflict.policies if self._solver is not None else ():
+            left = self._left()
+            part = part_of(self._problem, units, set(self._lines), softened=(index, line))
+            if left <= 0 or part is None or self._solver is None:
+                break
+            model = reduce.reduce(part)
+            if bound.least_cost(model) is None:
+                continue
+            at = 3 + len(part.steps)
+            goal = SolverGoal(at, (0, 0, *([PLENTY] * (at - 2))))
+            result = self._solver.solve(model, goal, seconds=min(_ONE_MAX, left), seed=self._seed)
+            if result.counts is not None:
+                amount = result.value / WEIGHT_UNIT
+                found.append(GroupRelaxation(policy=index, line=f'without {line}', amount=amount))
+        return sorted(found, key=lambda one: one.amount)
+
+
+def _is_placed(model: Model, over: Callable[[], bool]) -> bool:
+    """Whether all have a place where each takes the best that is left for it."""
+    packing = Packing(model, {})
+    if any(not len(option.rows) for one in model.classes for option in one.options[:1]):
+        return False
+    for item in range(len(packing.row)):
+        place = None if over() else packing.best(item)
+        if place is None:
+            return False
+        packing.put(item, *place)
+    return not packing.value(range(len(packing.row)))[0]
+
+
+def _is_far_from_all(policy: JointPolicy, units: np.ndarray, required: np.ndarray) -> bool:
+    """Whether members are to be near to some that are no part of this, and to nothing that stands.
+
+    Those are somewhere: where, no policy of this part says.
+    """
+    return (
+        policy.form is PolicyForm.NEAR
+        and bool((policy.to & required).any())
+        and not policy.to[units].any()
+        and not any(level.present.any() for level in policy.near)
+    )
+
+
+#: More than any goal comes to.
+PLENTY = 1 << 50
+
+
+def part_of(
+    problem: GroupProblem,
+    units: Sequence[int],
+    lines: set[tuple[int, str]],
+    softened: tuple[int, str] | None = None,
+) -> GroupProblem | None:
+    """The same problem of some units, with some of its hard policies and no others.
+
+    :param lines: index and line of the policies
+    :param softened: one of them that may be violated, at a weight of 1
+    :returns: None where no unit is left
+    """
+    if not len(units):
+        return None
+    at = np.array(sorted(units))
+    policies = []
+    for policy in problem.policies:
+        key = (policy.index, policy.line)
+        if not policy.is_hard or key not in lines:
+            continue
+        if not (policy.of[at].any() or policy.to[at].any()):
+            continue
+        if _is_far_from_all(policy, at, problem.required):
+            continue
+        weight = 1.0 if key == softened else 0.0
+        policies.append(
+            msgspec.structs.replace(policy, of=policy.of[at], to=policy.to[at], weight=weight)
+        )
+    return GroupProblem(
+        names=[problem.names[unit] for unit in at.tolist()],
+        entries=problem.entries[at],
+        required=np.ones(len(at), np.bool_),
+        kinds=problem.kinds[at],
+        choices_of=problem.choices_of,
+        choices=problem.choices,
+        classes=problem.classes,
+        free=problem.free,
+        bins=problem.bins,
+        limit=problem.limit,
+        policies=policies,
+        steps=problem.steps,
+        is_steady=problem.is_steady,
+        cuts=problem.cuts,
+    )

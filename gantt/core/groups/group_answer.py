@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What who asks for a group is answered, and what is stored of it for a repeat."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.group_policies.violated import StandingViolation
+from gantt.core.groups.group_plan import GroupPlan, PlannedMember, WithoutPolicy
+from gantt.core.records.members import GROUP_ANSWER
+
+
+class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """See the module docstring.
+
+    :ivar group: uuid of it
+    :ivar revision: of its plan; 0: there is none
+    :ivar plan: of those that were to be placed; None: nobody was
+    :ivar stayed: names of members that had a place before, and have it still
+    :ivar released: names of members whose places are given back
+    :ivar violated: policies that those violate who stayed
+    :ivar attempts: times that it was planned
+    :ivar conflicts: why it was planned again, a line each
+    :ivar age_seconds: of the state that it was decided on
+    :ivar what_if: a line for each policy and whom it is about; None: it was not wanted
+    """
+
+    request_id: str
+    group: str
+    revision: int
+    plan: GroupPlan | None
+    lease_seconds: float
+    dry_run: bool = False
+    stayed: list[str] = []
+    released: list[str] = []
+    violated: list[StandingViolation] = []
+    attempts: int = 1
+    conflicts: list[str] = []
+    age_seconds: float = 0.0
+    what_if: list[WithoutPolicy] | None = None
+
+
+class StoredAnswer(GroupAnswer, frozen=True, kw_only=True):
+    """An answer with what is kept of the plan beside it.
+
+    :ivar given_up: ids of claims of guests that were replaced by name: their members are others
+        from then on, whether or not their hosts answer
+    """
+
+    given_up: list[str] = []
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(StoredAnswer).decode
+_plain = msgspec.msgpack.Decoder(GroupAnswer).decode
+#: What a refusal begins with; no answer does, see ``GROUP_ANSWER``.
+REFUSAL = GROUP_ANSWER + b'\xc1'
+
+
+def pack(answer: GroupAnswer, given_up: Iterable[str] = ()) -> bytes:
+    """An answer as it is stored.
+
+    :param given_up: see ``StoredAnswer``
+    """
+    fields = msgspec.structs.asdict(answer)
+    return GROUP_ANSWER + _encode(StoredAnswer(**fields, given_up=sorted(given_up)))
+
+
+class StoredRefusal(msgspec.Struct, frozen=True, array_like=True):
+    """An error as it is stored."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+_refusal = msgspec.msgpack.Decoder(StoredRefusal).decode
+
+
+def pack_refusal(error: exceptions.Refused | exceptions.Conflict) -> bytes:
+    """Why a group was not placed, as it is stored."""
+    details = msgspec.to_builtins(error.kwargs)
+    return REFUSAL + _encode(StoredRefusal(error.code, error.message, details))
+
+
+def unpack_refusal(stored: bytes) -> exceptions.Refused | exceptions.Conflict | None:
+    """The same as it was stored; None: it is none."""
+    if not stored.startswith(REFUSAL):
+        return None
+    found = _refusal(stored[len(REFUSAL) :])
+    if found.code == exceptions.Conflict.code:
+        return exceptions.Conflict(found.message, **found.details)
+    kinds = {kind.code: kind for kind in _below(exceptions.Refused)}
+    return kinds.get(found.code, exceptions.Refused)(found.message, **found.details)
+
+
+def _below(kind: type[exceptions.Refused]) -> Iterable[type[exceptions.Refused]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def given_up(stored: bytes) -> frozenset[str]:
+    """Ids of claims of guests that a stored plan has given up; none: it has none."""
+    if not stored.startswith(GROUP_ANSWER):
+        return frozenset()
+    return frozenset(_decode(stored[len(GROUP_ANSWER) :]).given_up)
+
+
+def unpack(stored: bytes) -> GroupAnswer | None:
+    """The same as it was stored; None: it is that of another kind of request, or a refusal."""
+    if not stored.startswith(GROUP_ANSWER) or stored.startswith(REFUSAL):
+        return None
+    return _plain(stored[len(GROUP_ANSWER) :])
+
+
+def with_others(plan: GroupPlan, keeps: Sequence[PlannedMember]) -> GroupPlan:
+    """A plan of some with the others, which stayed where they were planned before.
+
+    What is proven of it is proven of those that were planned again alone.
+    """
+    if not keeps:
+        return plan
+    status = 'feasible' if plan.status == 'optimal' else plan.status
+    members = [*keeps, *plan.members]
+    return msgspec.structs.replace(
+        plan, members=members, status=status, bound=None, gap=None, proven=0
+    )

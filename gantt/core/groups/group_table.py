@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy of the host table on which a group is laid, member by member, through the pipeline."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from gantt.core.groups import joint_score
+from gantt.core.groups.problem import Assignment, Cut, GroupProblem
+from gantt.core.messages import image_properties
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.request import name_of
+from gantt.core.placement.evaluation import FilterRun
+from gantt.core.placement.layout_choice import Fitting
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.ranking import Ranking
+from gantt.core.placement.tree_choice import TreeChoice
+from gantt.core.resources.host import Placed
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.pools import Shares
+
+
+class LaidUnit(NamedTuple):
+    """What a unit takes where it is laid.
+
+    :ivar amounts: provider id -> class -> amount, the host first
+    :ivar layout: what it got inside of the host; None: plain amounts say everything
+    """
+
+    amounts: Mapping[int, Mapping[str, int]]
+    layout: Layout | None
+
+
+class GroupTable:
+    """See the module docstring.
+
+    :ivar plan: where the units are that are laid
+    :ivar laid: unit -> what it takes there
+    """
+
+    def __init__(self, table: HostTable, problem: GroupProblem, pipeline: Pipeline) -> None:
+        self._table, self._problem = table.copy(), problem
+        pipeline.name_parts(self._table)
+        self._pipeline = pipeline.without_closing()
+        self._runs: dict[int, FilterRun] = {}
+        self._rows: list[int] = []
+        self.plan = Assignment.empty(problem)
+        self.laid: dict[int, LaidUnit] = {}
+
+    def passing(self, choice: int) -> BoolArray:
+        """Hosts that every filter lets pass for one more of a choice; to be read at once."""
+        run = self._runs.get(choice)
+        if run is None:
+            spec = self._problem.choices[choice].spec
+            run = self._runs[choice] = FilterRun(self._table, spec, self._pipeline)
+            run.stepped(self._rows)
+        run.look('', last=False)
+        return run.alive & self._problem.choices[choice].mask
+
+    def rank(self, choice: int, rows: BoolArray) -> Ranking:
+        """The hosts weighed as those of a request of its own would be."""
+        run = self._runs[choice]
+        np.copyto(run.alive, rows)
+        return run.rank()
+
+    def lay(self, unit: int, choice: int, row: int) -> bool:
+        """Lay a unit over a host; False where the host has no layout for it, or its tree no room.
+
+        Who passes is asked before, by :meth:`passing`.
+        """
+        table, spec = self._table, self._problem.choices[choice].spec
+        fits, layout = self._layout(choice, row)
+        own, shares = spec.resources, None
+        if fits:
+            fits, own, shares = self._of_tree(choice, row)
+        if not fits:
+            return False
+        provider = table.hosts[row].id
+        image = image_properties.text_of(spec.image) if spec.image.properties else None
+        flavor = name_of(spec.flavor)
+        name = f'unit-{unit}'
+        placed = Placed(name, name, provider, None, layout, image, flavor)
+        if shares is None and table.pools.of_class and table.pools.have_any(own):
+            amounts: dict[int, Mapping[str, int]] = {**table.providers_of(row, own)}
+        else:
+            amounts = {provider: own, **(shares or {})}
+        table.take(provider, own, placed, shares)
+        self.laid[unit] = LaidUnit(amounts, layout)
+        self._rows.append(row)
+        for run in self._runs.values():
+            run.stepped([row])
+        self.plan.rows[unit], self.plan.choices[unit] = row, choice
+        return True
+
+    def _layout(self, choice: int, row: int) -> tuple[bool, Layout | None]:
+        spec, inside = self._problem.choices[choice].spec, self._pipeline.inside
+        wish = inside.wish(spec) if spec.may_need_topology else None
+        if wish is None:
+            return True, None
+        layout = Fitting(self._table, wish, inside, self._runs[choice]).lay(row)
+        return layout is not None, layout
+
+    def _of_tree(self, choice: int, row: int) -> tuple[bool, dict[str, int], Shares | None]:
+        """Whether the tree of a host has room; what it takes of the host, and of others."""
+        run, spec = self._runs[choice], self._problem.choices[choice].spec
+        if not run.is_of_trees:
+            return True, spec.resources, None
+        trees = TreeChoice.of(self._table, run)
+        solution = None if trees is None else trees.solve(row)
+        if trees is None or solution is None:
+            return False, {}, None
+        shares = trees.amounts(row, solution)
+        own = dict(shares.pop(self._table.hosts[row].id))
+        return True, own, shares
+
+    def refused(self, plan: Assignment) -> list[Cut]:
+        """Lay a whole plan, member by member; what is not let on its host, as cuts.
+
+        The first of each host; empty: all of it is laid.
+        """
+        found: dict[int, Cut] = {}
+        for unit in np.flatnonzero(plan.rows >= 0).tolist():
+            row, choice = int(plan.rows[unit]), int(plan.choices[unit])
+            if row in found or (self.passing(choice)[row] and self.lay(unit, choice, row)):
+                continue
+            here = self.plan.choices[self.plan.rows == row]
+            counts = dict(
+                zip(*map(np.ndarray.tolist, np.unique(here, return_counts=True)), strict=True)
+            )
+            counts[choice] = counts.get(choice, 0) + 1
+            found[row] = Cut(row, counts)
+        return list(found.values())
+
+    def score(self) -> float:
+        """The score of all that is laid: of each member where it is, with the group there."""
+        problem, total = self._problem, 0.0
+        placed = self.plan.rows >= 0
+        for choice in np.unique(self.plan.choices[placed]).tolist():
+            rows: IntArray = self.plan.rows[placed & (self.plan.choices == choice)]
+            one = problem.choices[choice]
+            if problem.is_steady:
+                total += float(one.gain.take(rows).sum())
+                continue
+            known = np.flatnonzero(one.mask)
+            found = joint_score.ranking(self._table, one.spec, self._pipeline, known)
+            total += float(found.total.take(np.searchsorted(known, rows)).sum())
+        return total

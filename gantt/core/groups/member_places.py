@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which places of a plan a create may have, and why it gets none.
+
+A place is a claim that stands for one member.  A create that names a member, or a description, is
+to have one of those; one that names none, the next free one of those that are described as it is.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gantt.core.claims.claim import Claim, State
+from gantt.core.groups import differences
+from gantt.core.groups.plan_view import member_of
+from gantt.core.messages.group_description import GroupDescription, OnDifference, OtherConsumers
+from gantt.core.messages.near import near
+from gantt.core.messages.request import Lifecycle, RequestSpec, SelectDestinations
+from gantt.core.records.places_seen import PlacesSeen, SeenPlace
+
+#: Members that a refusal names.
+_NAMED_MAX = 4
+#: Free places among which one is drawn, at most.
+_SPREAD_MAX = 16
+_AGAIN = 'plan the group again'
+_HEAL = 'have the group healed for another one'
+_encode = msgspec.msgpack.Encoder(order='deterministic').encode
+
+
+class PlannedUnit(NamedTuple):
+    """One planned member.
+
+    :ivar position: in the order in which places are given away
+    :ivar name: its own, as ``web-2``; ``member``: of its description
+    :ivar spec: number of what it was planned with
+    """
+
+    position: int
+    name: str
+    member: str
+    spec: int
+
+
+class PlannedMembers:
+    """What the members of one revision of a plan were planned with.
+
+    :ivar specs: each once
+    :ivar numbers: name of a description -> the numbers of what it asks for, then alternatives
+    :ivar alternatives: name of a member -> the one that it was planned as, as far as it is known
+    """
+
+    def __init__(self, description: GroupDescription, alternatives: Mapping[str, int]) -> None:
+        self.description, self.alternatives = description, alternatives
+        self.specs: list[RequestSpec] = []
+        self.names = [one.name for one in description.members]
+        self.numbers: dict[str, list[int]] = {}
+        known: dict[bytes, int] = {}
+        for member in description.members:
+            for spec in member.specs:
+                number = known.setdefault(_encode(spec), len(self.specs))
+                if number == len(self.specs):
+                    self.specs.append(spec)
+                self.numbers.setdefault(member.name, []).append(number)
+        self._by_key: dict[bytes, list[int]] = {}
+        for number, spec in enumerate(self.specs):
+            self._by_key.setdefault(differences.key_of(spec), []).append(number)
+
+    def equal(self, spec: RequestSpec) -> list[int]:
+        """The numbers of those specs that it differs from in nothing."""
+        return [
+            number
+            for number in self._by_key.get(differences.key_of(spec), ())
+            if not differences.differences_left_open(self.specs[number], spec)
+        ]
+
+    def number_of(self, member: str, name: str, claim: Claim | None) -> int:
+        """What a member was planned with: by the plan, else by what its place has."""
+        numbers = self.numbers[member]
+        chosen = self.alternatives.get(name)
+        if chosen is not None and chosen < len(numbers):
+            return numbers[chosen]
+        if claim is None or len(numbers) == 1:
+            return numbers[0]
+        has = Counter[str]()
+        for amounts in claim.allocations.values():
+            has.update(amounts)
+        fitting = [number for number in numbers if self.specs[number].resources == dict(has)]
+        return fitting[0] if fitting else numbers[0]
+
+
+class MemberPlaces:
+    """A plan and the claims of its members, as they were read.
+
+    :ivar members: of the revision
+    :ivar claims: name of a member -> its claim: the live one, else the last that there was
+    :ivar free: those of them that no create has
+    :ivar guests: name of a member -> the claim of a guest of it that was confirmed last
+    :ivar given_up: ids of claims of guests that were replaced by name
+    """
+
+    def __init__(
+        self,
+        group: str,
+        revision: int,
+        members: PlannedMembers,
+        claims: Iterable[Claim],
+        given_up: Collection[str] = (),
+    ) -> None:
+        self.group, self.revision, self.members = group, revision, members
+        self.claims: dict[str, Claim] = {}
+        self.free: dict[str, Claim] = {}
+        self.guests: dict[str, Claim] = {}
+        self.given_up = frozenset(given_up)
+        self._of_consumer: dict[str, str] = {}
+        # The newest counts: a place that was made as the host of a guest was lost is for a create,
+        # one that is still there after its member got a guest elsewhere is nobody's.
+        for claim in sorted(
+            claims,
+            key=lambda one: (one.is_live, one.created_at, not one.is_free_place, one.updated_at),
+        ):
+            self.note(claim)
+        self._named: dict[str, list[PlannedUnit]] = {}
+        self._by_spec: dict[int, list[PlannedUnit]] = {}
+        self._find_units()
+
+    def _find_units(self) -> None:
+        """Those that are described, and those that have a place under a name of before."""
+        more: dict[str, list[str]] = {}
+        described = {name for one in self.members.description.members for name in one.unit_names}
+        for name, claim in self.claims.items():
+            member = '' if name in described else member_of(self.members.description, name)
+            if member and claim.is_live:
+                more.setdefault(member, []).append(name)
+        position = 0
+        for one in self.members.description.members:
+            of_member = self._named.setdefault(one.name, [])
+            others = sorted(more.get(one.name, ()), key=lambda name: (len(name), name))
+            for name in [*one.unit_names, *others]:
+                number = self.members.number_of(one.name, name, self.claims.get(name))
+                unit = PlannedUnit(position, name, one.name, number)
+                position += 1
+                of_member.append(unit)
+                if name != one.name:
+                    self._named[name] = [unit]
+                self._by_spec.setdefault(number, []).append(unit)
+
+    def named(self, name: str) -> Sequence[PlannedUnit]:
+        """Those of a member, or the one of that name, in order; none: nobody is called so."""
+        return self._named.get(name, ())
+
+    def planned_with(self, numbers: Sequence[int]) -> Sequence[PlannedUnit]:
+        """Those that were planned with one of these specs, in order."""
+        if len(numbers) == 1:
+            return self._by_spec.get(numbers[0], ())
+        return sorted(unit for number in numbers for unit in self._by_spec.get(number, ()))
+
+    def nearest(self, spec: RequestSpec) -> PlannedUnit:
+        """The first of those that it differs the least from."""
+        least = min(
+            sorted(self._by_spec),
+            key=lambda n: len(differences.differences(self.members.specs[n], spec)),
+        )
+        return self._by_spec[least][0]
+
+    def note(self, claim: Claim) -> None:
+        """What has become of a place."""
+        name = claim.member_name
+        if name is None:
+            return
+        if claim.state is State.CONFIRMED and claim.id not in self.given_up:
+            self.guests[name] = claim
+        elif name in self.guests and self.guests[name].id == claim.id:
+            del self.guests[name]
+        before = self.claims.get(name)
+        if before is not None:
+            self._of_consumer.pop(before.consumer, None)
+        self.claims[name] = claim
+        self.free.pop(name, None)
+        if claim.is_free_place:
+            self.free[name] = claim
+        elif claim.is_taken:
+            self._of_consumer[claim.consumer] = name
+
+    def guest_back(self, name: str, is_up: Callable[[Claim], bool]) -> Claim | None:
+        """The guest for whose loss a free place was planned, where its host answers again."""
+        guest = self.guests.get(name) if name in self.free else None
+        return guest if guest is not None and is_up(guest) else None
+
+    def of(self, consumer: str) -> str | None:
+        """The member whose place a consumer has taken over, and nobody confirmed yet."""
+        return self._of_consumer.get(consumer)
+
+
+class CreateView(NamedTuple):
+    """What is known of the world beside the plan.
+
+    :ivar now: by the clock that leases are of
+    :ivar laid: ids of claims that other creates are about to take over
+    :ivar unusable: why the host of a place is not to have another guest; '': it may
+    :ivar spread: take any of so many free ones
+    :ivar seed: by which one of them is drawn
+    :ivar is_up: whether the host of a guest answers
+    """
+
+    now: float
+    laid: Container[str]
+    unusable: Callable[[Claim], str]
+    is_up: Callable[[Claim], bool]
+    spread: int = 1
+    seed: int = 0
+
+
+def offer(
+    places: MemberPlaces, request: SelectDestinations, count: int, view: CreateView
+) -> PlacesSeen | None:
+    """What a create is offered; None: it is another consumer of the group, which may be.
+
+    :param count: consumers that want a place
+    """
+    spec, group = request.spec, request.spec.group
+    named = None if group is None else group.member
+    members = places.members
+    base = PlacesSeen(group=places.group, revision=places.revision, named=named)
+    equal = members.equal(spec)
+    units = places.planned_with(equal) if named is None else places.named(named)
+    if named is None and not units:
+        return None if _are_allowed(members.description) else _like_none(places, spec, base)
+    if named is not None and count > len(units):
+        why = _too_many(named, units, count) if units else _unknown(places, named)
+        return _replace(base, why=why)
+    most = count + min(view.spread, _SPREAD_MAX) - 1
+    free = _first_free(places, units, equal, request.consumers, view, most)
+    if len(free) >= count:
+        # Who loses races for the next one is to look further than that.
+        first = view.seed % (len(free) - count + 1)
+        return _replace(base, free=[_seen(one) for one in free[first : first + count]])
+    return _in_vain(places, units, equal, request, count, view, base)
+
+
+_replace = msgspec.structs.replace
+
+
+def _first_free(
+    places: MemberPlaces,
+    units: Sequence[PlannedUnit],
+    equal: Sequence[int],
+    consumers: Sequence[str],
+    view: CreateView,
+    most: int,
+) -> list[Claim]:
+    """The first places that a create may have; what its consumers took over before is the first.
+
+    :param equal: numbers of the specs that it is as
+    """
+    mine = [name for one in consumers if (name := places.of(one)) is not None]
+    found: list[Claim] = []
+    if mine:
+        names = {unit.name for unit in units if unit.spec in equal}
+        found = [
+            claim
+            for name in mine
+            if name in names and _is_usable(claim := places.claims[name], view)
+        ]
+    for unit in units:
+        if len(found) >= most:
+            break
+        place = places.free.get(unit.name)
+        if place is None or unit.spec not in equal or not _is_usable(place, view):
+            continue
+        if places.guest_back(unit.name, view.is_up) is None:
+            found.append(place)
+    return found
+
+
+def _is_usable(claim: Claim, view: CreateView) -> bool:
+    return claim.id not in view.laid and _until(claim) > view.now and not view.unusable(claim)
+
+
+def _until(claim: Claim) -> float:
+    """Until when the plan holds a place."""
+    return claim.lease_until if claim.planned is None else claim.planned.lease_until
+
+
+def _in_vain(
+    places: MemberPlaces,
+    units: Sequence[PlannedUnit],
+    equal: Sequence[int],
+    request: SelectDestinations,
+    count: int,
+    view: CreateView,
+    base: PlacesSeen,
+) -> PlacesSeen | None:
+    """What becomes of a create that there are too few free places for."""
+    description, named = places.members.description, base.named
+    found = _Found(places, units, equal, request, view)
+    if named is None:
+        if _are_allowed(description):
+            return None
+    elif description.on_difference is OnDifference.REPLAN:
+        instead = [*found.free, *found.different, *found.unusable]
+        if len(instead) >= count:
+            let_go = [_seen(places.claims[u.name]) for u in instead[:count]]
+            return _replace(base, planned=found.planned, replaces=let_go)
+    elif len(found.free) + len(found.different) >= count:
+        return _replace(base, planned=found.planned)
+    return _replace(base, why=_too_few(named, units, len(found.free), count, found.whys))
+
+
+def _seen(claim: Claim) -> SeenPlace:
+    return SeenPlace(
+        claim.member_name or '', claim.id, claim.provider_id, claim.allocations, claim.layout
+    )
+
+
+def _are_allowed(description: GroupDescription) -> bool:
+    return description.others is OtherConsumers.ALLOWED
+
+
+class _Found:
+    """The places of some members as a create finds them.
+
+    :ivar free: it may have them; ``different``: but for what it is otherwise than planned;
+        ``unusable``: but for their host
+    :ivar planned: what the first of ``different`` was planned with
+    :ivar whys: of those that are none of these, and of the unusable, the first few
+    """
+
+    def __init__(
+        self,
+        places: MemberPlaces,
+        units: Sequence[PlannedUnit],
+        equal: Sequence[int],
+        request: SelectDestinations,
+        view: CreateView,
+    ) -> None:
+        self.free: list[PlannedUnit] = []
+        self.different: list[PlannedUnit] = []
+        self.unusable: list[PlannedUnit] = []
+        self.whys: list[str] = []
+        for unit in units:
+            claim = places.claims.get(unit.name)
+            why = why_not(unit.name, claim, view, request.consumers)
+            guest = places.guest_back(unit.name, view.is_up)
+            if guest is not None:
+                why = f'{unit.name} was created before, as consumer {guest.consumer}, and runs'
+            if not why and claim is not None:
+                problem = view.unusable(claim)
+                if not problem:
+                    (self.free if unit.spec in equal else self.different).append(unit)
+                    continue
+                self.unusable.append(unit)
+                why = f'the place of {unit.name} cannot be had: {problem}'
+            if len(self.whys) < _NAMED_MAX:
+                self.whys.append(why)
+        specs = places.members.specs
+        self.planned = specs[self.different[0].spec] if self.different else None
+
+
+def why_not(
+    name: str, claim: Claim | None, view: CreateView, consumers: Container[str] = ()
+) -> str:
+    """Why a create gets not the place of a member; '': it may.
+
+    :param claim: of the member; None: it has none
+    :param consumers: of the create: what they took over before, and nobody confirmed, is theirs
+    """
+    if claim is None:
+        return f'{name} has no place in the plan: {_HEAL}'
+    if not claim.is_live:
+        because = f', {claim.reason}' if claim.reason else ''
+        return f'the place of {name} is no more ({claim.state.value}{because}): {_HEAL}'
+    if claim.state is State.CONFIRMED or claim.lifecycle is not Lifecycle.PLAN:
+        return f'{name} was created before, as consumer {claim.consumer}'
+    if claim.planned is not None and claim.consumer not in consumers:
+        return f'the place of {name} is taken by consumer {claim.consumer}'
+    if claim.id in view.laid:
+        return f'the place of {name} is being taken by another create'
+    return '' if _until(claim) > view.now else f'the place of {name} has expired: {_AGAIN}'
+
+
+def _like_none(places: MemberPlaces, spec: RequestSpec, base: PlacesSeen) -> PlacesSeen:
+    unit = places.nearest(spec)
+    why = f'the plan of the group has no member like it; the nearest is {unit.member}'
+    return _replace(base, planned=places.members.specs[unit.spec], why=why)
+
+
+def _unknown(places: MemberPlaces, name: str) -> str:
+    names = places.members.names
+    meant = near(name, names, 1)
+    more = len(names) - _NAMED_MAX
+    known = ', '.join(names[:_NAMED_MAX]) + (f' and {more} more' if more > 0 else '')
+    hint = f'did you mean {meant[0]!r}?' if meant else f'there are {known}'
+    return f'the plan of the group has no member {name!r}; {hint}'
+
+
+def _too_many(named: str, units: Sequence[PlannedUnit], count: int) -> str:
+    places = 'one place' if len(units) == 1 else f'{len(units)} places'
+    return f'{named} has {places} in the plan, and the request has {count} consumers'
+
+
+def _too_few(
+    named: str | None, units: Sequence[PlannedUnit], free: int, count: int, whys: list[str]
+) -> str:
+    more = len(units) - free - len(whys)
+    lines = '; '.join(whys) + (f'; and {more} more like that' if more > 0 else '')
+    if len(units) == 1:
+        return lines
+    who = named if named is not None else ', '.join(dict.fromkeys(u.member for u in units))
+    many = f'none of the {len(units)} places' if not free else f'{free} of the {len(units)} places'
+    wanted = f', and the request has {count} consumers' if count > 1 else ''
+    verb = 'is' if free < 2 else 'are'
+    return f'{many} of {who} {verb} free{wanted}: {lines}'

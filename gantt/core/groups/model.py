@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a solver is given: classes of interchangeable items, counted by host, and constraints.
+
+An item is a unit, or several that have to be on one host.  Items of one class are alike for every
+host and every policy: a solver decides how many of them a host gets, not which.  Numbers are whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from gantt.core.group_policies.policies import JointPolicy
+from gantt.core.groups.problem import GroupProblem
+from gantt.core.table.columns import IntArray
+
+
+class ItemOption(msgspec.Struct, frozen=True, eq=False):
+    """One way to place items of a class: one choice for each of their units.
+
+    :ivar choices: by unit of an item
+    :ivar demand: of an item, by class of resources
+    :ivar rows: hosts that may have one
+    :ivar most: by row, how many
+    :ivar steps: by step and row, what an item there adds to it whatever else is where
+    :ivar weight: by row, of soft policies, likewise
+    :ivar cost: by row, what lacks of the best score, in whole units
+    :ivar least_cost: the same, whatever of the group is there as well
+    :ivar crowd: by row, what an item adds to the cost of each other unit there
+    :ivar alternatives: how far down their alternatives its units are
+    """
+
+    choices: tuple[int, ...]
+    demand: IntArray
+    rows: IntArray
+    most: IntArray
+    steps: IntArray
+    weight: IntArray
+    cost: IntArray
+    least_cost: IntArray
+    crowd: IntArray
+    alternatives: int
+
+    def only(self, at: IntArray) -> 'ItemOption':
+        """The same for some of its rows."""
+        return msgspec.structs.replace(
+            self,
+            rows=self.rows[at],
+            most=self.most[at],
+            steps=self.steps[:, at],
+            weight=self.weight[at],
+            cost=self.cost[at],
+            least_cost=self.least_cost[at],
+            crowd=self.crowd[at],
+        )
+
+
+class Cap(msgspec.Struct, frozen=True, eq=False):
+    """At most so many items of a class in a domain.
+
+    :ivar codes: domain by row of the table
+    """
+
+    codes: np.ndarray
+    most: int
+    domains: int
+
+
+class ItemClass(msgspec.Struct, frozen=True, eq=False):
+    """Items that are alike.
+
+    :ivar items: the units of each
+    :ivar sets: by item, the set that a cap is about; items of several sets are dealt in the end
+    :ivar caps: of all sets together
+    :ivar of: position of a policy in the model -> how many units of an item it is about
+    :ivar to: the same for those that are its others
+    """
+
+    items: list[list[int]]
+    sets: list[int]
+    is_required: bool
+    options: list[ItemOption]
+    caps: list[Cap]
+    of: Mapping[int, int]
+    to: Mapping[int, int]
+
+    @property
+    def width(self) -> int:
+        """Units of an item."""
+        return len(self.items[0])
+
+
+class Model(msgspec.Struct, frozen=True, eq=False):
+    """See the module docstring.
+
+    :ivar policies: those that are not in the rows and caps of classes already
+    :ivar unit: of costs: so many of them are 1 of score
+    :ivar top: the score that costs count from, by unit of the problem
+    :ivar is_whole: no host was left out that an optimal plan may need
+    """
+
+    problem: GroupProblem
+    classes: list[ItemClass]
+    policies: list[JointPolicy]
+    unit: float
+    top: float
+    is_whole: bool = True
+
+    @property
+    def variables(self) -> int:
+        """How many counts are to be decided."""
+        return sum(len(option.rows) for one in self.classes for option in one.options)
+
+
+#: Class, option -> by row of the option, how many items.
+Counts = dict[tuple[int, int], IntArray]
+
+
+class SolverGoal(msgspec.Struct, frozen=True):
+    """What a solver is to make small, the goals before it being bounded.
+
+    :ivar at: 0 missing, 1 optional, then the steps, alternatives, weight and cost; -1: nothing,
+        any plan will do
+    :ivar ceilings: of the goals before
+    """
+
+    at: int
+    ceilings: tuple[int, ...] = ()
+
+
+class SolverResult(msgspec.Struct, frozen=True, eq=False):
+    """What a solver came to.
+
+    :ivar status: ``optimal``, ``feasible``, ``infeasible`` or ``unknown``
+    :ivar counts: of ``optimal`` and ``feasible``
+    :ivar value: of the goal
+    :ivar bound: no plan of the model has a smaller one
+    :ivar problem: what became of the solver where it has no answer; it is not to be called again
+    """
+
+    status: str
+    counts: Counts | None = None
+    value: int = 0
+    bound: int = 0
+    problem: str = ''
+
+
+class GroupSolver(Protocol):
+    """Solves models; see ``gantt.solver``."""
+
+    def solve(
+        self,
+        model: Model,
+        goal: SolverGoal,
+        *,
+        seconds: float,
+        seed: int,
+        hint: Counts | None = None,
+        free: Sequence[int] | None = None,
+    ) -> SolverResult:
+        """Solve a model in one thread.
+
+        :param seconds: to return within, at most
+        :param hint: where to begin
+        :param free: rows whose counts may change, the others staying as in the hint; None: all
+        """
+        ...
+
+
+class NotedSolver:
+    """A solver of one group: after it has failed it is called no more, and what failed is known.
+
+    :ivar problem: that; '': it has not
+    """
+
+    def __init__(self, solver: GroupSolver) -> None:
+        self._solver, self.problem = solver, ''
+
+    def solve(
+        self,
+        model: Model,
+        goal: SolverGoal,
+        *,
+        seconds: float,
+        seed: int,
+        hint: Counts | None = None,
+        free: Sequence[int] | None = None,
+    ) -> SolverResult:
+        """As the port has it."""
+        if self.problem:
+            return SolverResult('unknown', problem=self.problem)
+        found = self._solver.solve(model, goal, seconds=seconds, seed=seed, hint=hint, free=free)
+        self.problem = found.problem
+        return found

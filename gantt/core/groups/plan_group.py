@@ -1,0 +1,504 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The story of a group: its problem, members one after the other, then better until time is up.
+
+The first plan is that of sequential placing, and a plan takes its place only where it is better.
+Every plan is checked twice: by counting, and member by member through every filter.  What a filter
+refuses then, or a layout that is not to be had, is cut and the group planned again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gantt.core.group_policies.policies import violation
+from gantt.core.groups import bound, check, improve, reduce, sequential
+from gantt.core.groups.build import build
+from gantt.core.groups.conflict import Conflicts
+from gantt.core.groups.group_plan import (
+    GroupConflict,
+    GroupPlan,
+    GroupRelaxation,
+    PlannedMember,
+    ProblemSize,
+    StepGivenUp,
+    shares_of,
+)
+from gantt.core.groups.group_table import GroupTable
+from gantt.core.groups.model import (
+    Counts,
+    GroupSolver,
+    Model,
+    NotedSolver,
+    SolverGoal,
+    SolverResult,
+)
+from gantt.core.groups.problem import Assignment, Goals, GroupProblem, goals
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.messages.layout import plain
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.table.host_table import HostTable
+
+#: Times that a group is planned again after a cut.
+CUTS_MAX = 8
+#: Shares of the time that is left: for one goal before the last, and for search without a solver.
+_GOAL_SHARE, _SEARCH_SHARE = 0.6, 0.3
+#: And to find out why not all can be placed.
+_WHY_SHARE = 0.6
+#: What it takes at least to give a solver one count.
+BUILD_SECONDS = 4e-5
+#: Counts beyond which search is worth its time before a solver has even begun.
+LARGE = 5000
+NO_SOLVER = 'OR-tools is not installed: what takes a solver to know is not known'
+
+
+def plan_group(
+    table: HostTable,
+    description: GroupDescription,
+    pipeline: Pipeline,
+    *,
+    clock: Callable[[], float],
+    seconds: float,
+    seed: int,
+    solver: GroupSolver | None = None,
+    parts: Sequence[str] | None = None,
+    members: Mapping[str, str] | None = None,
+    placed: Mapping[str, str] | None = None,
+    known: Sequence[PlannedMember] = (),
+) -> GroupPlan:
+    """Plan a group on a table, which is read and not changed.
+
+    :param clock: seconds, of any origin
+    :param seconds: to answer within; the first plan and the checks of it are made in any case
+    :param solver: None: what only it can prove is not
+    :param parts: names of the parts of ``location``, the widest first; None: the pipeline's
+    :param members: consumers of the group that stand -> the member that each of them is
+    :param placed: names of places that there are already -> the member that each of them is; some
+        member has none yet
+    :param known: a plan of the group, to begin with where it is sound and no worse than the first
+        one; the plan is ``known`` where none is better
+    :raises InvalidMessage: names the field of the description
+    """
+    started = clock()
+    problem = build(table, description, pipeline, parts=parts, members=members, placed=placed)
+    planning = _Planning(
+        table, problem, description, pipeline, solver, lambda: started + seconds - clock(), seed
+    )
+    built = clock()
+    planning.begin(known)
+    # To try a plan in the end takes about as long as to make the first one.
+    planning.reserve = clock() - built
+    for _ in range(CUTS_MAX):
+        planning.better()
+        if not planning.is_cut():
+            break
+    return planning.answer(clock() - started)
+
+
+def reached_by(
+    table: HostTable,
+    description: GroupDescription,
+    pipeline: Pipeline,
+    known: Sequence[PlannedMember],
+    *,
+    members: Mapping[str, str] | None = None,
+    placed: Mapping[str, str] | None = None,
+) -> Goals | None:
+    """What a plan comes to that was made for a group of the same members; None: it is not sound.
+
+    :param members: see ``plan_group``, as ``placed``
+    """
+    problem = build(table, description, pipeline, members=members, placed=placed)
+    found = _known(table, problem, pipeline, known)
+    return None if found is None else found[0]
+
+
+def _known(
+    table: HostTable, problem: GroupProblem, pipeline: Pipeline, known: Sequence[PlannedMember]
+) -> tuple[Goals, Assignment, GroupTable] | None:
+    plan = Assignment.empty(problem)
+    units = {name: unit for unit, name in enumerate(problem.names)}
+    for one in known:
+        unit, row = units.get(one.name), table.row_of_id(one.provider_id)
+        if unit is None or row is None:
+            return None
+        plan.rows[unit] = row
+        plan.choices[unit] = problem.choices_of[problem.kinds[unit]][one.alternative]
+    trial = GroupTable(table, problem, pipeline)
+    if check.faults(problem, plan) or trial.refused(plan):
+        return None
+    return goals(problem, plan, trial.score()), plan, trial
+
+
+class _Planning:
+    """One group on its way."""
+
+    def __init__(
+        self,
+        table: HostTable,
+        problem: GroupProblem,
+        description: GroupDescription,
+        pipeline: Pipeline,
+        solver: GroupSolver | None,
+        left: Callable[[], float],
+        seed: int,
+    ) -> None:
+        self._table, self._problem, self._description = table, problem, description
+        self._pipeline, self._seed = pipeline, seed
+        self._solver = None if solver is None else NotedSolver(solver)
+        self._left_in_all, self.reserve = left, 0.0
+        self._by = self._first_by = 'sequential'
+        #: Bounds of the cost: where all are placed, and where all before it is as it is.
+        self._of_classes: int | None = None
+        self._of_solver: int | None = None
+        self._proven = 0
+        self._is_impossible = False
+        self._model: Model | None = None
+        self._pending: Assignment | None = None
+        self._why_not: tuple[GroupConflict, list[GroupRelaxation]] | None = None
+
+    def _left(self) -> float:
+        """Seconds until the plan is to be tried."""
+        return self._left_in_all() - self.reserve
+
+    # -- the first plan ------------------------------------------------------------------
+
+    def begin(self, known: Sequence[PlannedMember]) -> None:
+        """Place members one after the other; in another order where that does not place all.
+
+        :param known: a plan that will do as well
+        """
+        found = []
+        for order in sequential.orders(self._problem):
+            trial = GroupTable(self._table, self._problem, self._pipeline)
+            sequential.place(self._problem, trial, order.tolist())
+            plan = trial.plan.copy()
+            if drop_broken(self._problem, plan):
+                trial = GroupTable(self._table, self._problem, self._pipeline)
+                trial.refused(plan)
+                plan = trial.plan.copy()
+            reached = goals(self._problem, plan, trial.score())
+            found.append((reached, plan, trial))
+            if not reached.missing and not reached.optional:
+                break
+        self._sequential = found[0][0]
+        first = min(found, key=lambda one: one[0])
+        before = _known(self._table, self._problem, self._pipeline, known) if known else None
+        if before is not None and before[0] <= first[0]:
+            first, self._by = before, 'known'
+        self._first_by = self._by
+        self._goals, self._plan, self._trial = first
+        self._sound = (self._goals, self._plan.copy(), self._trial)
+
+    # -- better ones -------------------------------------------------------------------------
+
+    def better(self) -> None:
+        """Improve the plan until time is up, or none is better."""
+        self._model = model = reduce.reduce(self._problem, self._plan)
+        self._proven, self._is_impossible, self._of_solver = 0, False, None
+        self._of_classes = bound.least_cost(model)
+        if self._of_classes is None and self._problem.required.all():
+            self._is_impossible = self._is_exact(model)
+            self._why_not = self._why() if self._is_impossible else None
+        elif self._goals.missing and not self._problem.cuts:
+            # Where a few members contradict each other it takes no look at all of them to know.
+            self._why_not = self._why(self._missing().tolist())
+            self._is_impossible = self._why_not is not None
+        self._offer(self._moved(_SEARCH_SHARE), 'search')
+        if self._is_best():
+            return
+        if self._solver is None or (not self._goals.missing and model.variables > LARGE):
+            self._search(1.0 if self._solver is None else _SEARCH_SHARE)
+        if self._is_best():
+            return
+        if self._solver is not None:
+            self._solve(self._solver, model)
+        elif not any(self._goals.before_score):
+            self._proven = len(self._goals.before_score)
+
+    def _is_exact(self, model: Model) -> bool:
+        """Whether what holds of all plans of a model holds of all there are.
+
+        What was refused as it was tried may have been for the sake of what stood elsewhere.
+        """
+        return model.is_whole and not self._problem.cuts
+
+    @property
+    def _least(self) -> int | None:
+        """The least that a plan costs which is as good before; None: not known."""
+        if self._goals.missing or self._goals.optional or self._of_classes is None:
+            return self._of_solver
+        return max(self._of_classes, self._of_solver or 0)
+
+    def _is_best(self) -> bool:
+        if any(self._goals.before_score) or self._least is None:
+            return False
+        self._proven = len(self._goals.before_score)
+        return self._cost() <= self._least
+
+    def _cost(self) -> int:
+        """The cost of the plan by the model, from its score."""
+        assert self._model is not None, 'it was reduced'
+        placed = int(np.count_nonzero(self._plan.rows >= 0))
+        lack = self._model.top * placed + self._goals.lack
+        return round(lack * self._model.unit - 0.5 * placed)
+
+    def _moved(self, share: float) -> Counts:
+        """The plan with items placed that have no place, and each on the best host for it alone."""
+        assert self._model is not None, 'it was reduced'
+        until = self._left() * (1.0 - share)
+        counts = reduce.counts_of(self._model, self._plan)
+        return improve.polished(self._model, counts, over=lambda: self._left() <= until)
+
+    def _search(self, share: float) -> None:
+        assert self._model is not None, 'it was reduced'
+        until = self._left() * (1.0 - share)
+        counts = improve.improve(
+            self._model,
+            reduce.counts_of(self._model, self._plan),
+            over=lambda: self._left() <= until,
+            seed=self._seed,
+            bound=self._least,
+        )
+        self._offer(counts, 'search')
+
+    def _offer(self, counts: Counts, by: str) -> bool:
+        """Take a plan that is sound and better; whether it is at least sound."""
+        assert self._model is not None, 'it was reduced'
+        plan = reduce.plan_of(self._model, counts)
+        if check.faults(self._problem, plan):
+            return False
+        reached = goals(self._problem, plan)
+        if not self._problem.is_steady:
+            trial = GroupTable(self._table, self._problem, self._pipeline)
+            if trial.refused(plan):
+                self._pending = plan
+                return True
+            reached = goals(self._problem, plan, trial.score())
+        if reached < self._goals:
+            self._goals, self._plan, self._by = reached, plan, by
+        return True
+
+    def _solve(self, solver: GroupSolver, model: Model) -> None:
+        """Goal by goal: each as small as it gets, those before held where they are."""
+        if self._goals.missing and not (self._is_impossible or self._all_placed(solver, model)):
+            return
+        sure = self._is_exact(model)
+        if self._is_impossible and self._why_not is None:
+            self._why_not = self._why()
+        if self._is_impossible and model.variables <= LARGE:
+            # Of members that have to be on one host some may have a place, if not all.
+            self._model = model = reduce.reduce(self._problem, self._plan, merge=False)
+        elif self._is_impossible:
+            sure = False
+        ceilings: list[int] = []
+        steps, self._proven = len(self._problem.steps), 0
+        for at in range(5 + steps):
+            is_last = at == 4 + steps
+            values = self._goals.before_score
+            value = None if is_last else values[at]
+            if value == 0:
+                ceilings.append(0)
+                self._proven += sure
+                continue
+            if is_last and not self._problem.is_steady:
+                # What members cost each other on a host is nothing that a solver is given.
+                self._search(1.0)
+                return
+            result = self._one_goal(solver, model, SolverGoal(at, tuple(ceilings)), is_last)
+            if is_last:
+                if result.counts is not None and sure:
+                    self._of_solver = result.bound
+                return
+            now = self._goals.before_score[at]
+            sure = sure and result.status == 'optimal' and result.value >= now
+            self._proven += sure
+            ceilings.append(max(now, result.value if result.counts is not None else now))
+
+    def _one_goal(
+        self, solver: GroupSolver, model: Model, goal: SolverGoal, is_last: bool
+    ) -> SolverResult:
+        left = self._left()
+        if left <= model.variables * BUILD_SECONDS:
+            return SolverResult('unknown')
+        result = solver.solve(
+            model,
+            goal,
+            seconds=left * (0.9 if is_last else _GOAL_SHARE),
+            seed=self._seed,
+            hint=reduce.counts_of(model, self._plan),
+        )
+        if result.counts is not None:
+            self._offer(result.counts, 'solver')
+        return result
+
+    def _all_placed(self, solver: GroupSolver, model: Model) -> bool:
+        """Look for any plan that places all; whether there may be one."""
+        result = solver.solve(
+            model,
+            SolverGoal(-1, (0,)),
+            seconds=max(self._left() * _GOAL_SHARE, 0.05),
+            seed=self._seed,
+        )
+        if result.counts is not None:
+            self._offer(result.counts, 'solver')
+        self._is_impossible = result.status == 'infeasible' and self._is_exact(model)
+        if self._is_impossible:
+            return True
+        if self._goals.missing:
+            self._search(_SEARCH_SHARE)
+        return True
+
+    # -- through every filter ----------------------------------------------------------------
+
+    def is_cut(self) -> bool:
+        """Try the plan member by member; whether some host refused, which is cut then."""
+        pending, self._pending = self._pending, None
+        for plan in [one for one in (pending, self._plan) if one is not None]:
+            trial = GroupTable(self._table, self._problem, self._pipeline)
+            cuts = trial.refused(plan)
+            if cuts:
+                self._problem.cuts.extend(cuts)
+                if plan is self._plan:
+                    self._goals, plan_before, self._trial = self._sound
+                    self._plan = plan_before.copy()
+                    self._by = self._first_by
+                return self._left() > 0
+            if plan is self._plan:
+                self._trial = trial
+        return False
+
+    # -- the answer ----------------------------------------------------------------------------
+
+    def answer(self, seconds: float) -> GroupPlan:
+        """What is known in the end."""
+        problem, plan, reached = self._problem, self._plan, self._goals
+        placed = plan.rows >= 0
+        conflict: GroupConflict | None = None
+        relaxations: list[GroupRelaxation] = []
+        if self._is_impossible:
+            conflict, relaxations = self._why_not or self._why() or (None, [])
+            count = reached.missing
+            line = f'without {count} of its members'
+            relaxations = [*relaxations, GroupRelaxation(policy=None, line=line, amount=count)]
+        score, top = -reached.lack, self._bound_of_score()
+        gap = None if top is None else max(top - score, 0.0) / max(abs(score), 1e-12)
+        is_proven = self._proven == len(reached.before_score)
+        if reached.missing:
+            status = 'infeasible' if self._is_impossible else 'partial'
+        else:
+            is_best = is_proven and self._least is not None and self._cost() <= self._least
+            status = 'optimal' if is_best else 'feasible'
+        names = np.array(problem.names, object)
+        return GroupPlan(
+            status=status,
+            members=self._members(),
+            missing=names[problem.required & ~placed].tolist(),
+            optional=names[~problem.required & ~placed].tolist(),
+            score=score,
+            bound=top,
+            gap=0.0 if status == 'optimal' else gap,
+            goals=reached,
+            proven=self._proven,
+            sequential=self._sequential,
+            by=self._by,
+            given_up=self._given_up(),
+            conflict=conflict,
+            relaxations=relaxations,
+            proofs=NO_SOLVER if self._solver is None else self._solver.problem,
+            seconds=seconds,
+            size=self._size(),
+        )
+
+    def _size(self) -> ProblemSize:
+        problem = self._problem
+        eligible = np.zeros(problem.hosts, np.bool_)
+        for choice in problem.choices:
+            eligible |= choice.mask
+        return ProblemSize(
+            units=len(problem.names),
+            kinds=len(problem.choices_of),
+            choices=len(problem.choices),
+            hosts=problem.hosts,
+            eligible=int(np.count_nonzero(eligible)),
+            policies=len(problem.policies),
+            classes=len(problem.classes),
+            counts=0 if self._model is None else self._model.variables,
+        )
+
+    def _bound_of_score(self) -> float | None:
+        model, plan = self._model, self._plan
+        if self._least is None or model is None:
+            return None
+        placed = int(np.count_nonzero(plan.rows >= 0))
+        # Costs are rounded, each by half a unit at most.
+        return model.top * placed - (self._least - 0.5 * placed) / model.unit
+
+    def _missing(self) -> np.ndarray:
+        """Units that have to be placed and are not."""
+        return np.flatnonzero(self._problem.required & (self._plan.rows < 0))
+
+    def _why(
+        self, about: Sequence[int] | None = None
+    ) -> tuple[GroupConflict, list[GroupRelaxation]] | None:
+        """What is in the way, see ``Conflicts.find``; None: nothing is known to be."""
+        until = self._left_in_all() * (1.0 - _WHY_SHARE)
+        conflicts = Conflicts(
+            self._problem,
+            self._description,
+            self._solver,
+            lambda: max(self._left_in_all() - until, 0.0),
+            self._seed,
+        )
+        found = conflicts.find(about)
+        if found is None:
+            return None
+        return found, conflicts.relaxations(found)
+
+    def _members(self) -> list[PlannedMember]:
+        problem, plan, hosts = self._problem, self._plan, self._table.hosts
+        laid = self._trial.laid
+        return [
+            PlannedMember(
+                name=problem.names[unit],
+                member=self._description.members[problem.entries[unit]].name,
+                host=hosts[plan.rows[unit]].name,
+                node=hosts[plan.rows[unit]].node or hosts[plan.rows[unit]].name,
+                provider_id=hosts[plan.rows[unit]].id,
+                alternative=problem.choices_of[problem.kinds[unit]].index(plan.choices[unit]),
+                allocations=shares_of(laid[unit].amounts),
+                layout=None if (at := laid[unit].layout) is None else plain(at),
+            )
+            for unit in np.flatnonzero(plan.rows >= 0).tolist()
+        ]
+
+    def _given_up(self) -> list[StepGivenUp]:
+        problem, plan = self._problem, self._plan
+        found = []
+        placed = np.flatnonzero(plan.rows >= 0).tolist()
+        for step, (layer, order) in enumerate(problem.steps):
+            count = sum(
+                bool(problem.choices[plan.choices[u]].unmet[step, plan.rows[u]]) for u in placed
+            )
+            if count:
+                whose = 'the operator' if not layer else 'the members'
+                found.append(StepGivenUp(line=f'step {order} of rules of {whose}', amount=count))
+        for policy in problem.policies:
+            amount = 0.0 if policy.is_hard else violation(policy, plan.rows)
+            if amount:
+                found.append(
+                    StepGivenUp(line=policy.line, amount=amount, cost=amount * policy.weight)
+                )
+        return found
+
+
+def drop_broken(problem: GroupProblem, plan: Assignment) -> bool:
+    """Leave out members by which a hard policy is violated, the last first; whether any."""
+    dropped = False
+    for policy in problem.policies:
+        if not policy.is_hard:
+            continue
+        for unit in np.flatnonzero((policy.of | policy.to) & (plan.rows >= 0)).tolist()[::-1]:
+            if not violation(policy, plan.rows):
+                break
+            plan.rows[unit], dropped = -1, True
+    return dropped

@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From units to items and classes of items: what is alike is counted, what cannot matter is out.
+
+Units that have to be on one host are one item.  Items of equal demand are one class where
+policies see no difference; sets that are only to be apart within themselves, as the replicas of
+several databases, are one class together: dealt round robin by domain they are apart again.
+
+Hosts are left out where others are at least as good for whatever else is placed: of each domain
+as many are held as items may come there, the best first.  See the research that is the source:
+it is exact where a host's score and room are its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gantt.core.group_policies.levels import UNKNOWN
+from gantt.core.group_policies.policies import JointPolicy, PolicyForm, prices
+from gantt.core.groups.model import Cap, Counts, ItemClass, ItemOption, Model
+from gantt.core.groups.problem import WEIGHT_UNIT, Assignment, GroupProblem
+from gantt.core.table.columns import IntArray
+
+#: Costs of one unit are whole numbers up to this.
+COST_MAX = 1_000_000
+#: Counts that a solver is given at most; beyond it hosts are left out that might matter.
+VARIABLES_MAX = 60_000
+#: Choices of an item, at most; beyond it its units stay by themselves.
+_OPTIONS_MAX = 8
+
+
+def reduce(
+    problem: GroupProblem,
+    plan: Assignment | None = None,
+    *,
+    merge: bool = True,
+    most: int = VARIABLES_MAX,
+) -> Model:
+    """The model of a problem.
+
+    :param plan: hosts of it are never left out
+    :param merge: units that have to be on one host are placed all or none
+    :param most: counts that a solver is given
+    """
+    merged, items = _items(problem) if merge else (set(), [[u] for u in range(len(problem.names))])
+    policies = [p for k, p in enumerate(problem.policies) if k not in merged]
+    active = [p for p in policies if not _is_static(p)]
+    unit, top = _scale(problem)
+    kinds: dict[tuple[object, ...], list[list[int]]] = defaultdict(list)
+    alike = _alike(problem, policies)
+    for item in items:
+        ordered = sorted(item, key=lambda u: (alike[u], u))
+        kinds[tuple(int(alike[u]) for u in ordered)].append(ordered)
+    static = [p for p in policies if _is_static(p)]
+    groups = _grouped(problem, active, static, list(kinds.values()))
+    absorbed = {k for group in groups for k in group.absorbed}
+    left = [k for k in range(len(active)) if k not in absorbed]
+    position = {k: i for i, k in enumerate(left)}
+    classes = [_class(problem, active, static, group, position, unit, top) for group in groups]
+    model = Model(problem, classes, [active[k] for k in left], unit, top)
+    return _pruned(model, plan, most)
+
+
+def _scale(problem: GroupProblem) -> tuple[float, float]:
+    """Costs in 1 of score, and the score that costs count from."""
+    found = [(c.gain[c.mask], c.best[c.mask]) for c in problem.choices if c.mask.any()]
+    if not found:
+        return 1.0, 0.0
+    top = max(float(best.max()) for _, best in found)
+    low = min(float(gain.min()) for gain, _ in found)
+    return (COST_MAX / (top - low) if top > low else 1.0), top
+
+
+# -- items ---------------------------------------------------------------------------
+
+
+def _items(problem: GroupProblem) -> tuple[set[int], list[list[int]]]:
+    """Positions of policies that are met by merging, and the units of each item."""
+    parent = list(range(len(problem.names)))
+
+    def root(unit: int) -> int:
+        while parent[unit] != unit:
+            parent[unit] = parent[parent[unit]]
+            unit = parent[unit]
+        return unit
+
+    merged = set()
+    single = np.array([len(of) == 1 for of in problem.choices_of])[problem.kinds]
+    for k, policy in enumerate(problem.policies):
+        if not (policy.form is PolicyForm.TOGETHER and policy.is_hard and _is_host(policy.codes)):
+            continue
+        if policy.standing.any() or not (problem.required & single)[policy.of].all():
+            continue
+        merged.add(k)
+        units = np.flatnonzero(policy.of).tolist()
+        for other in units[1:]:
+            parent[root(other)] = root(units[0])
+    found: dict[int, list[int]] = defaultdict(list)
+    for unit in range(len(problem.names)):
+        found[root(unit)].append(unit)
+    return merged, list(found.values())
+
+
+def _is_host(codes: np.ndarray) -> bool:
+    """Whether each row is a domain by itself."""
+    return bool((codes == np.arange(len(codes))).all())
+
+
+def _is_static(policy: JointPolicy) -> bool:
+    """Whether what a unit adds to it follows from its host alone."""
+    if policy.form is PolicyForm.NEAR:
+        return not policy.to.any()
+    return policy.form is PolicyForm.TOGETHER and bool(policy.standing.any())
+
+
+def _role(policy: JointPolicy, item: Sequence[int]) -> tuple[int, int]:
+    return int(policy.of[item].sum()), int(policy.to[item].sum())
+
+
+def _alike(problem: GroupProblem, policies: Sequence[JointPolicy]) -> IntArray:
+    """By unit a number: units of the same one are alike to all of these policies."""
+    bits = [of for p in policies for of in (p.of, p.to)]
+    packed = np.packbits(np.array(bits, np.bool_).reshape(len(bits), len(problem.names)), axis=0)
+    found: dict[tuple[object, ...], int] = {}
+    numbers = np.zeros(len(problem.names), np.int64)
+    for unit, kind in enumerate(problem.kinds.tolist()):
+        seen = packed[:, unit].tobytes() if bits else b''
+        key = (tuple(problem.choices_of[kind]), bool(problem.required[unit]), seen)
+        numbers[unit] = found.setdefault(key, len(found))
+    return numbers
+
+
+class _Group(msgspec.Struct, eq=False):
+    """Kinds of items that become one class."""
+
+    items: list[list[int]]
+    sets: list[int]
+    absorbed: list[int]
+    roles: dict[int, tuple[int, int]]
+    cap: int = 0  # of items, in a domain, of all sets together
+
+
+def _grouped(
+    problem: GroupProblem,
+    active: Sequence[JointPolicy],
+    static: Sequence[JointPolicy],
+    kinds: Sequence[list[list[int]]],
+) -> list[_Group]:
+    """Sets that differ in nothing but in being apart within themselves become one."""
+    size = [int(p.of.sum()) for p in active]
+    found: dict[tuple[object, ...], _Group] = {}
+    for number, items in enumerate(kinds):
+        roles = {k: r for k, p in enumerate(active) if any(r := _role(p, items[0]))}
+        own = [
+            k
+            for k, (of, _) in roles.items()
+            if active[k].form is PolicyForm.MOST
+            and active[k].is_hard
+            and not active[k].standing.any()
+            and of * len(items) == size[k]
+        ]
+        if len(own) != 1:
+            found[('alone', number)] = _Group(items, [0] * len(items), [], roles)
+            continue
+        k = own[0]
+        rest = {at: r for at, r in roles.items() if at != k}
+        cap = active[k].amount // roles[k][0]
+        parts = [
+            tuple(items[0][i] for i in range(len(items[0])) if p.of[items[0][i]]) for p in static
+        ]
+        seen = tuple(_choices_of(problem, part) for part in parts)
+        alike = _choices_of(problem, items[0]), len(items), cap, id(active[k].codes), seen
+        key = (*alike, tuple(sorted(rest.items())), bool(problem.required[items[0][0]]))
+        group = found.setdefault(key, _Group([], [], [], rest))
+        group.sets += [len(group.absorbed)] * len(items)
+        group.items += items
+        group.absorbed.append(k)
+        group.cap += cap
+    return list(found.values())
+
+
+def _choices_of(problem: GroupProblem, item: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(sorted(tuple(problem.choices_of[problem.kinds[u]]) for u in item))
+
+
+# -- classes ---------------------------------------------------------------------------
+
+
+def _class(
+    problem: GroupProblem,
+    active: Sequence[JointPolicy],
+    static: Sequence[JointPolicy],
+    group: _Group,
+    position: dict[int, int],
+    unit: float,
+    top: float,
+) -> ItemClass:
+    # Within an item of a merged class units of equal choices stand in the same order.
+    choices_of = problem.choices_of
+    items = [sorted(item, key=lambda u: (choices_of[problem.kinds[u]], u)) for item in group.items]
+    first = items[0]
+    many = [len(choices_of[problem.kinds[u]]) for u in first]
+    ways = [tuple(choices_of[problem.kinds[u]][0] for u in first)]
+    if len(first) == 1 and many[0] > 1:
+        ways = [(c,) for c in choices_of[problem.kinds[first[0]]][:_OPTIONS_MAX]]
+    # Those that became caps are about all sets together from here on.
+    whole = [p for k, p in enumerate(active) if k not in group.absorbed]
+    hard = [p for p in (*whole, *static) if p.is_hard and any(_role(p, first))]
+    here = [p for p in static if p.of[first].any()]
+    caps = []
+    for k in group.absorbed[:1]:
+        caps.append(Cap(active[k].codes, group.cap, active[k].domains))
+    options = [
+        _option(problem, first, way, number, hard, here, caps, len(items), (unit, top))
+        for number, way in enumerate(ways)
+    ]
+    of = {position[k]: r[0] for k, r in group.roles.items() if r[0] and k in position}
+    to = {position[k]: r[1] for k, r in group.roles.items() if r[1] and k in position}
+    is_required = bool(problem.required[first].all())
+    return ItemClass(items, group.sets, is_required, options, caps, of, to)
+
+
+def _option(
+    problem: GroupProblem,
+    item: Sequence[int],
+    way: tuple[int, ...],
+    number: int,
+    hard: Sequence[JointPolicy],
+    static: Sequence[JointPolicy],
+    caps: Sequence[Cap],
+    count: int,
+    scale: tuple[float, float],
+) -> ItemOption:
+    choices = [problem.choices[c] for c in way]
+    demand = np.sum([c.demand for c in choices], axis=0)
+    mask = choices[0].mask.copy()
+    for one in choices[1:]:
+        mask &= one.mask
+    most = np.minimum(problem.limit // len(item), count)
+    for k, amount in enumerate(demand.tolist()):
+        if amount:
+            most = np.minimum(most, problem.free[k].take(problem.bins[k]) // amount)
+    for cap in caps:
+        most = np.where(cap.codes == UNKNOWN, 0, np.minimum(most, cap.most))
+    for policy in hard:
+        most = np.minimum(most, _room(policy, item))
+    rows = np.flatnonzero(mask & (most > 0))
+    steps = np.sum([c.unmet[:, rows].astype(np.int64) for c in choices], axis=0)
+    weight = np.zeros(len(rows), np.int64)
+    for policy in static:
+        found, many = _static_cost(policy, rows), int(policy.of[item].sum())
+        if policy.step >= 0:
+            steps[policy.step] += many * np.rint(found).astype(np.int64)
+        elif policy.weight:
+            weight += many * np.rint(found * policy.weight * WEIGHT_UNIT).astype(np.int64)
+    unit, top = scale
+    gain = np.sum([c.gain.take(rows) for c in choices], axis=0)
+    best = np.sum([c.best.take(rows) for c in choices], axis=0)
+    crowd = np.sum([c.crowd.take(rows) for c in choices], axis=0)
+    return ItemOption(
+        choices=way,
+        demand=demand,
+        rows=rows,
+        most=most[rows].astype(np.int64),
+        steps=steps,
+        weight=weight,
+        cost=np.rint((top * len(item) - gain) * unit).astype(np.int64),
+        least_cost=np.floor((top * len(item) - best) * unit).astype(np.int64),
+        crowd=np.rint(-crowd * unit).astype(np.int64),
+        alternatives=number,
+    )
+
+
+def _room(policy: JointPolicy, item: Sequence[int]) -> IntArray:
+    """By row, how many items a hard policy lets there, whatever else is placed."""
+    of, to = _role(policy, item)
+    known = policy.codes != UNKNOWN
+    found = np.where(known | (not of and not policy.both), 1 << 30, 0)
+    codes = policy.codes
+    if not policy.domains:
+        return found
+    match policy.form:
+        case PolicyForm.MOST:
+            room = np.maximum(policy.amount - policy.standing, 0)
+            found = np.where(known, np.minimum(found, room[codes] // max(of, 1)), found)
+        case PolicyForm.TOGETHER if policy.standing.any():
+            found = np.where(known & (policy.standing[codes] == 0), 0, found)
+        case PolicyForm.APART:
+            if of:
+                found = np.where(known & policy.taken[codes], 0, found)
+            if to:
+                found = np.where(known & (policy.standing[codes] > 0), 0, found)
+        case PolicyForm.NEAR if of and not policy.to.any():
+            cost = _static_cost(policy, np.arange(len(codes)))
+            found = np.where(cost > 0, 0, found)
+    return found
+
+
+def _static_cost(policy: JointPolicy, rows: IntArray) -> np.ndarray:
+    """What one unit adds to a policy that looks at nothing but its host."""
+    if policy.form is PolicyForm.NEAR:
+        return prices(policy, rows, np.zeros(0, np.int64))
+    codes = policy.codes.take(rows)
+    return np.where((codes == UNKNOWN) | (policy.standing[codes] == 0), 1.0, 0.0)
+
+
+# -- hosts that cannot matter ------------------------------------------------------------
+
+
+def _pruned(model: Model, plan: Assignment | None, most: int) -> Model:
+    wanted = used_rows(model, plan) if plan is not None else {}
+    total = sum(len(one.items) for one in model.classes)
+    share, is_whole = 1.0, True
+    while True:
+        classes = [
+            msgspec.structs.replace(
+                one,
+                options=[
+                    _rows_that_matter(model, one, option, total, share, wanted.get((c, o)))
+                    for o, option in enumerate(one.options)
+                ],
+            )
+            for c, one in enumerate(model.classes)
+        ]
+        found = msgspec.structs.replace(model, classes=classes, is_whole=is_whole)
+        if found.variables <= most or share < 0.01:
+            return found
+        share, is_whole = share * max(0.3, min(0.9, most / found.variables)), False
+
+
+def _rows_that_matter(
+    model: Model,
+    one: ItemClass,
+    option: ItemOption,
+    total: int,
+    share: float,
+    wanted: IntArray | None,
+) -> ItemOption:
+    """The option with as many rows of each domain as items may come there, the best first."""
+    levels = _levels(model, one, option)
+    if levels is None:
+        if share == 1.0:
+            return option
+        levels = []
+    rows = option.rows
+    key = [option.cost, option.weight, *option.steps[::-1]]
+    domain = _joined([codes.take(rows) for codes in levels], len(rows))
+    order = np.lexsort((*key, domain))
+    first = np.r_[True, domain[order][1:] != domain[order][:-1]][: len(order)]
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    rank = np.arange(len(order)) - starts
+    many = max(1, int(np.ceil(_come(model, levels, total) * share)))
+    held = np.zeros(len(rows), np.bool_)
+    held[order[rank < many]] = True
+    if len(levels) == 1 and _only_most(model, one):
+        # Of so many domains one has no item of the group at all: beyond them none is better.
+        best = order[first]
+        near = best[np.lexsort([k[best] for k in key])][: max(1, int(np.ceil(total * share)))]
+        held &= np.isin(domain, domain[near])
+    if wanted is not None:
+        held |= np.isin(rows, wanted)
+    return option.only(np.flatnonzero(held))
+
+
+def _levels(model: Model, one: ItemClass, option: ItemOption) -> list[np.ndarray] | None:
+    """Codes within which a host may stand for another; None: every host may matter."""
+    found: dict[int, np.ndarray] = {id(cap.codes): cap.codes for cap in one.caps}
+    for k in {*one.of, *one.to}:
+        policy = model.policies[k]
+        found[id(policy.codes)] = policy.codes
+        for level in policy.near:
+            found[id(level.codes)] = level.codes
+    by_host = [i for i, codes in found.items() if _is_host(codes)]
+    for k in {*one.of, *one.to}:
+        policy = model.policies[k]
+        if id(policy.codes) in by_host and not (
+            policy.form in (PolicyForm.MOST, PolicyForm.LEAST) and not policy.standing.any()
+        ):
+            return None
+        if any(id(level.codes) in by_host for level in policy.near):
+            return None
+    for i in by_host:
+        del found[i]
+    problem = model.problem
+    for k in np.flatnonzero(option.demand).tolist():
+        if (problem.bins[k] != np.arange(problem.hosts)).any():
+            found[-k - 1] = problem.bins[k]
+    return list(found.values())
+
+
+def _only_most(model: Model, one: ItemClass) -> bool:
+    """Whether a domain that nobody of the group is in will do for an item as any other."""
+    return all(
+        model.policies[k].form is PolicyForm.MOST and not model.policies[k].standing.any()
+        for k in {*one.of, *one.to}
+    )
+
+
+def _come(model: Model, levels: Sequence[np.ndarray], total: int) -> int:
+    """How many items may come to one domain."""
+    known = {id(codes) for codes in levels}
+    found = 0
+    for one in model.classes:
+        caps = [cap.most for cap in one.caps if id(cap.codes) in known]
+        found += min([len(one.items), *caps])
+    return min(found, total)
+
+
+def _joined(codes: Sequence[np.ndarray], count: int) -> IntArray:
+    """One code for each combination."""
+    found = np.zeros(count, np.int64)
+    for one in codes:
+        _, found = np.unique(found * (int(one.max(initial=0)) + 2) + one + 1, return_inverse=True)
+    return found
+
+
+# -- between plans and counts ----------------------------------------------------------------
+
+
+def used_rows(model: Model, plan: Assignment) -> dict[tuple[int, int], IntArray]:
+    """By class and option the rows that a plan uses."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for c, one in enumerate(model.classes):
+        ways = {option.choices: o for o, option in enumerate(one.options)}
+        for item in one.items:
+            rows = plan.rows[item]
+            way = ways.get(tuple(plan.choices[item].tolist()))
+            if way is not None and rows[0] >= 0 and (rows == rows[0]).all():
+                found[c, way].append(int(rows[0]))
+    return {key: np.array(rows, np.int64) for key, rows in found.items()}
+
+
+def counts_of(model: Model, plan: Assignment) -> Counts:
+    """A plan as counts; what of it the model does not have is left out."""
+    found: Counts = {}
+    for (c, o), rows in used_rows(model, plan).items():
+        option = model.classes[c].options[o]
+        at = np.searchsorted(option.rows, rows)
+        at = at[(at < len(option.rows)) & (option.rows.take(at, mode='clip') == rows)]
+        found[c, o] = np.bincount(at, minlength=len(option.rows))
+    return found
+
+
+def plan_of(model: Model, counts: Counts) -> Assignment:
+    """Counts as a plan: which item is where."""
+    plan = Assignment.empty(model.problem)
+    for c, one in enumerate(model.classes):
+        places: list[tuple[int, int, int]] = []  # domain, row, option
+        for o, option in enumerate(one.options):
+            many = counts.get((c, o))
+            if many is None:
+                continue
+            for at in np.flatnonzero(many).tolist():
+                row = int(option.rows[at])
+                domain = int(one.caps[0].codes[row]) if one.caps else 0
+                places += [(domain, row, o)] * int(many[at])
+        places.sort()
+        for item, (_, row, o) in zip(_dealt(one), places, strict=False):
+            plan.rows[item] = row
+            plan.choices[item] = one.options[o].choices
+    return plan
+
+
+def _dealt(one: ItemClass) -> list[list[int]]:
+    """Items in the order in which places are dealt: of each set one, and again."""
+    turns: dict[int, int] = defaultdict(int)
+    keyed = []
+    for item, of_set in zip(one.items, one.sets, strict=True):
+        keyed.append((turns[of_set], of_set, item))
+        turns[of_set] += 1
+    return [item for _, _, item in sorted(keyed, key=lambda k: k[:2])]

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decision about a create in a planned group: the places it takes, or why it gets none.
+
+It follows from what the create was offered (``core.records.places_seen``) and from the table
+alone, so that a replay comes out the same.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gantt.core.groups import differences
+from gantt.core.messages.base import topic_of
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import (
+    PASSED,
+    Decision,
+    FilterCount,
+    Outcome,
+    ProviderAllocation,
+    Selection,
+)
+from gantt.core.records.members import LookResult, MemberColumns, total_of
+from gantt.core.records.places_seen import PlacesSeen, SeenPlace
+from gantt.core.resources.host import Placed
+from gantt.core.table.host_table import HostTable
+
+#: What stands among the filters for all hosts but those of the places.
+NAME = 'PlaceOfPlan'
+#: Places and hosts that the line of a create names.
+_NAMED_MAX = 4
+
+
+def decide(
+    table: HostTable,
+    request: SelectDestinations,
+    seen: PlacesSeen,
+    *,
+    decision_id: str,
+    members: Sequence[int],
+    attempt: int = 1,
+    worker: str = '',
+    config_digest: str = '',
+    seed: int = 0,
+    spread: int = 1,
+) -> Decision:
+    """What becomes of a create that was offered these places, one for each of ``members``.
+
+    :param seed: and ``spread``: by which its places were drawn; kept with the decision
+    """
+    columns = MemberColumns(request.request_id, attempt, request.consumers, 0, not request.dry_run)
+    columns.takes_over = True
+    reason, cause = refusal(seen, request)
+    age = 0.0
+    if not reason:
+        rows = _lay(table, request, columns, list(zip(members, seen.free, strict=True)))
+        reason = _line(table, seen, rows)
+        age = max(0.0, table.now - float(table.reported_at.take(rows).min()))
+    return Decision(
+        id=decision_id,
+        request_id=request.request_id,
+        outcome=Outcome.REFUSED if cause else Outcome.PLACED,
+        hosts=len(table),
+        members=columns,
+        seed=seed,
+        spread=spread,
+        table_seq=table.seq,
+        age_seconds=age,
+        config_digest=config_digest,
+        reason=reason,
+        cause=cause,
+        provider_ids=table.provider_ids_bytes(),
+        worker=worker,
+        created_at=table.now,
+        project_id=request.spec.project_id,
+        attempt=attempt,
+        planned=len(members),
+        places=seen,
+    )
+
+
+def refusal(seen: PlacesSeen, request: SelectDestinations) -> tuple[str, str]:
+    """Why a create gets no place, and the same without names and numbers; '': it gets some."""
+    where = f' (revision {seen.revision} of the plan of group {seen.group})'
+    found = differences.differences(seen.planned, request.spec) if seen.planned is not None else []
+    if seen.why:
+        words = f': {differences.in_words(found)}' if found else ''
+        line = f'{seen.why}{words}{where if seen.revision else ""}'
+        return line, 'no place of the plan is free for it'
+    if found and not seen.free:
+        who = f'member {seen.named}' if seen.named is not None else 'a member'
+        line = f'{who} was planned otherwise: {differences.in_words(found)}{where}'
+        return line, 'it is not as it was planned'
+    return '', ''
+
+
+@contextlib.contextmanager
+def left_out(table: HostTable, seen: PlacesSeen | None) -> Iterator[None]:
+    """Leave places out of the table that are let go for what is placed meanwhile.
+
+    Nobody is to be placed apart from them, or beside them.  Their room is not free yet.
+    """
+    index, older = table.placed, list[Placed]()
+    for place in () if seen is None else seen.replaces:
+        here = index.on(place.provider_id).get(place.claim_id)
+        if here is not None:
+            older.append(here)
+            index.remove(place.provider_id, place.claim_id)
+    try:
+        yield
+    finally:
+        for one in older:
+            index.add(one)
+
+
+def planned_anew(
+    decision: Decision, seen: PlacesSeen | None, request: SelectDestinations
+) -> Decision:
+    """A decision of filters and weighers about a create that differs from what was planned."""
+    if seen is None:
+        return decision
+    found = differences.differences(seen.planned, request.spec) if seen.planned is not None else []
+    why = f'was planned otherwise: {differences.in_words(found)}' if found else 'cannot be had'
+    who = _few([place.name for place in seen.replaces])
+    line = f'planned anew, as the place of {who} {why}; {decision.reason}'
+    return msgspec.structs.replace(decision, reason=line, places=seen)
+
+
+def _lay(
+    table: HostTable,
+    request: SelectDestinations,
+    columns: MemberColumns,
+    taken: Sequence[tuple[int, SeenPlace]],
+) -> list[int]:
+    """The members with their places, as members that were looked at; the rows of their hosts."""
+    rows = [table.row_by_id[place.provider_id] for _, place in taken]
+    chosen = sorted(set(rows))
+    verdicts = np.zeros(len(table), np.uint8)
+    verdicts[chosen] = PASSED
+    removed = len(table) - len(chosen)
+    filters = [FilterCount(NAME, removed, 'have no place of the plan for it')]
+    look: LookResult | None = None
+    parts = [_parts(table, place) for _, place in taken]
+    says_who = [len(p) > 1 or total_of(p) != request.spec.resources for p in parts]
+    for (member, place), row, given, says in zip(taken, rows, parts, says_who, strict=True):
+        if look is None or place.layout is not None or look.layout is not None:
+            look = LookResult(filters, len(chosen), verdicts, [])
+            look.layout = place.layout
+            columns.looks.append(look)
+        look.members.append(member)
+        look.rows.append(row)
+        look.claim_ids.append(place.claim_id)
+        if any(says_who):
+            look.allocations.append(given if says else [])
+    columns.places = {row: _selection(table, row, request) for row in chosen}
+    return rows
+
+
+def _selection(table: HostTable, row: int, request: SelectDestinations) -> Selection:
+    host = table.hosts[row]
+    return Selection(
+        host=host.name,
+        node=host.node or host.name,
+        uuid=host.uuid,
+        provider_id=host.id,
+        consumer='',
+        cell=host.cell,
+        zone=table.zone_name(row),
+        build_topic=topic_of(host.name),
+        resources=request.spec.resources,
+    )
+
+
+def _parts(table: HostTable, place: SeenPlace) -> list[ProviderAllocation]:
+    """Who gives what, the host first."""
+    host, pools = table.hosts[table.row_by_id[place.provider_id]], table.pools.of_id
+    found = []
+    for provider in sorted(place.allocations, key=lambda one: (one != host.id, one)):
+        who: Any = host if provider == host.id else pools.get(provider)
+        found.append(
+            ProviderAllocation(
+                provider_id=provider,
+                uuid='' if who is None else who.uuid,
+                name='' if who is None else who.name,
+                resources=place.allocations[provider],
+            )
+        )
+    return found
+
+
+def _line(table: HostTable, seen: PlacesSeen, rows: Sequence[int]) -> str:
+    """``placed on cmp-4: the place of web-2 in the plan of the group``."""
+    hosts = list(dict.fromkeys(table.names[row] for row in rows))
+    names = [place.name for place in seen.free]
+    what = 'place' if len(names) == 1 else 'places'
+    return (
+        f'placed on {_few(hosts)}: the {what} of {_few(names)} in revision {seen.revision} of the '
+        f'plan of group {seen.group}'
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    return ', '.join(names[:_NAMED_MAX]) + more

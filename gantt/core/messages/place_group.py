@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that are placed as a whole: the messages of ``place_group`` and its kin.
+
+A group is described whole, at first and whenever it is changed: who stands and is in the new
+description stays where it is, who is not described any more goes, the others are placed.
+"""
+
+import hashlib
+from typing import Annotated
+
+import msgspec
+
+from gantt.core.messages import base
+from gantt.core.messages.base import Message, Misfit, Name, Text, Uuid
+from gantt.core.messages.group_description import GroupDescription
+
+#: Seconds that a place may be held at most, whatever an operator lets.
+LEASE_MAX = 604_800
+#: Milliseconds that a plan may be improved for.
+PLAN_MS_MAX = 120_000
+
+BudgetMs = Annotated[int, msgspec.Meta(ge=1, le=600_000)]
+PlanMs = Annotated[int, msgspec.Meta(ge=1, le=PLAN_MS_MAX)]
+LeaseSeconds = Annotated[int, msgspec.Meta(ge=5, le=LEASE_MAX)]
+Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
+
+_encode = msgspec.msgpack.Encoder(order='deterministic').encode
+
+
+class PlaceGroup(Message, frozen=True, kw_only=True):
+    """Plan a group and hold a place for each of its members.
+
+    :ivar request_id: chosen once by the caller; repeating it has the effect of one
+    :ivar budget_ms: how long the caller will wait, queueing included
+    :ivar plan_ms: for how much of it the plan may be improved; null: as configured
+    :ivar lease_seconds: how long the places are held; null: as configured
+    :ivar dry_run: plan, and claim nothing
+    :ivar what_if: of a dry run: plan it without each of its policies as well, to see what it costs
+    :ivar project_id: whose places they are; those of the members are to be the same
+    :ivar only_project: the one project that its caller acts for; null: any. ``gantt-api`` sets it
+    :ivar repeat: it was sent before, and nobody knows what becomes of that copy: a refusal is then
+        kept, so that the other one is not placed after it
+    """
+
+    request_id: Uuid
+    group: GroupDescription
+    budget_ms: BudgetMs = 60_000
+    plan_ms: PlanMs | None = None
+    lease_seconds: LeaseSeconds | None = None
+    dry_run: bool = False
+    what_if: bool = False
+    project_id: Text | None = None
+    user_id: Text | None = None
+    only_project: Text | None = None
+    repeat: bool = False
+
+    def __post_init__(self) -> None:
+        _check_what_if(self.what_if, self.dry_run)
+        problem = check_owners(self.group, self.project_id, self.user_id)
+        if problem is not None:
+            raise problem
+
+    @property
+    def uuid(self) -> str:
+        """Of the group: as it is described, else it follows from the request."""
+        return self.group.uuid or base.derived_id('group', self.request_id)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what decides the outcome: a repeat must carry the same."""
+        return _digest('place_group', self.group, self.project_id, self.user_id)
+
+
+class ChangeGroup(Message, frozen=True, kw_only=True):
+    """Have a group be as it is described now: who is in it already stays where it is.
+
+    :ivar request_id: chosen once by the caller; repeating it has the effect of one
+    :ivar group: all of it as it is to be, with its uuid
+    :ivar revision: of the plan that the caller knows; another one is refused. Null: any
+    :ivar heal: who is on a host that is down gets another place as well
+    :ivar replace: names of members that get another place, wherever they are
+    :ivar lease_seconds: of the new places; null: as configured
+    :ivar what_if: of a dry run: plan it without each of its policies as well, to see what it costs
+    """
+
+    request_id: Uuid
+    group: GroupDescription
+    revision: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    heal: bool = False
+    replace: Names = []
+    budget_ms: BudgetMs = 60_000
+    plan_ms: PlanMs | None = None
+    lease_seconds: LeaseSeconds | None = None
+    dry_run: bool = False
+    what_if: bool = False
+    only_project: Text | None = None
+    repeat: bool = False
+
+    def __post_init__(self) -> None:
+        _check_what_if(self.what_if, self.dry_run)
+        if self.group.uuid is None:
+            raise Misfit('group.uuid', 'expected that of the group that is to be changed')
+
+    @property
+    def uuid(self) -> str:
+        """Of the group."""
+        assert self.group.uuid is not None, 'it is checked when it is read'
+        return self.group.uuid
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what decides the outcome: a repeat must carry the same."""
+        return _digest('change_group', self.group, self.revision, self.heal, sorted(self.replace))
+
+
+class ShowGroupPlan(Message, frozen=True, kw_only=True):
+    """Ask for the plan of a group and for what has become of its members.
+
+    :ivar check: look whether those that stand meet its policies as it is now
+    """
+
+    group: Uuid
+    check: bool = False
+    only_project: Text | None = None
+
+
+class ExtendGroupPlan(Message, frozen=True, kw_only=True):
+    """Hold the places that no create has taken over for so long from now on, never shorter."""
+
+    group: Uuid
+    seconds: LeaseSeconds
+    only_project: Text | None = None
+
+
+class ReleaseGroupPlan(Message, frozen=True, kw_only=True):
+    """Give the places back that no create has taken over; who runs is not touched."""
+
+    group: Uuid
+    reason: Text = ''
+    only_project: Text | None = None
+
+
+def _check_what_if(what_if: bool, dry_run: bool) -> None:
+    if what_if and not dry_run:
+        raise Misfit(
+            'what_if', 'expected false unless dry_run is true: it plans, and places nobody'
+        )
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(_encode(parts), digest_size=16).hexdigest()
+
+
+def check_owners(
+    group: GroupDescription, project_id: str | None, user_id: str | None
+) -> Misfit | None:
+    """Why a member is not of the project and user of its group; None: all are."""
+    for path, spec in group.specs_by_path:
+        for field, whole in (('project_id', project_id), ('user_id', user_id)):
+            found = getattr(spec, field)
+            if found is not None and found != whole:
+                return Misfit(
+                    f'group.{path}.{field}',
+                    f'expected none, or that of the group ({whole}); got {found}',
+                )
+    return None

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One id for all that a request leads to, in all zones: that of W3C Trace Context."""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from gantt.core.messages.base import END, derived_id
+
+#: 32 hexadecimal digits that are not all zero.
+_TRACE = r'(?!0{32})[0-9a-f]{32}'
+TraceId = Annotated[str, msgspec.Meta(max_length=32, pattern=rf'^{_TRACE}{END}')]
+#: Version, trace id, parent id, flags; a version after 00 may have more behind them.
+_TRACEPARENT = re.compile(
+    rf'(?!ff)([0-9a-f]{{2}})-({_TRACE})-(?!0{{16}})[0-9a-f]{{16}}-[0-9a-f]{{2}}(-.*)?', re.ASCII
+)
+
+
+def trace_in(traceparent: str | None) -> str:
+    """The trace id of a ``traceparent`` header; '': it has none that is valid, so begin anew."""
+    found = _TRACEPARENT.fullmatch((traceparent or '').strip())
+    if found is None or (found[1] == '00' and found[3]):
+        return ''
+    return found[2]
+
+
+def trace_of(given: str | None, request_id: str) -> str:
+    """The trace id of a request: the caller's, else one that a repeat comes to as well.
+
+    :param given: by the caller; None or '': nothing
+    """
+    return given or derived_id('trace', request_id).replace('-', '')
+
+
+def traceparent(trace: str, call: str) -> str:
+    """The header of a call.
+
+    :param call: the id of the call itself, 16 hexadecimal digits, not all zero
+    """
+    return f'00-{trace}-{call}-00'

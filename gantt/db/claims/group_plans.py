@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of groups, and their places: stored with a commit, extended, released, read.
+
+The row of the group's rule is the lock of its plan: it comes before the providers that places are
+on, and whoever writes a plan takes it first.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim, Event
+from gantt.core.claims.places import (
+    GroupPlanRecord,
+    PlannedUsage,
+    by_member,
+    held_until,
+    is_of_plan,
+    usage_of,
+    without_plan,
+)
+from gantt.core.messages.request import Lifecycle
+from gantt.db.claims import groups
+from gantt.db.claims.claims import Changes, lock_claims, providers_of
+from gantt.db.engine import session
+from gantt.db.engine.retry import Again
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.rows import load_claims
+from gantt.db.schema import claim_form, models
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult
+
+_c = models.claims
+_t = models.group_plans
+
+_ids: Any = sa.bindparam('ids', expanding=True)
+_STAYS = ('group_uuid', 'created_at')
+READ = sa.select(_t).where(_t.c.group_uuid.in_(_ids)).order_by(_t.c.group_uuid)
+REPLACE = (
+    _t.update()
+    .where(_t.c.group_uuid == sa.bindparam('b_uuid'), _t.c.revision == sa.bindparam('b_revision'))
+    .values(
+        {c.name: sa.bindparam(c.name) for c in _t.c if c.name not in ('group_uuid', 'created_at')}
+    )
+)
+EXTEND = (
+    _t.update()
+    .where(_t.c.group_uuid == sa.bindparam('b_uuid'))
+    .values(lease_until=sa.bindparam('lease_until'), updated_at=sa.bindparam('updated_at'))
+)
+DELETE = _t.delete().where(_t.c.group_uuid == sa.bindparam('b_uuid'))
+
+
+# -- of a transaction ---------------------------------------------------------------
+def load(tx: session.Tx, uuids: Sequence[str]) -> list[GroupPlanRecord]:
+    """The plans of groups, by uuid."""
+    return [_record(row) for row in tx.all(READ, ids=list(uuids))]
+
+
+def places_of(
+    tx: session.Tx, uuids: Sequence[str], *, ended: bool = False
+) -> dict[str, list[Claim]]:
+    """Claims of members of planned groups, by group; every group is in it.
+
+    :param ended: also those that live no more
+    """
+    found: dict[str, list[Claim]] = {uuid: [] for uuid in uuids}
+    where: list[Any] = [_c.c.group_uuid.in_(sorted(found)), _c.c.member_name.is_not(None)]
+    if not ended:
+        where.append(claim_form.is_live)
+    for claim in load_claims(tx, where=where) if found else ():
+        if claim.group is not None:
+            found[claim.group].append(claim)
+    return found
+
+
+def save(
+    tx: session.Tx, made: Sequence[GroupPlanRecord], stored: Mapping[str, GroupPlanRecord]
+) -> None:
+    """Store plans; the rows of their groups are locked.
+
+    :param stored: as they were read under these locks
+    :raises Again: one was stored meanwhile, where locks are local to a node
+    """
+    new, changed = [], []
+    for plan in made:
+        values = {
+            'request_id': plan.request_id,
+            'project_id': plan.project_id,
+            'user_id': plan.user_id,
+            'description': plan.description,
+            'plan': plan.plan,
+            'revision': plan.revision,
+            'lease_until': plan.lease_until,
+            'updated_at': tx.now,
+        }
+        if plan.group_uuid in stored:
+            before = stored[plan.group_uuid].revision
+            changed.append({'b_uuid': plan.group_uuid, 'b_revision': before, **values})
+        else:
+            new.append({'group_uuid': plan.group_uuid, 'created_at': tx.now, **values})
+    tx.many(_t.insert(), new)
+    if changed and tx.many(REPLACE, changed) != len(changed):
+        raise Again('a plan was written meanwhile')
+
+
+def _record(row: Any) -> GroupPlanRecord:
+    values = dict(row._mapping)
+    values |= {name: bytes(values[name]) for name in ('description', 'plan')}
+    return GroupPlanRecord(**values)
+
+
+# -- the port -----------------------------------------------------------------------
+class SqlGroupPlans(HostTables):
+    """See ``scheduler.ports.group_plans``."""
+
+    @reading
+    def load_group_plan(self, tx: session.Tx, uuid: str) -> GroupPlanRecord | None:
+        found = load(tx, [uuid]) if is_id(uuid) else []
+        return found[0] if found else None
+
+    @reading
+    def group_plans(
+        self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[GroupPlanRecord]:
+        query = sa.select(_t).order_by(_t.c.group_uuid).limit(limit)
+        if marker is not None:
+            query = query.where(_t.c.group_uuid > marker)
+        if project is not None:
+            query = query.where(_t.c.project_id == project)
+        return [_record(row) for row in tx.all(query)]
+
+    @reading
+    def load_places(
+        self, tx: session.Tx, uuids: Collection[str], *, ended: bool = False
+    ) -> dict[str, list[Claim]]:
+        found = places_of(tx, sorted(filter(is_id, set(uuids))), ended=ended)
+        return {uuid: by_member(found.get(uuid, ())) for uuid in sorted(set(uuids))}
+
+    @writing
+    def extend_plan(self, tx: session.Tx, uuid: str, seconds: float, most: float) -> ClaimResult:
+        plan = _locked(tx, uuid)
+        until = tx.now + min(seconds, most)
+        changes = Changes(tx, self.memory)
+        outcomes = []
+        for claim in _places_under_lock(changes, uuid):
+            becomes = held_until(claim, until, tx.now)
+            if becomes is not claim:
+                changes.change(claim, becomes)
+            outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
+        changes.write()
+        holds = any(one.outcome == 'ok' for one in outcomes)
+        until = max(until, plan.lease_until) if holds else plan.lease_until
+        tx.many(EXTEND, [{'b_uuid': uuid, 'lease_until': until, 'updated_at': tx.now}])
+        return changes.result(outcomes)
+
+    @writing
+    def release_plan(
+        self, tx: session.Tx, uuid: str, reason: str, members: Collection[str] = ()
+    ) -> ClaimResult:
+        _locked(tx, uuid)
+        changes = Changes(tx, self.memory)
+        outcomes = []
+        for claim in _places_under_lock(changes, uuid):
+            if members and claim.member_name not in members:
+                continue
+            if claim.is_free_place:
+                outcomes += changes.end([claim], Event.CANCEL, reason or 'plan released')
+                continue
+            if claim.is_taken:
+                changes.change(claim, without_plan(claim, tx.now))
+            outcomes.append(_outcome(claim, 'kept'))
+        changes.write()
+        if not members:
+            tx.run(DELETE, b_uuid=uuid)
+        return changes.result(outcomes)
+
+    @reading
+    def planned_usage(self, tx: session.Tx, project: str) -> PlannedUsage:
+        of_plans = [
+            claim_form.is_live,
+            _c.c.lifecycle == Lifecycle.PLAN.value,
+            _c.c.member_name.is_not(None),
+        ]
+        query = claim_form.of_projects(tx.kind).claims(_c.c.id, where=of_plans)
+        ids = [row.id for row in tx.all(query, **claim_form.bound([project]))]
+        return usage_of(load_claims(tx, ids=ids) if ids else ())
+
+
+def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
+    """The plan of a group, which is locked.
+
+    :raises NotFound: it has none
+    """
+    found = load(tx, [uuid]) if is_id(uuid) and groups.lock(tx, [uuid]) else []
+    if not found:
+        raise exceptions.NotFound(kind='plan of group', name=uuid)
+    return found[0]
+
+
+def _places_under_lock(changes: Changes, uuid: str) -> list[Claim]:
+    """The live claims of members, all that they are on locked."""
+    found = places_of(changes.tx, [uuid])[uuid]
+    return by_member(lock_claims(changes, [one.id for one in found], providers_of(found)))
+
+
+def _outcome(claim: Claim, outcome: str) -> ClaimOutcome:
+    return ClaimOutcome(
+        claim_id=claim.id,
+        outcome=outcome if claim.is_live else 'gone',
+        state=claim.state.value,
+    )

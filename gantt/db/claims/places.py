@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of claims that are places of plans, written where a create takes one, or ends.
+
+Whose such a claim is changes while it lives, what it takes does not: no counter moves.  Claims that
+are no places are written by statements that know nothing of this.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import Claim
+from gantt.db.engine import retry, session
+from gantt.db.hosts import rows, sole
+from gantt.db.schema import claim_form, models
+
+_c = models.claims
+_p = models.providers
+#: What of a place changes, whatever form its row has.
+_ANYWAY = (
+    *('request_id', 'attempt', 'member', 'consumer', 'state', 'live', 'lifecycle', 'purpose'),
+    *('lease_until', 'expires_at', 'move_id', 'image', 'flavor', 'adopted', 'absences', 'reason'),
+    *('updated_at', 'planned'),
+)
+#: What only narrow rows have, see ``claim_form``.
+_NARROW = ('project_id', 'user_id', 'sole', 'consumer_type')
+
+
+def _narrow(name: str) -> Any:
+    return sa.case((claim_form.is_narrow, sa.bindparam(name, type_=_c.c[name].type)))
+
+
+WRITE = (
+    _c.update()
+    .where(_c.c.id == sa.bindparam('b_id'), _c.c.state == sa.bindparam('b_state'))
+    .values(
+        {name: sa.bindparam(name) for name in _ANYWAY} | {name: _narrow(name) for name in _NARROW}
+    )
+)
+#: Guarded by the time of its last change: it was read before all locks were held.
+WRITE_SEEN = WRITE.where(_c.c.updated_at == sa.bindparam('b_updated_at'))
+TOUCH = (
+    _p.update()
+    .where(_p.c.id == sa.bindparam('b_id'))
+    .values(
+        version=_p.c.version + 1,
+        claims_stamp=sa.bindparam('stamp', type_=sa.BigInteger),
+    )
+)
+
+
+def values(before: Claim, now: Claim) -> dict[str, Any]:
+    """Bound values of ``WRITE`` and ``WRITE_SEEN``."""
+    return {
+        'b_id': before.id,
+        'b_state': before.state.value,
+        'b_updated_at': before.updated_at,
+        **{name: rows.CLAIM[name](now) for name in (*_ANYWAY, *_NARROW)},
+    }
+
+
+def write(
+    tx: session.Tx, changes: Sequence[tuple[Claim, Claim]], *, seen_before: bool = False
+) -> None:
+    """Write places as they become.
+
+    :param changes: as they were read, and as they become
+    :param seen_before: they were read before the locks were held
+    :raises Again: one was written meanwhile, or another claim for the same consumer came to be
+    """
+    if not changes:
+        return
+    keep_consumers(tx, [now for before, now in changes if now.consumer != before.consumer])
+    statement = WRITE_SEEN if seen_before else WRITE
+    ordered = sorted(changes, key=lambda pair: (pair[1].consumer, pair[0].id))
+    bound = [values(before, now) for before, now in ordered]
+    if not seen_before:
+        for of in bound:
+            del of['b_updated_at']
+    try:
+        written = tx.many(statement, bound)
+    except Exception as e:
+        if not sole.is_of_sole(retry.root_of(e)):
+            raise
+        raise retry.Again('a claim for the same consumer came to be meanwhile') from e
+    if written != len(bound):
+        raise retry.Again('a place was written meanwhile')
+
+
+def insert(tx: session.Tx, places: Sequence[Claim]) -> None:
+    """Insert places that live on where the claims of their creates have ended.
+
+    :raises Again: another claim for the same consumer came to be
+    """
+    if places:
+        keep_consumers(tx, places)
+        rows.insert_claims(tx, places, rows.writes_narrow(tx))
+
+
+def keep_consumers(tx: session.Tx, claims: Iterable[Claim]) -> None:
+    """Let consumers have rows, where claims that are wide may become theirs."""
+    people = rows.consumer_values(claims)
+    if people and rows.form_held(tx) != claim_form.NARROW:
+        tx.insert_new(models.consumers, [{**one, 'generation': 0} for one in people], 'uuid')
+
+
+def touch(tx: session.Tx, provider_ids: Iterable[int]) -> None:
+    """Whose the claims on providers are has changed, and nothing that these have of."""
+    wanted = sorted(provider_ids)
+    if wanted and tx.many(TOUCH, [{'b_id': one, 'stamp': tx.stamp} for one in wanted]) != len(
+        wanted
+    ):
+        raise retry.Again('a provider was removed meanwhile')

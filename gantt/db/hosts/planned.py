@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a place goes back to, as it stands in rows of ``claims``."""
+
+import msgspec
+
+from gantt.core.claims.claim import PlannedFor
+
+_decode = msgspec.json.Decoder(PlannedFor).decode
+
+
+def of_text(text: str | None) -> PlannedFor | None:
+    """From JSON; None: no create has the claim as a place."""
+    return None if text is None else _decode(text)

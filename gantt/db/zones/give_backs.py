@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations that are to end in zones below, as long as those have not heard of it."""
+
+import threading
+from collections.abc import Collection
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.db.claims.openings import FIRST_SECONDS, add, give_back_opening
+from gantt.db.claims.requests import DELETE, LOCK, NOT_ON_THEIR_WAY, SqlRequests
+from gantt.db.engine import retry, session
+from gantt.db.engine.session import reading, writing, writing_once
+from gantt.db.schema import models
+from gantt.scheduler.ports.zones import DueGiveBack, LeftRequest, WaitingGiveBacks
+
+_r, _b, _way = models.requests, models.give_backs, models.consumers_on_their_way
+#: Between two tries of one, at most: it doubles from the first, in seconds.
+MOST_SECONDS = 300.0
+#: For so long after its time a request is left to whoever repeats it, in seconds.
+LEFT_SECONDS = 5.0
+#: Rows of requests that one look for left ones comes by.
+LOOK = 5000
+
+_now: Any = sa.bindparam('now')
+DUE = (
+    sa.select(_b)
+    .where(_b.c.next_at <= _now)
+    .order_by(_b.c.next_at, _b.c.child, _b.c.request_key)
+    .limit(sa.bindparam('most'))
+    .with_for_update()
+)
+TRY = (
+    _b.update()
+    .where(_b.c.child == sa.bindparam('b_child'), _b.c.request_key == sa.bindparam('b_key'))
+    .values(tries=sa.bindparam('tries'), next_at=sa.bindparam('next_at'))
+)
+END = _b.delete().where(
+    _b.c.child == sa.bindparam('b_child'), _b.c.request_key == sa.bindparam('b_key')
+)
+WAITING = sa.select(sa.func.count().label('count'), sa.func.min(_b.c.created_at).label('oldest'))
+_window = (
+    sa.select(_r.c.id, _r.c.state, _r.c.deadline, _r.c.token)
+    .where(_r.c.id > sa.bindparam('after'))
+    .order_by(_r.c.id)
+    .limit(sa.bindparam('look'))
+    .subquery()
+)
+#: No index by time: it would cost every request more than a walk costs.
+LEFT = (
+    sa.select(_window.c.id, _window.c.token)
+    .where(_window.c.state == 'open', _window.c.deadline < sa.bindparam('before'))
+    .where(sa.exists().where(_way.c.request_id == _window.c.id))
+    .order_by(_window.c.id)
+    .limit(sa.bindparam('most'))
+)
+EDGE = sa.select(sa.func.count().label('count'), sa.func.max(_window.c.id).label('last'))
+
+
+class SqlGiveBacks(SqlRequests):
+    """See ``scheduler.ports.zones``."""
+
+    def __init__(
+        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        self._left_after, self._left_lock = '', threading.Lock()
+
+    @writing
+    def add_give_backs(
+        self, tx: session.Tx, pairs: Collection[tuple[str, str]], seconds: float = 0.0
+    ) -> None:
+        add(tx, pairs, seconds)
+
+    @writing
+    def due_give_backs(self, tx: session.Tx, limit: int) -> list[DueGiveBack]:
+        found = tx.all(DUE, now=tx.now, most=limit)
+        tx.many(
+            TRY,
+            [
+                {
+                    'b_child': row.child,
+                    'b_key': row.request_key,
+                    'tries': row.tries + 1,
+                    'next_at': tx.now + min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(row.tries, 20)),
+                }
+                for row in found
+            ],
+        )
+        return [
+            DueGiveBack(row.child, row.request_key, row.tries + 1, tx.now - row.created_at)
+            for row in found
+        ]
+
+    @writing
+    def end_give_backs(self, tx: session.Tx, pairs: Collection[tuple[str, str]]) -> None:
+        tx.many(END, [{'b_child': child, 'b_key': key} for child, key in sorted(set(pairs))])
+
+    @reading
+    def give_backs_waiting(self, tx: session.Tx) -> WaitingGiveBacks:
+        row = tx.first(WAITING)
+        seconds = 0.0 if row.oldest is None else max(0.0, tx.now - row.oldest)
+        return WaitingGiveBacks(int(row.count), seconds)
+
+    def left_requests(self, limit: int) -> list[LeftRequest]:
+        with self._left_lock:
+            found, self._left_after = self._left(limit, self._left_after)
+        return found
+
+    @reading
+    def _left(self, tx: session.Tx, limit: int, after: str) -> tuple[list[LeftRequest], str]:
+        window = {'after': after, 'look': LOOK}
+        rows = tx.all(LEFT, before=tx.now - LEFT_SECONDS, most=limit, **window)
+        found = [LeftRequest(row.id, row.token) for row in rows]
+        if len(rows) == limit:
+            return found, rows[-1].id
+        passed = tx.first(EDGE, **window)
+        return found, passed.last if passed.count == LOOK else ''
+
+    @writing_once
+    def leave_request(self, tx: session.Tx, left: LeftRequest) -> None:
+        row = tx.first(LOCK, id=left.request_id)
+        if row is None or (row.state, row.token) != ('open', left.opening):
+            return
+        if row.deadline > tx.now - LEFT_SECONDS:
+            return
+        give_back_opening(tx, left.opening)
+        self._cancel_claims(tx, left.request_id, 'left')
+        tx.run(DELETE, b_id=left.request_id)
+        tx.run(NOT_ON_THEIR_WAY, b_id=left.request_id)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster and the hosts for it: a placement is drawn first, and hosts have room for that alone.
+
+Whoever places its members one after the other runs into a wall: what is left then is in the wrong
+racks, or in pieces.
+"""
+
+import random
+import uuid
+
+from gantt.compute.farm.shapes import Shape
+from gantt.core.messages.group_description import GroupDescription, MemberDescription
+from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
+from gantt.core.messages.request import Flavor, RequestSpec
+
+#: The availability zone of its hosts, where nothing else is placed.
+HALL = 'hall-2'
+#: vCPU, MiB, GB.
+FLAVORS = {
+    'tiny': (1, 2048, 20),
+    'small': (2, 8192, 40),
+    'medium': (4, 8192, 40),
+    'memory': (4, 32_768, 80),
+    'large': (8, 16_384, 80),
+    'huge': (16, 32_768, 160),
+}
+RACKS, HOSTS, SPARES = 8, 40, 4
+DATABASES, REPLICAS, SHOPS = 12, 3, 12
+_SEED = 1
+
+
+class Cluster:
+    """See the module docstring.
+
+    :ivar shapes: of its hosts, in their order
+    :ivar spare: the shape of hosts that are switched on when one is lost
+    :ivar description: of the group
+    """
+
+    def __init__(self) -> None:
+        self._rng = random.Random(_SEED)
+        self._used = [[0, 0, 0] for _ in range(HOSTS)]
+        #: Of each host, so that none of them is for nothing.
+        self._empty = list(range(HOSTS))
+        self._rng.shuffle(self._empty)
+        self._members: list[MemberDescription] = []
+        self._shops: dict[str, list[str]] = {}
+        databases = [self._database(number) for number in range(1, DATABASES + 1)]
+        for number in range(1, SHOPS + 1):
+            self._shop(number)
+        while self._empty:
+            # What nobody was drawn for has room for one of the least.
+            self._put(self._empty[0], 'tiny')
+        self._rng.shuffle(self._members)
+        apart = LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='rack', of=databases)
+        together = LevelPolicy(policy=GroupPolicyKind.AFFINITY, of=list(self._shops))
+        self.description = GroupDescription(
+            uuid=str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
+            members=self._members,
+            subgroups=self._shops,
+            policies=[apart, together],
+        )
+        self.shapes = [_shape(host, used) for host, used in enumerate(self._used)]
+        # Whatever was on a host has room on one of these.
+        most = [max(amounts) for amounts in zip(*self._used, strict=True)]
+        self.spare = _shape(HOSTS, most, racks='spare')
+
+    def _database(self, number: int) -> str:
+        """Replicas on racks of their own."""
+        name, flavor = f'db{number}', self._rng.choice(list(FLAVORS))
+        for rack in self._rng.sample(range(RACKS), REPLICAS):
+            self._put(self._drawn(rack), flavor)
+        self._describe(name, flavor, REPLICAS)
+        return name
+
+    def _shop(self, number: int) -> None:
+        """A web server and its cache on one host."""
+        host, names = self._drawn(), [f'web{number}', f'cache{number}']
+        for name in names:
+            flavor = self._rng.choice(list(FLAVORS))
+            self._put(host, flavor)
+            self._describe(name, flavor)
+        self._shops[f'shop{number}'] = names
+
+    def _describe(self, name: str, flavor: str, count: int = 1) -> None:
+        self._members.append(MemberDescription(name=name, count=count, spec=spec_of(flavor)))
+
+    def _drawn(self, rack: int | None = None) -> int:
+        """A host, mostly one of those that nobody is on."""
+        empty = [host for host in self._empty if rack in (None, rack_of(host))]
+        if empty and self._rng.random() < 0.8:
+            return empty[0]
+        return self._rng.choice([host for host in range(HOSTS) if rack in (None, rack_of(host))])
+
+    def _put(self, host: int, flavor: str) -> None:
+        for at, amount in enumerate(FLAVORS[flavor]):
+            self._used[host][at] += amount
+        if host in self._empty:
+            self._empty.remove(host)
+
+
+def spec_of(flavor: str) -> RequestSpec:
+    """What a member of a flavor needs."""
+    resources = dict(zip(('VCPU', 'MEMORY_MB', 'DISK_GB'), FLAVORS[flavor], strict=True))
+    return RequestSpec(
+        resources=resources,
+        flavor=Flavor(name=flavor),
+        availability_zone=HALL,
+        project_id='demo',
+    )
+
+
+def rack_of(host: int) -> int:
+    """Hosts stand in the racks in turn."""
+    return host % RACKS
+
+
+def _shape(host: int, amounts: list[int], racks: str = '') -> Shape:
+    vcpus, memory_mb, disk_gb = amounts
+    return Shape(
+        name=f'hall-{host:02d}',
+        count=SPARES if racks else 1,
+        vcpus=vcpus,
+        memory_mb=memory_mb,
+        disk_gb=disk_gb,
+        cpu_allocation_ratio=1.0,
+        zones=[HALL],
+        location=f'demo.{HALL}.rack{racks or rack_of(host) + 1}',
+    )

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of groups: placed as a whole, held, shown, changed, given back.
+
+A write goes to who plans groups, over RPC, so that there is one way to a claim; a look is
+answered from what this process knows.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.places import GroupPlanRecord
+from gantt.core.groups import group_answer
+from gantt.core.groups.group_answer import GroupAnswer
+from gantt.core.groups.group_plan import PlannedMember
+from gantt.core.groups.plan_view import GroupPlanView
+from gantt.core.messages.base import Message
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.messages.place_group import LEASE_MAX, ChangeGroup, PlaceGroup
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.http import policy_access, request_access, requested_fields
+from gantt.http.context import Caller, HandlerContext
+from gantt.http.dispatch import Created
+from gantt.http.handlers.requests import BUDGET_MS_MAX
+from gantt.http.links import Paged, path_of
+from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
+from gantt.insights.views import Change, age, when
+from gantt.scheduler.groups import shown_plans
+
+#: Who meets it may hold places as long as anybody may.
+LONG = 'gantt:group_plans:long'
+#: Plans of a page whose members are counted: each may have a thousand.
+STATES_MAX = 50
+#: Plans of a page: each is read whole, and may be as large as a message.
+PLANS_MAX = 100
+_NOBODY = '00000000-0000-0000-0000-000000000000'
+
+
+class GroupPlanSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan in a list.
+
+    :ivar group: uuid of it
+    :ivar request_id: of its last change
+    :ivar members: how many are described, at most
+    :ivar status: of what was planned last: optimal, feasible; empty where nobody was placed then
+    :ivar lease_seconds: for which places are held still that no create has
+    :ivar states: state -> how many members are so; null: it was not wanted
+    """
+
+    group: str
+    request_id: str
+    project_id: str | None
+    revision: int
+    members: int
+    status: str
+    lease_seconds: float
+    updated_at: str
+    age_seconds: float
+    states: dict[str, int] | None = None
+
+
+class GroupPlansResponse(Paged, frozen=True, kw_only=True):
+    """A page of plans, by the uuid of their group."""
+
+    group_plans: list[GroupPlanSummary]
+
+
+class PlanLease(Message, frozen=True, kw_only=True):
+    """For how long places are to be held from now on, in seconds."""
+
+    seconds: Annotated[int, msgspec.Meta(ge=5, le=LEASE_MAX)]
+
+
+class GroupPlansQuery(PageOfUuids, frozen=True, kw_only=True):
+    """``states`` counts members by state; a page has 50 plans then at most, else 100."""
+
+    states: bool = False
+
+
+class GroupPlanQuery(Message, frozen=True, kw_only=True):
+    """``check`` looks whether the members that stand meet the policies of their group now."""
+
+    check: bool = False
+
+
+def create_group_plan(
+    world: HandlerContext, caller: Caller, body: PlaceGroup
+) -> Created[GroupAnswer] | GroupAnswer:
+    """Plan a group as a whole and hold a place for each of its members.
+
+    Repeating it with the same request id has the effect of one.  With ``dry_run`` nothing is
+    claimed, and what cannot be placed is an answer as well.
+    """
+    project = body.project_id if caller.everywhere else caller.project
+    _check_rate(world, caller, project)
+    _check_description(world, caller, body.group)
+    if not caller.everywhere:
+        for field, value, own in (
+            ('project_id', body.project_id, caller.project),
+            ('user_id', body.user_id, caller.user),
+        ):
+            if value is not None and value != own:
+                raise exceptions.invalid(
+                    f'body.{field}', f'expected {own}, whom the token speaks for'
+                )
+        body = msgspec.structs.replace(
+            body, project_id=caller.project, user_id=caller.user, only_project=caller.only
+        )
+    lease, budget = _lease(world, caller, body.lease_seconds), min(body.budget_ms, BUDGET_MS_MAX)
+    body = msgspec.structs.replace(body, lease_seconds=lease, budget_ms=budget)
+    with world.gates.placements.passing(caller, project):
+        answer = world.plans.place_group(body)
+    answer = _for_caller(world, caller, answer)
+    if body.dry_run:
+        return answer
+    world.insights.reload_soon()
+    return Created(answer, path_of('group-plans', answer.group))
+
+
+def list_group_plans(
+    world: HandlerContext, caller: Caller, query: GroupPlansQuery
+) -> GroupPlansResponse:
+    """List the plans of groups of the project, or of all."""
+    limit = min(query.limit, STATES_MAX if query.states else PLANS_MAX)
+    found = world.store.group_plans(limit + 1, query.marker, caller.only)
+    table, stale_after = world.insights.table(), world.insights.settings.stale_after_seconds
+    states: dict[str, dict[str, int]] = {}
+    if query.states:
+        states = shown_plans.states_of(world.store, found[:limit], table, stale_after)
+    listed = [_summary(record, table.now, states.get(record.group_uuid)) for record in found]
+    page, marker = page_of(listed, limit, 'group')
+    return GroupPlansResponse(group_plans=page, next_marker=marker)
+
+
+def show_group_plan(
+    world: HandlerContext, caller: Caller, uuid: str, query: GroupPlanQuery
+) -> GroupPlanView:
+    """Show a plan: what was decided, and what has become of each member."""
+    return _view(world, caller, uuid, check=query.check)
+
+
+def change_group_plan(
+    world: HandlerContext, caller: Caller, uuid: str, body: ChangeGroup
+) -> GroupAnswer:
+    """Have a group be as it is described now: members that are placed stay where they are.
+
+    It grows, shrinks, gains and loses members, has other policies.  ``heal`` has who is on a host
+    that is down placed anew.  With ``dry_run`` nothing changes; what those who stand would violate
+    of changed policies is in the answer either way.
+    """
+    record = _record(world, caller, uuid)
+    if body.group.uuid != uuid:
+        raise exceptions.invalid('body.group.uuid', f'expected {uuid}, as in the path')
+    _check_rate(world, caller, record.project_id)
+    _check_description(world, caller, body.group)
+    body = msgspec.structs.replace(
+        body,
+        only_project=caller.only,
+        lease_seconds=_lease(world, caller, body.lease_seconds),
+        budget_ms=min(body.budget_ms, BUDGET_MS_MAX),
+    )
+    with world.gates.placements.passing(caller, record.project_id):
+        answer = world.plans.change_group(body)
+    world.insights.reload_soon()
+    return _for_caller(world, caller, answer)
+
+
+def extend_group_plan(
+    world: HandlerContext, caller: Caller, uuid: str, query: DryRun, body: PlanLease
+) -> Change[GroupPlanView]:
+    """Hold the places that no create has for so long from now on, never shorter.
+
+    Schedulers bound how long that may be, see ``plan_lease_seconds_max``.
+    """
+    now = _view(world, caller, uuid)
+    seconds = _lease(world, caller, body.seconds) or body.seconds
+    if query.dry_run:
+        summary = f'group {uuid}: its places would be held for {seconds} s from now on'
+        return Change(dry_run=True, what=summary, now=now)
+    with world.gates.placements.passing(caller):
+        world.plans.extend_group_plan(uuid, seconds, only_project=caller.only)
+    summary = f'group {uuid}: its places are held for {seconds} s from now on'
+    return Change(dry_run=False, what=summary, now=_view(world, caller, uuid))
+
+
+def release_group_plan(
+    world: HandlerContext, caller: Caller, uuid: str, query: CancelQuery
+) -> Change[GroupPlanView]:
+    """Give the places back that no create has; who was created is not touched."""
+    now = _view(world, caller, uuid)
+    planned = sum(one.state == 'planned' for one in now.members)
+    if query.dry_run:
+        summary = f'group {uuid}: {planned} places would be given back'
+        return Change(dry_run=True, what=summary, now=now)
+    with world.gates.placements.passing(caller):
+        world.plans.release_group_plan(uuid, query.reason, only_project=caller.only)
+    world.insights.reload_soon()
+    return Change(dry_run=False, what=f'group {uuid}: its plan is released', now=None)
+
+
+# -- who may ask for what ---------------------------------------------------------------
+def _check_rate(world: HandlerContext, caller: Caller, project: str | None) -> None:
+    """Count a request of a project.  :raises TooManyRequests:"""
+    quotas = world.insights.quotas
+    found = quotas.take(project, not caller.everywhere, quotas.current())
+    if found is not None:
+        raise found.error()
+
+
+def _lease(world: HandlerContext, caller: Caller, seconds: int | None) -> int | None:
+    """
+    :raises Forbidden: it is longer than the caller may have
+    """
+    usual = world.insights.settings.plan_lease_seconds
+    if seconds is not None and seconds > usual:
+        world.policy.check(LONG, caller, 'body.lease_seconds', f'at most {usual:g}')
+    return seconds
+
+
+def _check_description(world: HandlerContext, caller: Caller, group: GroupDescription) -> None:
+    """
+    :raises Forbidden: it says what the caller may not say; names the field
+    :raises NotFound: members are to be near consumers that are not of its project
+    """
+    policy_access.check_levels(world, caller, group.full_policies, 'body.group')
+    for number, policy in enumerate(group.full_policies):
+        for name in ('host', 'domain', 'pool'):
+            if policy.target is not None and getattr(policy.target, name) is not None:
+                field = f'body.group.policies[{number}].target.{name}'
+                world.policy.check(requested_fields.TRUSTED, caller, field, 'nothing')
+    seen: set[bytes] = set()
+    for path, spec in group.specs_by_path:
+        key = msgspec.msgpack.encode(spec)
+        if key not in seen:
+            seen.add(key)
+            _check_spec(world, caller, spec, f'body.group.{path}')
+
+
+def _check_spec(world: HandlerContext, caller: Caller, spec: RequestSpec, where: str) -> None:
+    """As that of a request for one member, which claims nothing."""
+    alone = SelectDestinations(request_id=_NOBODY, spec=spec, consumers=[_NOBODY], dry_run=True)
+    try:
+        request_access.checked(world, caller, alone)
+    except exceptions.GanttError as e:
+        details = dict(e.kwargs)
+        if 'field' in details:
+            details['field'] = str(details['field']).replace('body.spec', where, 1)
+        raise type(e)(e.message.replace('body.spec', where, 1), **details) from None
+
+
+# -- what is shown -----------------------------------------------------------------------
+def _record(world: HandlerContext, caller: Caller, uuid: str) -> GroupPlanRecord:
+    record = world.store.load_group_plan(uuid)
+    if record is None or not caller.sees(record.project_id):
+        raise exceptions.NotFound(kind='plan of group', name=uuid)
+    return record
+
+
+def _view(
+    world: HandlerContext, caller: Caller, uuid: str, *, check: bool = False
+) -> GroupPlanView:
+    record = _record(world, caller, uuid)
+    world.insights.reload_soon()
+    table = world.insights.table()
+    world.insights.pipeline.name_parts(table)
+    stale_after = world.insights.settings.stale_after_seconds
+    view = shown_plans.view_of(world.store, record, table, stale_after, check=check)
+    if world.policy.allows(request_access.HOSTS, caller):
+        return view
+    members = [msgspec.structs.replace(one, host='', levels={}) for one in view.members]
+    decided = None if view.decided is None else _without_hosts(view.decided)
+    return msgspec.structs.replace(view, members=members, decided=decided)
+
+
+def _summary(
+    record: GroupPlanRecord, now: float, states: dict[str, int] | None
+) -> GroupPlanSummary:
+    description = msgspec.json.decode(record.description, type=GroupDescription)
+    decided = group_answer.unpack(record.plan)
+    plan = None if decided is None else decided.plan
+    return GroupPlanSummary(
+        group=record.group_uuid,
+        request_id=record.request_id,
+        project_id=record.project_id,
+        revision=record.revision,
+        members=sum(one.most for one in description.members),
+        status='' if plan is None else plan.status,
+        lease_seconds=max(0.0, record.lease_until - now),
+        updated_at=when(record.updated_at),
+        age_seconds=age(now, record.updated_at),
+        states=states,
+    )
+
+
+def _for_caller(world: HandlerContext, caller: Caller, answer: GroupAnswer) -> GroupAnswer:
+    """As far as the caller may read it."""
+    if world.policy.allows(request_access.HOSTS, caller):
+        return answer
+    return _without_hosts(answer)
+
+
+def _without_hosts(answer: GroupAnswer) -> GroupAnswer:
+    if answer.plan is None:
+        return answer
+    members = [_without_host(one) for one in answer.plan.members]
+    plan = msgspec.structs.replace(answer.plan, members=members, size=None)
+    return msgspec.structs.replace(answer, plan=plan)
+
+
+def _without_host(one: PlannedMember) -> PlannedMember:
+    return msgspec.structs.replace(
+        one, host='', node='', provider_id=0, allocations=[], layout=None
+    )

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each policy of a group costs: planned once more without it, and the plans compared.
+
+The plan with all policies is one without any of them as well, so that each search begins with it:
+what is left out can only be a gain, however short the time was.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gantt.core.groups.group_plan import GroupPlan, WithoutPolicy
+from gantt.core.groups.model import GroupSolver, NotedSolver
+from gantt.core.groups.plan_group import plan_group, reached_by
+from gantt.core.groups.problem import WEIGHT_UNIT
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.messages.policy_set import strength
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.table.host_table import HostTable
+
+#: Policies, each with one that it is about, that a group is planned without.
+LOOKED_AT_MAX = 32
+
+
+class _LeftOut(NamedTuple):
+    """A policy with one of those that it is about, and the group without it."""
+
+    line: WithoutPolicy
+    group: GroupDescription
+
+
+def without_each(
+    table: HostTable,
+    group: GroupDescription,
+    plan: GroupPlan,
+    pipeline: Pipeline,
+    *,
+    clock: Callable[[], float],
+    seconds: float,
+    seed: int,
+    solver: GroupSolver | None = None,
+    members: Mapping[str, str] | None = None,
+    placed: Mapping[str, str] | None = None,
+) -> list[WithoutPolicy]:
+    """A line for each policy and each of those that it is about, in the order of the description.
+
+    :param plan: of the group with all of them
+    :param clock: seconds, of any origin
+    :param seconds: for all of them, each an equal share of what is left
+    :param members: see ``plan_group``, as ``placed``
+    """
+    found = list(_each(group))
+    ends, over = clock() + seconds, 0.0
+    # One that has failed is not called again for the next policy.
+    noted = None if solver is None else NotedSolver(solver)
+    lines = []
+    for number, one in enumerate(found):
+        if number >= LOOKED_AT_MAX:
+            lines.append(msgspec.structs.replace(one.line, outcome='not_looked_at'))
+            continue
+        began = clock()
+        left = ends - began
+        # The first plan and its checks are made in any case: what that took longer than it should.
+        if left <= over:
+            lines.append(msgspec.structs.replace(one.line, outcome='no_time'))
+            continue
+        share = left / (min(len(found), LOOKED_AT_MAX) - number)
+        other = plan_group(
+            table,
+            one.group,
+            pipeline,
+            clock=clock,
+            seconds=share,
+            seed=seed,
+            solver=noted,
+            members=members,
+            placed=placed,
+            known=plan.members,
+        )
+        reached = reached_by(table, group, pipeline, other.members, members=members, placed=placed)
+        over = max(over, clock() - began - share)
+        keeps_it = reached is not None and reached <= plan.goals
+        lines.append(_compared(one.line, plan, other, keeps_it))
+    return lines
+
+
+def _each(group: GroupDescription) -> Iterator[_LeftOut]:
+    policies = group.full_policies
+    for index, policy in enumerate(policies):
+        for at, subject in enumerate(policy.subjects):
+            rest = [*policies[:index], *policies[index + 1 :]]
+            others = [*policy.subjects[:at], *policy.subjects[at + 1 :]]
+            if others:
+                of = [name for name in others if name is not None]
+                rest.insert(index, msgspec.structs.replace(policy, of=of))
+            path = f'policies[{index}]'
+            line = WithoutPolicy(
+                path=f'{path}.of[{at}]' if isinstance(policy.of, list) else path,
+                line=f'{policy.line(subject)}{strength(policy)}',
+                strength=policy.strength,
+                outcome='planned',
+            )
+            yield _LeftOut(line, msgspec.structs.replace(group, policies=rest))
+
+
+def _compared(
+    line: WithoutPolicy, plan: GroupPlan, other: GroupPlan, keeps_it: bool
+) -> WithoutPolicy:
+    placed, others = (Counter(one.member for one in each.members) for each in (plan, other))
+    return msgspec.structs.replace(
+        line,
+        status=other.status,
+        placed=len(other.members),
+        missing=len(other.missing),
+        makes_feasible=bool(plan.missing) and not other.missing,
+        score_change=other.score - plan.score if placed == others else None,
+        weight_change=(other.goals.weight - plan.goals.weight) / WEIGHT_UNIT,
+        moved=_moved(plan, other),
+        keeps_it=keeps_it,
+        gap=other.gap,
+        is_proven=other.status in ('optimal', 'infeasible'),
+    )
+
+
+def _moved(plan: GroupPlan, other: GroupPlan) -> dict[str, int]:
+    """Members on other hosts: those of one description are alike, whatever their numbers are."""
+    hosts: dict[str, tuple[Counter[int], Counter[int]]] = {}
+    for at, each in enumerate((plan, other)):
+        for one in each.members:
+            hosts.setdefault(one.member, (Counter(), Counter()))[at][one.provider_id] += 1
+    counts = {
+        name: min(before.total(), after.total()) - (before & after).total()
+        for name, (before, after) in hosts.items()
+    }
+    return {name: count for name, count in sorted(counts.items()) if count}

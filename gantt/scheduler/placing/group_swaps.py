@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the groups that requests are of, and what a commit compares of them."""
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.commit import GroupSwap
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.resources import group_rule
+from gantt.core.resources.group_rule import GroupRule
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import Store
+
+
+class GroupSwaps:
+    """Groups as they are known to one scheduler."""
+
+    def __init__(self, store: Store, cache: HostCache) -> None:
+        self._store, self._cache = store, cache
+
+    def know_rule(self, request: SelectDestinations) -> None:
+        """Read the rule of a group where neither the request nor anybody here knows it.
+
+        :raises NotFound: there is no such group
+        """
+        group = request.spec.group
+        if group is None or group.is_ruled or group.uuid in self._cache.rules:
+            return
+        self._read_rule(group.uuid)
+
+    def _read_rule(self, uuid: str) -> GroupRule:
+        known = self._store.load_group(uuid)
+        if known is None:
+            raise unknown_group(uuid)
+        self._cache.set_rules([uuid], {uuid: known.rule})
+        return known.rule
+
+    def with_rule(self, request: SelectDestinations) -> SelectDestinations:
+        """The request with the rule of its group, as far as that is known here."""
+        group = request.spec.group
+        if group is None:
+            return request
+        rule, named = self._cache.rules.get(group.uuid), group_rule.named(group)
+        if named is not None:
+            if rule is None:
+                return request
+            if rule.policies is None or group.policies is not None:
+                group_rule.check(group.uuid, named, rule)
+                return request
+            # Policies that somebody gave the group stand for what Nova says of it.
+        if rule is None:
+            rule = self._read_rule(group.uuid)
+        spec = msgspec.structs.replace(request.spec, group=group_rule.ruled(group, rule))
+        return msgspec.structs.replace(request, spec=spec)
+
+    def swap(self, request: SelectDestinations) -> GroupSwap | None:
+        """What the commit compares of the group that a request is planned with."""
+        group = request.spec.group
+        rule = None if group is None else group_rule.named(group)
+        if group is None or rule is None:
+            return None
+        return GroupSwap(
+            uuid=group.uuid,
+            generation=self._generation(group.uuid) if group.is_hard else None,
+            policy=rule.policy,
+            max_per_host=rule.max_per_host,
+            makes=group.uuid not in self._cache.rules,
+            policies=rule.policies,
+        )
+
+    def _generation(self, group: str) -> int:
+        return self._cache.working.group_generation(group)
+
+    def swaps_of_others(self, request: SelectDestinations) -> tuple[GroupSwap, ...]:
+        """What the commit compares of other groups, which hard policies of the request are about.
+
+        One that is not known here has nobody that could be in the way.
+        """
+        group = request.spec.group
+        if group is None or group.policies is None:
+            return ()
+        known = [(uuid, self._cache.rules.get(uuid)) for uuid in group.policies.other_groups]
+        return tuple(
+            GroupSwap(
+                uuid=uuid,
+                generation=self._generation(uuid),
+                policy=rule.policy,
+                max_per_host=rule.max_per_host,
+                makes=False,
+                policies=rule.policies,
+            )
+            for uuid, rule in known
+            if rule is not None and uuid != group.uuid
+        )
+
+
+def unknown_group(uuid: str) -> exceptions.NotFound:
+    """The error for who names a group that is not there."""
+    return exceptions.NotFound(
+        f'request.spec.group: server group {uuid!r} is not known here; '
+        'name its policy, or create it first',
+        kind='server group',
+        name=uuid,
+    )
+
+
+def is_of_rule(error: exceptions.Refused) -> bool:
+    """Whether a request was refused for the rule of its group, which may be another by now."""
+    return type(error) is exceptions.Refused

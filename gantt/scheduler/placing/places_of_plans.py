@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places of plans for the creates of a batch: what is known of them, and what was given away.
+
+A plan and the claims of its members stay read for a second, so that creates which come one after
+another cost no reading.  What is not so any more the commit finds out under its locks, and the
+plan is read anew.  Whoever is to be told "no" is told by what was just read.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+import cachetools
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import is_foreign
+from gantt.core.claims.places import GroupPlanRecord, PlaceLetGo, PlaceTaken, taken_over
+from gantt.core.groups import group_answer
+from gantt.core.groups.member_places import CreateView, MemberPlaces, PlannedMembers, offer
+from gantt.core.groups.plan_view import is_host_up
+from gantt.core.messages import image_properties, policy_set
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.messages.request import (
+    GroupRef,
+    Lifecycle,
+    Purpose,
+    RequestKind,
+    SelectDestinations,
+    name_of,
+)
+from gantt.core.records.places_seen import PlacesSeen
+from gantt.core.resources.group_rule import POLICIES, GroupRule
+from gantt.core.table.host_table import HostTable
+from gantt.scheduler.placing.group_swaps import unknown_group
+from gantt.scheduler.ports import Clock, Store
+
+LOG = logging.getLogger(__name__)
+#: For so long the claims of a plan stay read, and what was read just now is not read again.
+CACHED_SECONDS, FRESH_SECONDS = 1.0, 0.02
+#: Plans that stay read.
+PLANS_MOST = 32
+
+_description = msgspec.json.Decoder(GroupDescription).decode
+
+
+class _ReadPlan:
+    """A plan as it was read.
+
+    :ivar key: what of the group it goes with: another one, and it may be another plan
+    :ivar places: None: the group has no plan
+    :ivar has_ended: they are known with those that are no more
+    """
+
+    __slots__ = ('has_ended', 'key', 'places', 'read_at', 'record')
+
+    def __init__(
+        self,
+        key: object,
+        record: GroupPlanRecord | None,
+        places: MemberPlaces | None,
+        read_at: float,
+        *,
+        has_ended: bool,
+    ) -> None:
+        self.key, self.record, self.places, self.read_at = key, record, places, read_at
+        self.has_ended = has_ended
+
+
+class PlacesOfPlans:
+    """See the module docstring; belongs to the scheduling thread, or to who plans a trial."""
+
+    def __init__(self, store: Store, clock: Clock, stale_after: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
+        self._stale_after = stale_after
+        self._read: cachetools.LRUCache[str, _ReadPlan] = cachetools.LRUCache(PLANS_MOST)
+        self._laid: set[str] = set()  # ids of places that plans of this batch take
+
+    @staticmethod
+    def may_have(request: SelectDestinations, rules: Mapping[str, GroupRule]) -> bool:
+        """Whether a request may be for places of a plan: a create in a group that may have one."""
+        spec, group = request.spec, request.spec.group
+        if group is None or request.lifecycle is not Lifecycle.HOST:
+            return False
+        if spec.purpose is not Purpose.CREATE or spec.kind is not RequestKind.HOST:
+            return False
+        rule = rules.get(group.uuid)
+        return group.member is not None or (rule is not None and rule.policy == POLICIES)
+
+    @staticmethod
+    def as_before(table: HostTable, request: SelectDestinations) -> SelectDestinations:
+        """A request of a move, as it names the member that its guest is.
+
+        Who asks may name the description only by which the guest was created.
+        """
+        spec, group = request.spec, request.spec.group
+        if group is None or not spec.purpose.is_move or len(request.consumers) > 1:
+            return request
+        (consumer,) = request.consumers
+        for provider_id in table.placed.where(consumer):
+            for placed in table.placed.on(provider_id).values():
+                is_it = placed.consumer == consumer and placed.group == group.uuid
+                if is_it and placed.member not in (None, group.member):
+                    named = msgspec.structs.replace(group, member=placed.member)
+                    spec = msgspec.structs.replace(spec, group=named)
+                    return msgspec.structs.replace(request, spec=spec)
+        return request
+
+    def offered(
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        rule: GroupRule | None,
+        *,
+        count: int,
+        without: Iterable[str] = (),
+        spread: int = 1,
+        seed: int = 0,
+    ) -> PlacesSeen | None:
+        """What a create is offered; None: it is placed as any other of its group.
+
+        :param rule: of its group, as it is known
+        :param count: consumers that want a place
+        :param without: names of hosts that it is to have no place on, if there are others
+        :param spread: see :class:`CreateView`
+        :raises NotFound: its plan is of another project
+        :raises DatabaseUnavailable: the plan is not known, and cannot be read
+        """
+        group = request.spec.group
+        assert group is not None, 'it may have places'
+        key = (None if rule is None else rule.policies, table.group_generation(group.uuid))
+        seen: PlacesSeen | None = None
+        # Who is refused is told why: then what has ended counts as well.
+        for left_out, is_last in ((without, False), ((), True)):
+            known = self._known(group.uuid, key, is_last)
+            if known.record is None or known.places is None:
+                if group.member is None or _is_by_rule(group, group.member, rule):
+                    return None
+                return _no_plan(group.uuid, group.member)
+            _check_project(request, known.record)
+            view = self._view(table, request, left_out, spread, seed)
+            seen = offer(known.places, request, count, view)
+            if seen is not None and (seen.free or seen.replaces):
+                break
+        return seen
+
+    def takes(
+        self, request: SelectDestinations, seen: PlacesSeen, members: Iterable[int]
+    ) -> tuple[PlaceTaken, ...]:
+        """What a create asks of the store: its places, one for each of these members."""
+        spec = request.spec
+        image = image_properties.text_of(spec.image) if spec.image.properties else None
+        return tuple(
+            PlaceTaken(
+                claim_id=place.claim_id,
+                group=seen.group,
+                member_name=place.name,
+                member=member,
+                consumer=request.consumers[member],
+                provider_ids=tuple(place.allocations),
+                project_id=spec.project_id or self._project(seen.group),
+                user_id=spec.user_id,
+                consumer_type=spec.consumer_type,
+                image=image,
+                flavor=name_of(spec.flavor),
+            )
+            for member, place in zip(members, seen.free, strict=True)
+        )
+
+    def lay(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
+        """Nobody else of the batch gets these."""
+        self._laid.update(one.claim_id for one in takes)
+
+    def lift(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
+        """They are to be had again, or the commit has given them away."""
+        self._laid.difference_update(one.claim_id for one in takes)
+
+    def committed(self, request_id: str, attempt: int, takes: Iterable[PlaceTaken]) -> None:
+        """These were taken over."""
+        now = self._clock.monotonic()
+        for one in takes:
+            known = self._read.get(one.group)
+            places = None if known is None else known.places
+            claim = None if places is None else places.claims.get(one.member_name)
+            if places is not None and claim is not None and claim.id == one.claim_id:
+                places.note(taken_over(claim, one, request_id, attempt, now, now))
+
+    def let_go(self, seen: PlacesSeen) -> tuple[PlaceLetGo, ...]:
+        """What ends as a create is placed anew."""
+        return tuple(
+            PlaceLetGo(
+                claim_id=place.claim_id,
+                group=seen.group,
+                member_name=place.name,
+                project_id=self._project(seen.group),
+            )
+            for place in seen.replaces
+        )
+
+    def lost(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
+        """These were not to be had, or have ended: of their plans something else is known now."""
+        for group in {one.group for one in takes}:
+            self._read.pop(group, None)
+
+    def is_owned_by(self, takes: Iterable[PlaceTaken], project: str | None) -> bool:
+        """Whether these places count for a project; for nobody's requests any of them do."""
+        return project is None or all(self._project(one.group) == project for one in takes)
+
+    # -- inside ------------------------------------------------------------------------
+    def _project(self, group: str) -> str | None:
+        known = self._read.get(group)
+        return None if known is None or known.record is None else known.record.project_id
+
+    def _known(self, uuid: str, key: object, ended: bool) -> _ReadPlan:
+        """The plan of a group.
+
+        :param ended: read just now, with the places that are no more
+        """
+        known, now = self._read.get(uuid), self._clock.monotonic()
+        if known is not None and known.key != key:
+            known = None
+        youngest = FRESH_SECONDS if ended else CACHED_SECONDS
+        if known is not None and now - known.read_at <= youngest and known.has_ended >= ended:
+            return known
+        self._read[uuid] = known = self._read_anew(uuid, key, now, known, ended)
+        return known
+
+    def _read_anew(
+        self, uuid: str, key: object, now: float, before: _ReadPlan | None, ended: bool
+    ) -> _ReadPlan:
+        if before is not None and before.record is not None and before.places is not None:
+            record, members = before.record, before.places.members
+        else:
+            found = self._store.load_group_plan(uuid)
+            if found is None:
+                return _ReadPlan(key, None, None, now, has_ended=True)
+            record, members = found, members_of(found)
+        claims = self._store.load_places([uuid], ended=ended)[uuid]
+        given_up = group_answer.given_up(record.plan)
+        places = MemberPlaces(uuid, record.revision, members, claims, given_up)
+        return _ReadPlan(key, record, places, now, has_ended=ended)
+
+    def _view(
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        without: Iterable[str],
+        spread: int,
+        seed: int,
+    ) -> CreateView:
+        spec = request.spec
+        ruled_out, locked = frozenset(spec.ignore_hosts), frozenset(without)
+        only = frozenset(() if spec.destination is None else spec.destination.hosts)
+        stale_after = self._stale_after()
+        placed, oldest = table.placed, table.now - stale_after
+
+        def unusable(claim: Claim) -> str:
+            row = table.row_of_id(claim.provider_id)
+            if row is None:
+                return 'its host is gone'
+            if not table.enabled[row]:
+                return 'its host is closed'
+            if table.reported_at[row] < oldest:
+                return f'its host has been silent for {table.now - table.reported_at[row]:.0f} s'
+            name = table.names[row]
+            if name in ruled_out or (only and name not in only):
+                return 'the request rules its host out'
+            if name in locked:
+                return 'its host is locked by another process'
+            here = placed.on(claim.provider_id).get(claim.id)
+            if here is not None and here.consumer != claim.consumer:
+                return 'another create has just taken it over'
+            return ''
+
+        def is_up(claim: Claim) -> bool:
+            return is_host_up(table, claim.provider_id, stale_after)
+
+        return CreateView(
+            now=table.now,
+            laid=self._laid,
+            unusable=unusable,
+            is_up=is_up,
+            spread=spread,
+            seed=seed,
+        )
+
+
+def members_of(record: GroupPlanRecord) -> PlannedMembers:
+    """The members of a stored plan.
+
+    :raises DatabaseUnavailable: it cannot be read
+    """
+    try:
+        description = _description(record.description)
+        decided = group_answer.unpack(record.plan)
+    except (msgspec.MsgspecError, ValueError) as e:
+        LOG.error('the plan of group %s cannot be read: %s', record.group_uuid, e)
+        raise exceptions.Unavailable(
+            f'the plan of group {record.group_uuid} cannot be read', uuid=record.group_uuid
+        ) from None
+    made = () if decided is None or decided.plan is None else decided.plan.members
+    return PlannedMembers(description, {one.name: one.alternative for one in made})
+
+
+def _check_project(request: SelectDestinations, record: GroupPlanRecord) -> None:
+    """
+    :raises NotFound: the plan is of another project, whose groups are not there for this one
+    """
+    project = request.spec.project_id
+    if is_foreign(record.project_id, request.only_project) or (
+        None not in (project, record.project_id) and project != record.project_id
+    ):
+        raise unknown_group(record.group_uuid)
+
+
+def _is_by_rule(group: GroupRef, member: str, rule: GroupRule | None) -> bool:
+    """Whether the policies of a group that was made by itself know a member: no plan has to.
+
+    :param rule: of the group, as it is known; None: it is as the request says
+    """
+    policies = group.policies
+    if rule is not None and rule.policies is not None:
+        policies = policy_set.read(rule.policies)
+    if policies is None or policies.members:
+        return False
+    return policies.member_of(member) in policies.names
+
+
+def _no_plan(uuid: str, member: str) -> PlacesSeen:
+    why = (
+        f'server group {uuid} has no plan, or has none any more, that {member!r} could be a member '
+        'of; plan it first, or leave the member out'
+    )
+    return PlacesSeen(group=uuid, revision=0, named=member, why=why)

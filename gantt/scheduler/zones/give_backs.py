@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was claimed in other zones and is to end: noted in the database until they have heard of it.
+
+Any scheduler of this zone goes on with it, with pauses that double.  What its owner has left open
+is found there as well.  It ends with its lease at the latest: then nothing of it is to be done.
+"""
+
+import collections
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+
+from gantt import exceptions
+from gantt.core.zones.messages import ZoneRecord
+from gantt.scheduler.ports import Recorder, Store
+from gantt.scheduler.ports.zones import DueGiveBack, Zones
+
+LOG = logging.getLogger(__name__)
+#: What one call may take, and how many are made in one round.
+CALL_SECONDS, ROUND_MAX = 5.0, 100
+#: Requests that are left open of one round.
+LEFT_MAX = 50
+#: Until others go on with what a process has noted and is about to try itself.
+NOTED_SECONDS = 2.0
+#: The longest lease that a zone grants, and some time: what was reserved has ended by then.
+FORGET_SECONDS = 86_400.0 + 3600.0
+#: After so long it is an error in the log, once for each process.
+COMPLAIN_SECONDS = 900.0
+#: Keys under which this process claims nothing more.
+KEYS_MAX = 10_000
+
+
+class GiveBacks:
+    """Any thread."""
+
+    def __init__(
+        self, store: Store, zones: Zones, own_uuid: Callable[[], str], recorder: Recorder
+    ) -> None:
+        self._store, self._zones, self._own_uuid = store, zones, own_uuid
+        self._recorder = recorder
+        self._keys: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
+        self._lock = threading.Lock()
+        self._complained: set[str] = set()
+
+    def add(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Have allocations given back, each by zone and key.
+
+        :raises DatabaseUnavailable: then the request is open still, and is found as left
+        """
+        if pairs:
+            self._remember(pairs)
+            self._store.add_give_backs(pairs)
+
+    def note(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Note what this process is about to give back by ``try_noted``.
+
+        :raises DatabaseUnavailable:
+        """
+        if pairs:
+            self._remember(pairs)
+            self._store.add_give_backs(pairs, NOTED_SECONDS)
+
+    def try_noted(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
+        """As ``try_now``, of one that is noted."""
+        self._remember([(zone.uuid, key)])
+        is_known = self._is_acknowledged(zone, key, seconds)
+        if is_known:
+            self._store.end_give_backs([(zone.uuid, key)])
+        return is_known
+
+    def try_now(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
+        """Give one back at once; whether the zone has heard of it.  Else it hears later.
+
+        :raises DatabaseUnavailable: as of ``add``
+        """
+        self._remember([(zone.uuid, key)])
+        if self._is_acknowledged(zone, key, seconds):
+            return True
+        self._store.add_give_backs([(zone.uuid, key)])
+        return False
+
+    def is_given_back(self, child: str, key: str) -> bool:
+        """Whether nothing is to be claimed under a key any more, as its end is on its way."""
+        with self._lock:
+            return (child, key) in self._keys
+
+    def step(self, known: Mapping[str, ZoneRecord]) -> set[str]:
+        """One round: go on with what is due; uuids of the zones that have not answered.
+
+        :param known: the zones directly below, by uuid
+        """
+        for left in self._store.left_requests(LEFT_MAX):
+            self._store.leave_request(left)
+        silent: set[str] = set()
+        done: list[tuple[str, str]] = []
+        for due in self._store.due_give_backs(ROUND_MAX):
+            if due.child not in silent and self._is_over(due, known):
+                done.append((due.child, due.key))
+            elif due.child in known:
+                silent.add(due.child)
+        if done:
+            self._store.end_give_backs(done)
+        waiting = self._store.give_backs_waiting()
+        self._recorder.gauge('gantt_zone_give_backs_waiting', waiting.number)
+        self._recorder.gauge('gantt_zone_give_backs_oldest_seconds', waiting.seconds)
+        return silent
+
+    # -- inside ------------------------------------------------------------------------
+    def _is_over(self, due: DueGiveBack, known: Mapping[str, ZoneRecord]) -> bool:
+        """Try one; whether nothing more is to be done about it."""
+        if due.child == self._own_uuid():
+            self._store.cancel_request(due.key, 'given back')
+            return True
+        zone = known.get(due.child)
+        if zone is None:
+            return True  # it was removed: nothing of here lives there
+        if self._is_acknowledged(zone, due.key, CALL_SECONDS):
+            self._store.end_lost(zone.uuid, due.key)
+            return True
+        if due.seconds > FORGET_SECONDS:
+            self._recorder.count('gantt_zone_give_backs_dropped_total')
+            LOG.error('zone %s was never told to end %s: its lease has', zone.name, due.key)
+            return True
+        if due.seconds > COMPLAIN_SECONDS and zone.uuid not in self._complained:
+            self._complained.add(zone.uuid)
+            LOG.error(
+                'zone %s has not heard for %.0f s that %s is to end, in %d tries; others may wait '
+                'as well',
+                *(zone.name, due.seconds, due.key, due.tries),
+            )
+        return False
+
+    def _is_acknowledged(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
+        """Whether the zone knows now that nothing is to be claimed under a key."""
+        try:
+            self._zones.give_back(zone, key, seconds)
+        except exceptions.Refused as e:
+            LOG.warning('zone %s does not take back %s: %s', zone.name, key, e.message)
+            return False
+        except exceptions.GanttError as e:
+            LOG.info('zone %s has not heard that %s is to end: %s', zone.name, key, e.message)
+            return False
+        self._complained.discard(zone.uuid)
+        return True
+
+    def _remember(self, pairs: Collection[tuple[str, str]]) -> None:
+        with self._lock:
+            for pair in pairs:
+                self._keys[pair] = None
+            while len(self._keys) > KEYS_MAX:
+                self._keys.popitem(last=False)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request that comes through several zones above is evaluated once, and its hosts counted once.
+
+Where two zones above are below a common one, it may ask both, and both ask here about the same
+request, by the same id.  What was found goes to the one that was first; the others get nothing,
+and nothing is counted for them: so nobody has to be named, and no host stands in two answers.
+
+This process remembers it as long as the first answer can be of use: nothing is written.
+"""
+
+import collections
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.records.decision import Outcome
+from gantt.core.zones.messages import ZonesQueried
+from gantt.scheduler.ports import Clock
+from gantt.scheduler.zones.offers.evaluate import ANSWER_SECONDS, Evaluated
+
+#: Requests that are remembered.
+REQUESTS_MAX = 10_000
+T = TypeVar('T')
+
+
+class FirstWay(msgspec.Struct, kw_only=True):
+    """The way by which a request came first.
+
+    :ivar parent: name of the zone above
+    :ivar until: as long as that waits for the answer; monotonic seconds
+    :ivar done: the answer is there
+    :ivar has_found: there are places in it
+    """
+
+    parent: str
+    spec: RequestSpec
+    hops: int
+    until: float
+    done: threading.Event
+    has_found: bool = False
+
+
+class RequestWays:
+    """Any thread.  Evaluations, or counts of what fits: not both."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._known: collections.OrderedDict[str, FirstWay] = collections.OrderedDict()
+
+    def once(
+        self,
+        request: SelectDestinations,
+        find: Callable[[], T],
+        has_found: Callable[[T], bool],
+        uncounted: Callable[[T | None], T],
+    ) -> T:
+        """What is found for a request, where it has not come by another way.
+
+        Two zones above may be different tenants, with different rights, and one may let it go
+        further down: where the first way has led to nothing the other is looked at as well.
+
+        :param request: as it is carried out here, in the name of the zone above that asks
+        :param uncounted: makes an answer in which nothing is counted: of what was found for the
+            other way, or None where nothing was looked at
+        """
+        mine, first = self._first(request)
+        if first is None:
+            try:
+                found = find()
+                mine.has_found = has_found(found)
+            except BaseException:
+                self._forget(request.request_id, mine)
+                raise
+            finally:
+                mine.done.set()
+            return found
+        if first.spec != request.spec or first.hops < request.hops:
+            left = min(first.until - self._clock.monotonic(), request.budget_ms / 2000)
+            if not first.done.wait(max(0.0, left)) or not first.has_found:
+                return uncounted(find())
+        return uncounted(None)
+
+    def _first(self, request: SelectDestinations) -> tuple[FirstWay, FirstWay | None]:
+        """This way, and the first one where that is another."""
+        now = self._clock.monotonic()
+        mine = FirstWay(
+            parent=request.parent or '',
+            spec=request.spec,
+            hops=request.hops,
+            until=now + min(ANSWER_SECONDS, request.budget_ms / 1000),
+            done=threading.Event(),
+        )
+        with self._lock:
+            known = self._known.get(request.request_id)
+            if known is not None and known.parent != mine.parent and known.until > now:
+                return mine, known
+            self._known[request.request_id] = mine
+            self._known.move_to_end(request.request_id)
+            if len(self._known) > REQUESTS_MAX:
+                self._known.popitem(last=False)
+        return mine, None
+
+    def _forget(self, request_id: str, mine: FirstWay) -> None:
+        with self._lock:
+            if self._known.get(request_id) is mine:
+                del self._known[request_id]
+
+
+def uncounted(found: Evaluated | None, score_set: str) -> Evaluated:
+    """An evaluation of a request that came by another way before: nothing is counted."""
+    if found is None:
+        why = 'it was evaluated already, by another way'
+        outcome = Outcome.NO_VALID_HOST
+        return Evaluated([], outcome, why, 0, 0, {}, ZonesQueried(), True, score_set)
+    return msgspec.structs.replace(found, hosts=0, survivors=0, removed={})

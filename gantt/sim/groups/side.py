@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups in one run: its planners, their callers, what is watched, and trouble of their own."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from gantt.core.placement.pipeline import Pipeline
+from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.sim import plan, schedulers
+from gantt.sim.computes import Host
+from gantt.sim.conductors import Deliver
+from gantt.sim.database import SimDatabase
+from gantt.sim.groups import judge
+from gantt.sim.groups.callers import GroupCallers
+from gantt.sim.groups.descriptions import location_of
+from gantt.sim.groups.planners import PlannerProcess
+from gantt.sim.groups.watch import GroupWatch
+from gantt.sim.loop import Loop
+from gantt.sim.network import Network, SimServer
+from gantt.sim.plan import Blow, SimPlan
+
+MakeRng = Callable[[str], random.Random]
+
+
+class GroupSide:
+    """See the module docstring.
+
+    :ivar callers: who has groups planned
+    """
+
+    def __init__(
+        self,
+        planned: SimPlan,
+        loop: Loop,
+        database: SimDatabase,
+        network: Network,
+        pipeline: Pipeline,
+        rng: MakeRng,
+        deliver: Deliver,
+    ) -> None:
+        self._plan, self._loop, self._database = planned, loop, database
+        self._pipeline, self._rng = pipeline, rng
+        self._starts = 0
+        self._network = Network(loop, rng('network of planners'), self._servers)
+        self._network.rates = planned.rates
+        self._watch = GroupWatch(database)
+        self.callers = GroupCallers(
+            loop,
+            network,
+            self._network,
+            rng('callers of groups'),
+            deliver,
+            database.confirmed,
+            planned.has('lose_host'),
+        )
+        self.callers.reuses = not planned.has('restore')
+        self.planners = [self._planner() for _ in range(planned.planners)]
+
+    @property
+    def planned(self) -> int:
+        """How often a group was planned, or changed."""
+        return len(self._watch.answers)
+
+    def put_in_racks(self, hosts: Sequence[Host]) -> None:
+        """Let hosts be in racks."""
+        for number, host in enumerate(hosts):
+            host.machine.location = location_of(number)
+
+    def begin(self) -> None:
+        """Let the stories begin."""
+        self.callers.begin(self._plan.groups)
+
+    def violations(self) -> list[str]:
+        """A line for each promise that was not kept."""
+        return judge.violations(self._database, self.planners, self.callers, self._watch)
+
+    def heal(self) -> None:
+        """No more trouble."""
+        self._network.rates = plan.Rates()
+        for number in range(len(self.planners)):
+            self._again(number)
+
+    def has_most(self, hosts: Sequence[Host]) -> Host:
+        """The host of most members of groups: who loses that has something to heal."""
+        counts = Counter(one.host for one in self._database.live() if one.member_name is not None)
+        return max(hosts, key=lambda host: counts[host.name])
+
+    # -- the trouble ---------------------------------------------------------------------
+    def kill_planner(self, blow: Blow) -> None:
+        """Now, or at its next write; another one is started after a while."""
+        number = blow.whom % len(self.planners)
+        process = self.planners[number]
+        if blow.when == 'now':
+            self._loop.say(process.name, 'is killed')
+            process.die()
+        else:
+            process.arm(blow.when)
+        self._loop.at(blow.seconds, self._again, number)
+
+    def skew_planner(self, blow: Blow, seconds: float) -> None:
+        """Its clock is wrong by so many seconds."""
+        self.planners[blow.whom % len(self.planners)].skew = seconds
+
+    def blind_planner(self, blow: Blow) -> None:
+        """It hears of nothing new."""
+        name = self.planners[blow.whom % len(self.planners)].name
+        self._loop.say(name, f'sees no news for {blow.seconds} s')
+        self._database.blind.add(name)
+        self._loop.at(blow.seconds, self._database.blind.discard, name)
+
+    # -- who is there --------------------------------------------------------------------
+    def _servers(self) -> list[SimServer]:
+        return [one for one in self.planners if one.alive and one.ready]
+
+    def _planner(self) -> PlannerProcess:
+        self._starts += 1
+        settings = schedulers.settings(f'planner-{self._starts}')
+        bounds = PlannerSettings(queue_limit=self._plan.queue_limit, plan_seconds=1.0)
+        return PlannerProcess(
+            self._loop,
+            self._database,
+            self._pipeline,
+            settings,
+            bounds,
+            self._rng(f'solver {self._starts}'),
+        )
+
+    def _again(self, number: int) -> None:
+        """Start a planner where it is dead."""
+        if not self.planners[number].alive:
+            self.planners[number] = self._planner()
+        self.planners[number].arm('')

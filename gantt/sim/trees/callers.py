@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks a zone, and has the places below it redeemed before anything is built."""
+
+import random
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer, Outcome, Selection
+from gantt.core.zones.messages import Redeem, RedeemedPlace
+from gantt.sim import plan
+from gantt.sim.conductors import Conductors
+from gantt.sim.loop import Loop
+from gantt.sim.trees.links import ZoneCall
+from gantt.sim.trees.sites import ZoneSite
+from gantt.sim.trees.watch import TreeWatch
+
+REDEEM_TRIES = 6
+
+
+class TreeCallers(Conductors):
+    """All stories of the callers of one zone.
+
+    :param root: whom they ask
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        rng: random.Random,
+        root: ZoneSite,
+        sites: list[ZoneSite],
+        watch: TreeWatch,
+    ) -> None:
+        super().__init__(loop, root.network, rng, self._to_host)
+        self._root, self._sites, self._watch = root, sites, watch
+
+    def _send_once(self, request: SelectDestinations, keep: bool = True) -> Answer | None:
+        self._watch.asked(self._root.name, request)
+        answer = super()._send_once(request, keep)
+        if answer is not None and answer.outcome is Outcome.PLACED:
+            self._watch.answered(self._root.name, answer)
+        return answer
+
+    def _cancel(self, request_id: str) -> None:
+        self._watch.cancelled.add(request_id)
+        super()._cancel(request_id)
+
+    def _send(self, request: SelectDestinations) -> Answer | None:
+        """The answer with the hosts that its places stand for; None: it has none, or none yet."""
+        answer = super()._send(request)
+        if answer is None:
+            return None
+        selections = []
+        for chosen, *_ in answer.selections:
+            found = self._on_host(chosen)
+            if found is None:
+                return None  # it is forgotten: the lease ends it
+            selections.append([found])
+        return msgspec.structs.replace(answer, selections=selections)
+
+    def _on_host(self, chosen: Selection) -> Selection | None:
+        """A place as the zone that has it knows it."""
+        below, place, host = chosen.child, chosen.place, chosen.host
+        site = self._root
+        while below:
+            site = next(one for one in site.below if one.name == below)
+            found = self._redeemed(site, place)
+            if found is None:
+                return None
+            below, place, host = found.child, found.place, found.host
+        return msgspec.structs.replace(chosen, host=host)
+
+    def _redeemed(self, site: ZoneSite, place: str) -> RedeemedPlace | None:
+        call = ZoneCall('', (), msgspec.json.encode(Redeem(place=place)))
+        for _ in range(REDEEM_TRIES):
+            try:
+                reply = site.network.call('conductor', 'redeem', call, plan.CALL_SECONDS / 4)
+            except exceptions.GanttError:
+                reply = None
+            if reply is not None and reply.status == 200:
+                return msgspec.json.decode(reply.body, type=RedeemedPlace)
+            if reply is not None and reply.status < 500 and reply.status != 429:
+                self._loop.say('conductor', f'{site.name} does not redeem: {reply.body!r:.120}')
+                return None
+            self._loop.sleep(self._rng.uniform(0.1, 1.0))
+        return None
+
+    def _to_host(self, name: str, message: Build | Delete) -> bool:
+        return any(site.deliver(name, message) for site in self._sites)

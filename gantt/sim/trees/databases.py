@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database of a zone: production statements on SQLite, over lines that fail."""
+
+import functools
+import random
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from gantt import exceptions
+from gantt.core.claims.quota import Limit
+from gantt.db.stores.store import SqlStore
+from gantt.scheduler.ports import Feed, Store
+from gantt.sim import database, plan
+from gantt.sim.loop import Killed, Loop, Process, ProcessClock
+from gantt.sim.trees.files import DatabaseFile
+
+#: Read by a process under a lock of its own: no other task of it may run meanwhile.
+AT_ONCE = database.AT_ONCE | {'zone_identity'}
+#: Written by requests over zones as well.
+WRITES = database.WRITES | {
+    'open_request',
+    'finish_request',
+    'note_changes_below',
+    'decide_group_place',
+    'add_give_backs',
+    'end_give_backs',
+    'end_lost',
+    'note_allocation',
+    'read_back',
+    'leave_request',
+}
+#: What begins a transaction: to die there is to die before it.
+_BEGINS = ('BEGIN', 'SELECT gantt_virtual', 'PRAGMA')
+
+
+class WriteWatch(Protocol):
+    """Looks at what was written."""
+
+    def wrote(self, zone: str, who: str, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """A statement of a process had its effect."""
+
+
+class ZoneDatabase:
+    """See the module docstring.
+
+    :ivar away_until: it answers nobody before
+    :ivar lost_answers: so many of the next writes have their effect and no answer
+    :ivar statements: by process: it dies before the statement of that number from now on
+    """
+
+    def __init__(
+        self, loop: Loop, rng: random.Random, zone: str, file: DatabaseFile, watch: WriteWatch
+    ) -> None:
+        self.loop, self.rng, self.zone, self.file = loop, rng, zone, file
+        self.away_until = 0.0
+        self.lost_answers = 0
+        self.statements: dict[str, int] = {}
+        self.restored = 0
+        self._watch = watch
+        self._backup: sqlite3.Connection | None = None
+        self._acting: Process | None = None
+        self._stores: list[SqlStore] = []
+        file.now = ProcessClock(Process(loop, f'database {zone}')).wall
+        file.before = self._statement
+        self.store = self.open()
+
+    def open(self) -> SqlStore:
+        """A store of a process of its own."""
+        made = SqlStore(self.file.engine, report_seconds=plan.REPORT_SECONDS)
+        self._stores.append(made)
+        return made
+
+    def close(self) -> None:
+        """Close all connections."""
+        for store in self._stores:
+            store.close()
+
+    def line(self, process: Process) -> Store:
+        """The store as a process has it."""
+        return cast(Store, ZoneLine(self, process, self.open()))
+
+    def rows(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
+        """A look from outside."""
+        return self.file.raw.execute(query, given).fetchall()
+
+    # -- backups -----------------------------------------------------------------
+    def keep(self) -> None:
+        """Make a backup."""
+        self._backup = self.file.copy()
+
+    def restore(self) -> None:
+        """Put the backup back, as the operator's handbook says: with a new incarnation."""
+        if self._backup is not None:
+            self.file.put_back(self._backup)
+            self.file.raw.execute('UPDATE meta SET incarnation = incarnation + 1')
+            self.restored += 1
+
+    # -- what a line does ----------------------------------------------------------
+    def call(self, process: Process, name: str, method: Callable[..., Any], *args: Any) -> Any:
+        """One call of a process: the way there, the effect, the way back."""
+        waits = name not in AT_ONCE
+        if waits:
+            self.loop.sleep(self.rng.uniform(0.001, 0.02))
+        writes = name in WRITES
+        if self.loop.now < self.away_until:
+            raise exceptions.DatabaseUnavailable(problem='it is away')
+        if writes:
+            process.step('before', name)
+        self._acting = process
+        try:
+            result = method(*args)
+        finally:
+            self._acting = None
+        if writes:
+            self._watch.wrote(self.zone, process.name, name, args, result)
+            process.step('after', name)
+            if self.lost_answers:
+                self.lost_answers -= 1
+                self.loop.say(process.name, f'receives no answer to {name}')
+                raise exceptions.DatabaseUnavailable(problem='the answer is lost')
+        if waits:
+            self.loop.sleep(self.rng.uniform(0.001, 0.02))
+        if name == 'poll':
+            return cast(Feed, result)
+        return result
+
+    def _statement(self, text: str) -> None:
+        """Before a statement: whether its process dies here."""
+        process = self._acting
+        if process is None or process.name not in self.statements or text.startswith(_BEGINS):
+            return
+        self.statements[process.name] -= 1
+        if self.statements[process.name] < 0:
+            del self.statements[process.name]
+            self.loop.say(process.name, f'dies before {" ".join(text.split())[:40]}')
+            process.die()
+            raise Killed
+
+
+class ZoneLine:
+    """The Store port of one process."""
+
+    connections_lost = 0  # whoever answers is always the same
+    may_refer = False  # decisions are not written
+
+    def __init__(self, zone: ZoneDatabase, process: Process, store: SqlStore) -> None:
+        self._zone, self._process, self._store = zone, process, store
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith('_'):
+            raise AttributeError(name)
+        method = getattr(self._store, name)
+        return functools.partial(self._call, name, method)
+
+    def quotas(self) -> list[Limit]:
+        """There are none."""
+        return []
+
+    def silent_for(self) -> float:
+        """A line fails at once, or it answers."""
+        return 0.0
+
+    def _call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if name == 'purge':  # nothing that a caller waits for
+            return 0
+        if kwargs:
+            method = functools.partial(method, **kwargs)
+        return self._zone.call(self._process, name, method, *args)

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is looked at in all zones whenever something was written in one.
+
+The amounts come from what callers have asked for, not from what any zone has counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from gantt.core.claims.commit import CommitResult
+from gantt.core.messages.request import Purpose, SelectDestinations
+from gantt.core.records.decision import Answer
+from gantt.core.zones.keys import key_of
+from gantt.scheduler.zones.offers.evaluate import FACTS_SECONDS
+from gantt.sim.computes import VCPUS
+from gantt.sim.loop import Loop, ProcessClock
+from gantt.sim.plan import RELOAD_SECONDS, REPORT_SECONDS
+from gantt.sim.trees.databases import ZoneDatabase
+
+LIVE_CLAIMS = """
+    SELECT claims.id, claims.consumer, claims.purpose, claims.state, claims.request_id,
+           providers.name
+    FROM claims JOIN providers ON providers.id = claims.provider_id WHERE claims.live = 1
+"""
+
+
+#: So long ago a change may have been that some table does not show yet.
+UNSEEN_SECONDS = RELOAD_SECONDS + REPORT_SECONDS
+#: So long a request may be at work on what it has claimed below, though its row is not open any
+#: more: it was cancelled, or is another's.
+REQUEST_SECONDS = 11.0
+#: How often it is looked for what nobody has.
+LOOK_SECONDS = 2.0
+OPEN_ROWS = "SELECT token FROM requests WHERE state = 'open'"
+PLACE = 'SELECT uuid FROM zone'
+TO_END = 'SELECT request_key FROM give_backs'
+KNOWN_BELOW = 'SELECT claim_id FROM claims_below'
+OF_ZONES_ABOVE = """
+    SELECT id, request_id, lease_until FROM claims
+    WHERE live = 1 AND parent_key = ? AND state = 'reserved' AND created_at < ?
+"""
+OPEN_HOSTS = """
+    SELECT name FROM providers WHERE over_committed = 0 AND cold = 0 AND reported_at >= ?
+"""
+
+
+class LiveClaim(NamedTuple):
+    """A claim that lives in some zone."""
+
+    zone: str
+    id: str
+    consumer: str
+    purpose: str
+    state: str
+    request_id: str
+    host: str
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Of which there is one."""
+        return self.consumer, 'move' if Purpose(self.purpose).is_move else self.purpose
+
+
+class TreeWatch:
+    """See the module docstring.
+
+    :ivar databases: by name of the zone; ``below``: names of those directly below it
+    :ivar broken: violations that were seen when they happened
+    :ivar known: claim id -> request id of the answer that somebody got
+    :ivar cancelled: request ids that somebody tried to take back
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.databases: dict[str, ZoneDatabase] = {}
+        self.broken: list[str] = []
+        self.known: dict[str, str] = {}
+        self.cancelled: set[str] = set()
+        self.below: dict[str, list[str]] = {}
+        self._received_at: dict[tuple[str, str, str], float] = {}
+        self._freed: dict[str, float] = {}
+        self._vcpus: dict[str, int] = {}
+        self._given_back: dict[tuple[str, str], float] = {}
+        self._live: dict[str, dict[str, LiveClaim]] = {}
+
+    # -- what is answered -----------------------------------------------------------------
+    def asked(self, root: str, request: SelectDestinations) -> None:
+        """Somebody asks a zone."""
+        vcpus = request.spec.resources['VCPU']
+        self._vcpus |= dict.fromkeys(request.consumers, vcpus)
+
+    def answered(self, root: str, answer: Answer) -> None:
+        """Somebody was answered with places."""
+        for chosen, *_ in answer.selections:
+            assert chosen.claim_id is not None
+            self.known[chosen.claim_id] = answer.request_id
+        self._look_for_two()
+
+    def received(self, above: str, below: str, request_id: str) -> None:
+        self._received_at[above, below, request_id] = self.loop.now
+
+    def refused(self, zone: str, request: SelectDestinations, since: float) -> None:
+        group = request.spec.group
+        is_bound = request.spec.purpose.is_move or (
+            group is not None and group.policy == 'affinity'
+        )
+        if request.places or not request.hops or is_bound or self.restored:
+            return
+        silent = self._silent(zone, request.request_id, since)
+        if silent:
+            self._break(
+                f'Z9: {zone} has no room for {request.request_id[:8]}, and nothing was heard of '
+                f'{", ".join(silent)}'
+            )
+        if len(request.consumers) == 1 and group is None:
+            for host in self._with_room(zone, request.spec.resources['VCPU'], since):
+                self._break(f'Z9: {zone} has no room for {request.request_id[:8]}, and {host} has')
+
+    def _silent(self, zone: str, request_id: str, since: float) -> list[str]:
+        """Zones of which nothing was heard, where those above answer for them."""
+        found = []
+        for below in self.below[zone]:
+            known = self._received_at.get((zone, below, request_id), -1.0)
+            facts = self._received_at.get((zone, below, ''), -1.0)
+            if known >= since:
+                found += self._silent(below, request_id, since)
+            elif facts < since - FACTS_SECONDS:
+                found.append(below)
+        return found
+
+    def _with_room(self, zone: str, vcpus: int, since: float) -> list[str]:
+        """Hosts that have had room all the time, and have said what they have."""
+        long_ago = since - UNSEEN_SECONDS
+        fresh = ProcessClock.START + since - REPORT_SECONDS
+        found = []
+        rows = self.databases[zone].rows(OPEN_HOSTS, fresh)
+        for (host,) in rows:
+            taken = sum(
+                self._vcpus.get(one.consumer, 0)
+                for one in self._live.get(zone, {}).values()
+                if one.host == host
+            )
+            if vcpus <= VCPUS - taken and self._freed.get(host, 0.0) < long_ago:
+                found.append(host)
+        for below in self.below[zone]:
+            found += self._with_room(below, vcpus, since)
+        return found
+
+    # -- what is written ---------------------------------------------------------------
+    def wrote(self, zone: str, who: str, name: str, args: tuple[Any, ...], result: Any) -> None:
+        shown = _SHOWN.get(name, _nothing)(args, result)
+        if shown:
+            self.loop.say(who, f'{name} {shown}')
+        before, now = self._live.get(zone, {}), self.live(zone)
+        self._live[zone] = {one.id: one for one in now}
+        if name == 'cancel_request':
+            self._given_back.setdefault((zone, args[0]), self.loop.now)
+        if self.restored:
+            return
+        for one in now:
+            if one.id not in before:
+                self._look_at_new(one)
+        for gone in before.values():
+            if gone.id not in self._live[zone]:
+                self._freed[gone.host] = self.loop.now
+                self._look_at_gone(gone, name)
+        if {one.id for one in now} - before.keys() or name in ('confirm_claims', 'apply_reports'):
+            self._look_for_two()
+
+    def live(self, zone: str) -> list[LiveClaim]:
+        """Live claims of a zone."""
+        return [LiveClaim(zone, *row) for row in self.databases[zone].rows(LIVE_CLAIMS)]
+
+    @property
+    def restored(self) -> bool:
+        """Whether some database was put back."""
+        return any(one.restored for one in self.databases.values())
+
+    def look_for_left(self) -> None:
+        """Nothing is claimed below that nobody has, nor means to end, though no lease has ended."""
+        self.loop.at(LOOK_SECONDS, self.look_for_left)
+        if self.restored:
+            return
+        for zone, below in ((zone, below) for zone, found in self.below.items() for below in found):
+            ((place,),) = self.databases[below].rows(PLACE)
+            known = {row[0] for row in self.databases[zone].rows(KNOWN_BELOW)}
+            meant = {row[0] for row in self.databases[zone].rows(TO_END)}
+            meant |= {key_of(row[0], place) for row in self.databases[zone].rows(OPEN_ROWS)}
+            before = ProcessClock.START + self.loop.now - REQUEST_SECONDS
+            asked = self.databases[below].rows(OF_ZONES_ABOVE, zone, before)
+            for claim_id, key, until in asked:
+                if claim_id not in known and key not in meant:
+                    left = f'{until - ProcessClock.START - self.loop.now:.0f} s'
+                    self._break(f'Z6: nobody has {claim_id[:8]} in {below}, for {left} still')
+
+    # -- what must hold ------------------------------------------------------------------
+    def _look_at_new(self, one: LiveClaim) -> None:
+        key = one.zone, one.request_id
+        if key in self._given_back:
+            self._break(f'Z5: {one.id[:8]} is claimed in {one.zone} after its key was given back')
+        taken = Counter[str]()
+        for other in self._live[one.zone].values():
+            taken[other.host] += self._vcpus.get(other.consumer, 0)
+        if taken[one.host] > VCPUS:
+            self._break(f'Z1: {taken[one.host]} VCPU of {VCPUS} are promised on {one.host}')
+
+    def _look_at_gone(self, gone: LiveClaim, name: str) -> None:
+        """What was answered is taken away by time, its host, or who asked for it."""
+        request_id = self.known.get(gone.id)
+        if request_id is None or request_id in self.cancelled:
+            return
+        if name in ('cancel_request', 'open_request', 'finish_request', 'give_up'):
+            self._break(f'Z3: {name} in {gone.zone} took {gone.id[:8]} of an answer away')
+        if name == 'commit' and gone.request_id != request_id:
+            self._break(f'Z3: another claim in {gone.zone} took {gone.id[:8]} of an answer away')
+
+    def _look_for_two(self) -> None:
+        """A consumer never has two claims that can be used: confirmed, or known to who asks."""
+        found: dict[tuple[str, str], LiveClaim] = {}
+        for claims in self._live.values():
+            for one in claims.values():
+                if one.state != 'confirmed' and one.id not in self.known:
+                    continue
+                other = found.setdefault(one.kind, one)
+                if other.id != one.id:
+                    self._break(
+                        f'Z2: consumer {one.consumer[:8]} has {other.id[:8]} in {other.zone} and '
+                        f'{one.id[:8]} in {one.zone}'
+                    )
+
+    def _break(self, what: str) -> None:
+        if what not in self.broken:
+            self.loop.say('watch', f'broken: {what}')
+            self.broken.append(what)
+
+
+# -- the trace --------------------------------------------------------------------------
+def _nothing(args: tuple[Any, ...], result: Any) -> str:
+    return ''
+
+
+def _commit(args: tuple[Any, ...], result: CommitResult) -> str:
+    return ', '.join(
+        f'{draft.id[:8]}.{draft.attempt} {outcome.outcome.value}'
+        + ''.join(
+            f' {draft.claims[i].claim.id[:8]}@{draft.claims[i].claim.host}'
+            for i in outcome.accepted
+        )
+        for draft, outcome in zip(args[0], result.outcomes, strict=True)
+    )
+
+
+def _outcomes(args: tuple[Any, ...], result: Any) -> str:
+    return ' '.join(f'{one.claim_id[:8]}={one.outcome}' for one in result.outcomes)
+
+
+def _of_first(args: tuple[Any, ...], result: Any) -> str:
+    first = args[0] if isinstance(args[0], str) else args[0].name
+    return f'{first[:8]} {_outcomes(args, result)}'
+
+
+_SHOWN: Mapping[str, Callable[[tuple[Any, ...], Any], str]] = {
+    'commit': _commit,
+    'sweep': _outcomes,
+    'cancel_request': _of_first,
+    'extend_request': _of_first,
+    'confirm_claims': _of_first,
+    'refuse_claims': _of_first,
+    'release_claims': _of_first,
+    'give_up': lambda args, result: f'{args[0][:8]}',
+    'bar_request': lambda args, result: f'{args[0][:8]}',
+    'open_request': lambda args, result: (
+        f'{args[0].id[:8]} {"ours" if result.outcome is None else result.outcome.outcome.value} '
+        f'{result.opening[:8]}'
+    ),
+    'finish_request': lambda args, result: (
+        f'{args[0][:8]} {result} ' + ' '.join(f'{one.claim_id[:8]}' for one in args[4])
+    ),
+    'note_changes_below': lambda args, result: ' '.join(
+        f'{one.claim_id[:8]}={one.state}' for one in args[1].claims
+    ),
+}

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The solver's own process: ``python -m gantt.solver.child MEMORY_MB NICE``, over its pipes.
+
+What comes is from the process that began it, and from nobody else.
+"""
+
+import os
+import pickle  # nosec B403 # of our own parent alone
+import resource
+import signal
+import sys
+from typing import BinaryIO
+
+from gantt.core.groups.model import Model
+from gantt.solver.frames import MODEL, read, write
+
+#: Virtual memory that its libraries take before anything is solved.
+LIBRARIES_MB = 512
+
+
+def main(memory_mb: int, nice: int) -> int:
+    """Solve what comes until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, it is for the parent
+    os.nice(max(0, nice - os.nice(0)))  # its parent may give way already
+    most = (memory_mb + LIBRARIES_MB) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    from gantt.solver.cp_sat import CpSat  # it takes a second
+
+    return _serve(CpSat(), sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _serve(solver: object, calls: BinaryIO, answers: BinaryIO) -> int:
+    model: Model | None = None
+    while (body := read(calls)) is not None:
+        kind, value = pickle.loads(body)  # nosec B301 # of our own parent alone
+        if kind == MODEL:
+            model = value
+            continue
+        write(answers, pickle.dumps(solver.solve(model, **value), protocol=5))  # type: ignore[attr-defined]
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

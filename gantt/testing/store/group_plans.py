@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of groups and their places in the in-memory store, read and ended."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim, Event
+from gantt.core.claims.places import (
+    GroupPlanRecord,
+    PlannedUsage,
+    by_member,
+    held_until,
+    is_of_plan,
+    usage_of,
+    without_plan,
+)
+from gantt.core.messages.request import Lifecycle
+from gantt.scheduler.ports import ClaimOutcome, ClaimResult
+from gantt.testing.store.operators import Operators, atomic
+
+
+class MemoryGroupPlans(Operators):
+    """See ``scheduler.ports.group_plans``; a plan is made by the commit of a request."""
+
+    @atomic
+    def load_group_plan(self, uuid: str) -> GroupPlanRecord | None:
+        return self._tables.plans.get(uuid)
+
+    @atomic
+    def group_plans(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[GroupPlanRecord]:
+        found = [
+            plan
+            for uuid, plan in sorted(self._tables.plans.items())
+            if (marker is None or uuid > marker) and project in (None, plan.project_id)
+        ]
+        return found[:limit]
+
+    @atomic
+    def load_places(self, uuids: Collection[str], *, ended: bool = False) -> dict[str, list[Claim]]:
+        found: dict[str, list[Claim]] = {uuid: [] for uuid in sorted(set(uuids))}
+        for claim in self._tables.claims.values():
+            is_member = claim.group in found and claim.member_name is not None
+            if claim.group is not None and is_member and (ended or claim.is_live):
+                found[claim.group].append(claim)
+        return {uuid: by_member(claims) for uuid, claims in found.items()}
+
+    @atomic
+    def extend_plan(self, uuid: str, seconds: float, most: float) -> ClaimResult:
+        plan, until = self._plan(uuid), self._now + min(seconds, most)
+        outcomes = []
+        for claim in self.load_places([uuid])[uuid]:
+            becomes = held_until(claim, until, self._now)
+            if becomes is not claim:
+                self._tables.put_claim(becomes)
+            outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
+        holds = any(one.outcome == 'ok' for one in outcomes)
+        until = max(until, plan.lease_until) if holds else plan.lease_until
+        self._tables.plans[uuid] = msgspec.structs.replace(
+            plan, lease_until=until, updated_at=self._now
+        )
+        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
+
+    @atomic
+    def release_plan(self, uuid: str, reason: str, members: Collection[str] = ()) -> ClaimResult:
+        self._plan(uuid)
+        outcomes = []
+        for claim in self.load_places([uuid])[uuid]:
+            if members and claim.member_name not in members:
+                continue
+            if claim.is_free_place:
+                outcomes += self._tables.happen(
+                    [claim], Event.CANCEL, reason or 'plan released', self._now
+                )
+                continue
+            if claim.is_taken:
+                self._tables.put_claim(without_plan(claim, self._now))
+            outcomes.append(_outcome(claim, 'kept'))
+        if not members:
+            del self._tables.plans[uuid]
+        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
+
+    @atomic
+    def planned_usage(self, project: str) -> PlannedUsage:
+        return usage_of(
+            claim
+            for claim in self._tables.all_live()
+            if claim.project_id == project
+            and claim.lifecycle is Lifecycle.PLAN
+            and claim.member_name is not None
+        )
+
+    def _plan(self, uuid: str) -> GroupPlanRecord:
+        """
+        :raises NotFound: it has none
+        """
+        plan = self._tables.plans.get(uuid)
+        if plan is None:
+            raise exceptions.NotFound(kind='plan of group', name=uuid)
+        return plan
+
+
+def _outcome(claim: Claim, outcome: str) -> ClaimOutcome:
+    return ClaimOutcome(claim_id=claim.id, outcome=outcome, state=claim.state.value)

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that are placed as a whole, by commands: planned, shown, created, changed, given back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Gantt, Run, run
+from tests.cli.test_golden import compare
+from tests.http.site import Site, fixed
+
+GROUP = fixed(7)
+WEB = {'resources': {'VCPU': 1, 'MEMORY_MB': 1024}}
+DB = {'resources': {'VCPU': 4, 'MEMORY_MB': 4096}}
+NEEDS = ('--resource', 'VCPU=1', '--resource', 'MEMORY_MB=1024')
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    """``file(count=2)``: a description as a file of its own."""
+
+    def made(count: int = 2, form: str = 'yaml', **fields: Any) -> str:
+        body = {
+            'uuid': GROUP,
+            'policies': [
+                'anti-affinity',
+                {'policy': 'spread', 'level': 'room', 'least_domains': 2, 'of': 'web'},
+                {'policy': 'affinity', 'level': 'zone', 'soft': 2},
+            ],
+            'members': [
+                {'name': 'web', 'count': count, 'spec': WEB},
+                {'name': 'db', 'spec': DB},
+            ],
+            **fields,
+        }
+        path = tmp_path / f'group-{len(list(tmp_path.iterdir()))}.{form}'
+        path.write_text(yaml.safe_dump(body) if form == 'yaml' else json.dumps(body))
+        return str(path)
+
+    return made
+
+
+def answered(done: Run) -> Any:
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def shown(gantt: Gantt, *more: str) -> Any:
+    return answered(gantt('group', 'show', GROUP, '-f', 'json', *more))
+
+
+def states(gantt: Gantt) -> dict[str, str]:
+    return {one['name']: one['state'] for one in shown(gantt)['plan']['members']}
+
+
+def hosts(gantt: Gantt) -> dict[str, str]:
+    return {one['name']: one['host'] for one in shown(gantt)['plan']['members']}
+
+
+# -- what people read --------------------------------------------------------------------
+def test_it_reads_as_reviewed(gantt: Gantt, file: Any) -> None:
+    def reads(name: str, *words: str) -> None:
+        done = gantt(*words)
+        assert all(len(line) <= 80 for line in done.out.splitlines())
+        compare(f'group-{name}', done)
+
+    ids = ('--request-id', fixed(8))
+    reads('plan-dry', 'group', 'plan', file(9), '--dry-run', *ids)
+    reads('plan-refused', 'group', 'plan', file(9), *ids)
+    reads('plan', 'group', 'plan', file(), *ids)
+    reads('plans', 'group', 'plans')
+    reads('explain', 'explain', fixed(8))
+    assert gantt('select', '--group', GROUP, '--member', 'web-2', *NEEDS).code == 0
+    reads('show', 'group', 'show', GROUP, '--check')
+
+
+def test_what_if_is_a_line_for_each_policy(gantt: Gantt, file: Any) -> None:
+    done = gantt('group', 'plan', file(9), '--dry-run', '--what-if')
+    assert done.code == 2 and all(len(line) <= 80 for line in done.out.splitlines())
+    for line in ('anti-affinity at host ', 'spread of web at room ', 'affinity at zone (soft 2) '):
+        assert f'\n{line}' in done.out
+    assert 'leave out anti-affinity at host: all that have to be placed could be' in done.out
+    done = gantt('group', 'plan', file(policies=[]), '--dry-run', '--what-if')
+    assert 'there is no policy to leave out' in done.out
+
+
+def test_what_if_is_of_a_dry_run(site: Site, gantt: Gantt, file: Any) -> None:
+    done = gantt('group', 'plan', file(), '--what-if')
+    assert done.code == 1 and 'what_if' in done.err
+    assert site.world.store.claims() == []
+
+
+# -- planned and created ------------------------------------------------------------------
+def test_a_plan_holds_a_place_for_each_member(site: Site, gantt: Gantt, file: Any) -> None:
+    answer = answered(gantt('group', 'plan', file(form='json'), '-f', 'json', '--lease', '600'))
+    assert answer['group'] == GROUP and answer['lease_seconds'] == 600
+    assert set(states(gantt).values()) == {'planned'}
+    claims = site.world.store.claims(state='reserved')
+    assert sorted(claim.member_name or '' for claim in claims) == ['db', 'web-1', 'web-2']
+
+
+def test_a_dry_run_claims_nothing_and_says_what_has_no_place(
+    site: Site, gantt: Gantt, file: Any
+) -> None:
+    done = gantt('group', 'plan', file(9), '--dry-run')
+    assert done.code == 2
+    assert 'would place 5 members on 5 hosts' in done.out and 'in conflict: ' in done.out
+    assert site.world.store.claims() == []
+    assert gantt('group', 'plan', file(), '--dry-run').code == 0
+    assert site.world.store.claims() == []
+
+
+def test_a_repeat_under_its_id_is_one(site: Site, gantt: Gantt, file: Any) -> None:
+    ask = ('group', 'plan', file(), '--request-id', fixed(8))
+    assert gantt(*ask).out == gantt(*ask).out
+    assert len(site.world.store.claims()) == 3
+    done = gantt('group', 'plan', file(3), '--request-id', fixed(8))
+    assert done.code == 1 and 'gantt.request_id_reused' in done.err
+
+
+def test_members_are_created_by_name_and_by_what_they_need(gantt: Gantt, file: Any) -> None:
+    planned = answered(gantt('group', 'plan', file(), '-f', 'json'))['plan']['members']
+    place = {one['name']: one['host'] for one in planned}
+    named = answered(gantt('select', '--group', GROUP, '--member', 'web-2', *NEEDS, '-f', 'json'))
+    alike = answered(gantt('select', '--group', GROUP, *NEEDS, '-f', 'json'))
+    found = [one['answer']['selections'][0][0]['host'] for one in (named, alike)]
+    assert found == [place['web-2'], place['web-1']]
+    assert states(gantt) == {'web-1': 'created', 'web-2': 'created', 'db': 'planned'}
+    only = shown(gantt, '--state', 'planned')['plan']['members']
+    assert [one['name'] for one in only] == ['db']
+
+
+def test_a_create_that_differs_names_the_fields(gantt: Gantt, file: Any) -> None:
+    gantt('group', 'plan', file())
+    done = gantt('select', '--group', GROUP, '--member', 'db', *NEEDS)
+    assert done.code == 1
+    assert 'resources.MEMORY_MB: the plan has 4096, the request 1024' in done.err
+
+
+def test_a_create_that_took_a_place_is_explained_and_made_again(
+    site: Site, gantt: Gantt, file: Any
+) -> None:
+    gantt('group', 'plan', file())
+    ask = ('select', '--group', GROUP, '--member', 'web-1', *NEEDS, '--request-id', fixed(9))
+    assert gantt(*ask).code == 0
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    assert 'the place of web-1 in revision 1 of the plan' in ' '.join(
+        gantt('explain', fixed(9)).out.split()
+    )
+    assert gantt('replay', fixed(9)).code == 0
+
+
+# -- its life ------------------------------------------------------------------------------
+def test_a_group_is_changed_and_who_is_there_stays(gantt: Gantt, file: Any) -> None:
+    gantt('group', 'plan', file())
+    before = hosts(gantt)
+    answer = answered(gantt('group', 'change', file(3), '--revision', '1', '-f', 'json'))
+    assert sorted(answer['stayed']) == ['db', 'web-1', 'web-2'] and answer['revision'] == 2
+    assert hosts(gantt) | before == hosts(gantt) and hosts(gantt).keys() == {*before, 'web-3'}
+    late = gantt('group', 'change', file(2), '--revision', '1')
+    assert late.code == 1 and 'request.revision: expected 2' in late.err
+
+
+def test_what_changed_policies_would_violate_is_said_first(gantt: Gantt, file: Any) -> None:
+    gantt('group', 'plan', file())
+    done = gantt('group', 'change', file(policies=['affinity']), '--dry-run')
+    assert done.code == 0, done.err
+    assert 'violated: affinity at host: only a move of ' in done.out
+    assert 'dry run: nothing is claimed' in done.out
+
+
+def test_a_lost_host_is_healed(site: Site, gantt: Gantt, file: Any) -> None:
+    gantt('group', 'plan', file())
+    before = hosts(gantt)
+    site.silent.add(before['db'])
+    for _ in range(4):
+        site.pass_seconds(60)
+    assert states(gantt) == {'web-1': 'planned', 'web-2': 'planned', 'db': 'lost'}
+    dry = gantt('group', 'heal', GROUP, '--dry-run')
+    assert 'would place 1 member on 1 host' in dry.out and hosts(gantt) == before
+    answer = answered(gantt('group', 'heal', GROUP, '-f', 'json'))
+    assert [one['name'] for one in answer['plan']['members']] == ['db']
+    after = hosts(gantt)
+    assert after['db'] != before['db'] and after['web-1'] == before['web-1']
+    assert gantt('replay', GROUP).code == 0
+
+
+def test_one_is_placed_anew_that_is_named(gantt: Gantt, file: Any) -> None:
+    gantt('group', 'plan', file())
+    before = hosts(gantt)
+    done = gantt('group', 'heal', GROUP, '--replace', 'web-2')
+    assert 'placed 1 member on 1 host' in done.out
+    assert {n: h for n, h in hosts(gantt).items() if n != 'web-2'} == {
+        n: h for n, h in before.items() if n != 'web-2'
+    }
+    wrong = gantt('group', 'heal', GROUP, '--replace', 'web-9')
+    assert wrong.code == 1 and "replace[0]: no member 'web-9' has a place" in wrong.err
+
+
+def test_places_are_held_longer_and_given_back(gantt: Gantt, file: Any) -> None:
+    gantt('group', 'plan', file(), '--lease', '600')
+    assert gantt('group', 'extend', GROUP, '--lease', '7200').code == 0
+    assert shown(gantt)['plan']['lease_seconds'] > 7000
+    dry = gantt('group', 'release', GROUP, '--dry-run')
+    assert dry.out.startswith('dry run: ') and '3 places would be given back' in dry.out
+    assert gantt('group', 'release', GROUP, '--reason', 'done').code == 0
+    found = gantt('group', 'show', GROUP)
+    assert found.code == 0 and 'nobody is in it' in found.out
+    assert gantt('group', 'plans').out == 'no group has a plan\n'
+    gone = gantt('group', 'release', GROUP)
+    assert gone.code == 1 and 'gantt.not_found' in gone.err
+
+
+# -- what is wrong --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ('text', 'why'),
+    [
+        ('[]', 'expected one object, the description of a group'),
+        ('{policies: [affinity]}', 'members: who is to be placed? It has policies'),
+        ('{group: [1]}', 'group: expected an object'),
+        ('{members: [', 'neither JSON nor YAML'),
+    ],
+)
+def test_a_file_of_another_form(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / 'group.yaml'
+    path.write_text(text)
+    done = run('group', 'plan', str(path))
+    assert done.code == 64 and why in done.err
+
+
+WRONG = [
+    ({'policies': [{'policy': 'affinity', 'level': 'rak'}]}, "'rak'; did you mean 'rack'?"),
+    ({'policies': [{'policy': 'affinity', 'of': 'wbe'}]}, "'wbe'; did you mean 'web'?"),
+    ({'members': [{'name': 'a', 'spec': WEB, 'user_data': 'x'}]}, 'members[0].user_data: '),
+    ({'members': [{'name': 'a', 'count': 1001, 'spec': WEB}]}, 'members[0].count: '),
+    ({'subgroups': {'all': []}}, 'subgroups.all: '),
+    ({'members': [{'name': 'a', 'spec': {'resources': {'VCPU': 0}}}]}, 'spec.resources'),
+]
+
+
+def test_what_is_wrong_is_named_by_its_field(site: Site, gantt: Gantt, file: Any) -> None:
+    for fields, why in WRONG:
+        done = gantt('group', 'plan', file(**fields))
+        assert done.code == 1 and why in done.err
+    assert site.world.store.claims() == []
+
+
+def test_a_member_needs_its_group_and_a_change_its_uuid(gantt: Gantt, file: Any) -> None:
+    done = gantt('select', *NEEDS, '--member', 'web')
+    assert done.code == 64 and '--member is one of a --group' in done.err
+    done = gantt('group', 'change', file(uuid=None))
+    assert done.code == 64 and 'which group is to be changed?' in done.err
+    done = gantt('group', 'heal', GROUP)
+    assert done.code == 1 and 'gantt.not_found' in done.err

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that are a set of policies: stored, told to followers, and compared at the commit."""
+
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.core.claims.commit import CommitStatus, GroupSwap
+from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, Policy
+from gantt.core.messages.policy_set import POLICIES, PolicySet
+from tests.builders import (
+    CLEAN,
+    a_draft,
+    a_group,
+    commit,
+    generation_of,
+    new_uuid,
+    report_outcome,
+)
+
+RACK = LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='rack', of='front')
+SET = {'policies': [RACK, Policy.SOFT_AFFINITY], 'subgroups': {'front': ['web', 'db']}}
+TEXT = PolicySet(**SET).text
+
+
+def a_set(**fields):
+    """A group with a set of policies."""
+    return a_group(POLICIES, **SET, **fields)
+
+
+def a_swap(uuid, generation=0, text=TEXT, **fields):
+    return GroupSwap(uuid, generation, POLICIES, policies=text, **fields)
+
+
+def test_a_set_of_policies_is_stored_as_it_was_given(store):
+    group = a_set(name='web', member_names=['web', 'db', 'queue'])
+    saved = store.save_group(group)
+    assert saved == store.load_group(group.uuid)
+    assert (saved.policy, saved.policies, saved.subgroups) == (
+        POLICIES,
+        SET['policies'],
+        {'front': ['db', 'web']},
+    )
+    assert saved.member_names == ['db', 'queue', 'web']
+    assert store.save_group(group) == saved
+
+
+@pytest.mark.parametrize(
+    'other',
+    [
+        {'policies': [Policy.AFFINITY]},
+        {'subgroups': {'front': ['web']}},
+        {'policies': [*SET['policies'], Policy.AFFINITY]},
+    ],
+)
+def test_a_group_keeps_its_set(store, other):
+    group = store.save_group(a_set())
+    with pytest.raises(exceptions.Refused, match='policies anti-affinity of front at rack'):
+        store.save_group(a_group(POLICIES, **{'uuid': group.uuid, **SET, **other}))
+    with pytest.raises(exceptions.Refused, match="and policy 'affinity' was asked for"):
+        store.save_group(a_group('affinity', uuid=group.uuid))
+    assert store.load_group(group.uuid) == group
+
+
+def test_followers_are_told_of_it(store, host):
+    before = store.load_everything().position
+    group = store.save_group(a_set())
+    everything = store.load_everything()
+    assert everything.rules[group.uuid].policies == TEXT
+    news = store.poll(before, {})
+    assert news.rules[group.uuid].policies == TEXT
+    rules, _ = store.read_groups([group.uuid])
+    assert rules[group.uuid] == everything.rules[group.uuid]
+
+
+def test_a_request_makes_a_group_with_the_set_that_it_names(store, host):
+    uuid = new_uuid()
+    assert report_outcome(store, a_draft(group=a_swap(uuid)).taking(host, group=uuid)).outcome is (
+        CommitStatus.PLACED
+    )
+    known = store.load_group(uuid)
+    assert (known.rule.policies, known.subgroups) == (TEXT, {'front': ['db', 'web']})
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize(
+    'swap',
+    [
+        {'policies': '{"policies":["affinity"]}'},
+        {'policy': 'anti-affinity', 'policies': None},
+        {'policies': TEXT.replace('web', 'wob')},
+    ],
+)
+@pytest.mark.parametrize('guarded', [True, False])
+def test_what_was_planned_under_another_set_is_not_committed(store, host, swap, guarded):
+    group = store.save_group(a_set())
+    generation = group.generation if guarded else None
+    planned = msgspec.structs.replace(a_swap(group.uuid, generation, makes=False), **swap)
+    draft = a_draft(group=planned).taking(host, group=group.uuid)
+    assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
+    assert store.load_group(group.uuid).members == []
+    draft = a_draft(group=a_swap(group.uuid, generation)).taking(host, group=group.uuid)
+    assert report_outcome(store, draft).outcome is CommitStatus.PLACED
+
+
+def test_what_was_planned_with_older_members_is_not_committed(store, host):
+    group = store.save_group(a_set())
+    swap = a_swap(group.uuid, group.generation)
+    first, second = (a_draft(group=swap).taking(host, group=group.uuid) for _ in range(2))
+    assert report_outcome(store, first).outcome is CommitStatus.PLACED
+    assert generation_of(store, group.uuid) == group.generation + 1
+    assert report_outcome(store, second).outcome is CommitStatus.GROUP_CHANGED
+
+
+def test_another_group_that_a_policy_is_about_is_compared_as_well(store, host):
+    group, other = store.save_group(a_set()), store.save_group(a_group('anti-affinity'))
+    about = GroupSwap(other.uuid, other.generation, 'anti-affinity', makes=False)
+    swap = a_swap(group.uuid, group.generation)
+    theirs = a_draft(group=about).taking(host, group=other.uuid)
+    ours = a_draft(group=swap, groups=(about,)).taking(host, group=group.uuid)
+    result = commit(store, theirs, ours)
+    assert [one.outcome for one in result.outcomes][0] is CommitStatus.PLACED
+    again = a_draft(group=swap, groups=(about,)).taking(host, group=group.uuid)
+    assert report_outcome(store, again).outcome is CommitStatus.GROUP_CHANGED
+    fresh = msgspec.structs.replace(about, generation=generation_of(store, other.uuid))
+    swap = a_swap(group.uuid, generation_of(store, group.uuid))
+    draft = a_draft(group=swap, groups=(fresh,)).taking(host, group=group.uuid)
+    assert report_outcome(store, draft).outcome is CommitStatus.PLACED
+    assert store.audit() == CLEAN
+
+
+def test_a_claim_says_of_which_member_it_is(store, host):
+    group = store.save_group(a_set())
+    draft = a_draft(group=a_swap(group.uuid, group.generation)).taking(host, group=group.uuid)
+    [made] = draft.fields['claims']
+    made = msgspec.structs.replace(
+        made, claim=msgspec.structs.replace(made.claim, member_name='web-2')
+    )
+    assert report_outcome(store, draft.having(claims=[made])).outcome is CommitStatus.PLACED
+    [claim] = store.claims()
+    assert claim.member_name == 'web-2'
+    [change] = [one for one in store.load_everything().hosts if one.placed]
+    assert [one.member for one in change.placed] == ['web-2']

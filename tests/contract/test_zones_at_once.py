@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Zones that are removed while a request is answered, or registered at once with another."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.db.schema import models
+from tests.builders import uuid_of
+from tests.conftest import READERS
+from tests.contract.test_threads import CALLERS, at_once
+from tests.contract.test_zones import EAST, PARENT, a_request, below, finish, outcome_of
+from tests.services import PATIENT
+
+KINDS = READERS
+ROUNDS = 10
+
+
+@pytest.fixture
+def store(request, make_store):
+    return make_store(request.param, waits=PATIENT)
+
+
+def removed(store):
+    """Whether it is gone, not in use."""
+    try:
+        store.remove_child_zone(EAST.uuid)
+    except exceptions.InUse:
+        return False
+    return True
+
+
+def agree(store, request, is_finished, is_removed):
+    """Either the claim below is stored with its zone, or neither is there."""
+    assert is_finished is not is_removed
+    assert [one.uuid for one in store.child_zones()] == ([EAST.uuid] if is_finished else [])
+    assert len(store.claims_below(request.id)) == is_finished
+
+
+def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
+    store.save_child_zone(EAST)
+    request = a_request()
+    assert outcome_of(store, request) == 'ours'
+    claim = below(request)
+    with ThreadPoolExecutor(2) as threads, store.engine.connect() as connection:
+        # What is about to be stored waits for this row, after it has looked at the zone.
+        with connection.begin() as begun:
+            row = {
+                'claim_id': claim.claim_id,
+                'child': claim.child,
+                'request_id': request.id,
+                'request_key': claim.key,
+                'consumer': claim.consumer,
+                'purpose': claim.purpose.value,
+                'state': 'released',
+                'place': '',
+                'created_at': 0.0,
+                'updated_at': 0.0,
+            }
+            connection.execute(models.claims_below.insert(), row)
+            finished = threads.submit(finish, store, request, claim)
+            time.sleep(0.5)
+            gone = threads.submit(removed, store)
+            time.sleep(0.5)
+            begun.rollback()
+        agree(store, request, finished.result(60), gone.result(60))
+
+
+def test_an_answer_and_the_removal_of_its_zone_at_once(store):
+    for number in range(ROUNDS):
+        store.save_child_zone(EAST)
+        request = a_request(consumers=[uuid_of(f'guest {number}')])
+        assert outcome_of(store, request) == 'ours'
+        claim = below(request)
+        with ThreadPoolExecutor(2) as threads:
+            finished = threads.submit(finish, store, request, claim)
+            gone = threads.submit(removed, store)
+            agree(store, request, finished.result(60), gone.result(60))
+        if not store.child_zones():
+            continue
+        note = models.claims_below.delete()
+        with store.engine.begin() as connection:
+            connection.execute(note)
+        assert removed(store)
+
+
+def registered(save):
+    """'it is', or why it is not; whatever else comes is a defect."""
+    try:
+        save()
+    except exceptions.Refused as e:
+        return e.message
+    return 'it is'
+
+
+def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store):
+    zones = [msgspec.structs.replace(EAST, uuid=uuid_of(f'east {n}')) for n in range(CALLERS)]
+    found = at_once(lambda n: registered(lambda: store.save_child_zone(zones[n])))
+    [there] = store.child_zones()
+    assert [said == 'it is' for said in found] == [one.uuid == there.uuid for one in zones]
+    others = {said for said in found if said != 'it is'}
+    assert others == {"another zone is called 'east'; expected a name of its own"}
+
+
+def test_one_zone_below_that_comes_at_once_under_many_names_has_one(store):
+    zones = [msgspec.structs.replace(EAST, name=f'east-{n}') for n in range(CALLERS)]
+    found = at_once(lambda n: registered(lambda: store.save_child_zone(zones[n])))
+    [there] = store.child_zones()
+    assert [said == 'it is' for said in found] == [one.name == there.name for one in zones]
+
+
+def test_of_zones_above_that_come_at_once_with_one_identity_one_is_registered(store):
+    zones = [msgspec.structs.replace(PARENT, name=f'top-{n}') for n in range(CALLERS)]
+    found = at_once(lambda n: registered(lambda: store.save_parent_zone(zones[n])))
+    [there] = store.parent_zones()
+    assert [said == 'it is' for said in found] == [one.name == there.name for one in zones]

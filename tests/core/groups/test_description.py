@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of groups: what is understood, and the field that is named where it is not."""
+
+import pytest
+
+from gantt import exceptions, plugin_loader
+from gantt.core.group_policies.policies import PolicyForm
+from gantt.core.groups.build import build
+from gantt.core.messages import group_description
+from gantt.core.messages.request import Policy
+from tests.core.builders import a_host, a_table
+
+SPEC = {'resources': {'VCPU': 1}}
+
+
+def body(**fields):
+    return {
+        'members': [
+            {'name': 'web', 'count': 3, 'spec': SPEC},
+            {'name': 'db', 'count': [1, 2], 'spec': SPEC},
+        ],
+        **fields,
+    }
+
+
+def refusal(what):
+    with pytest.raises(exceptions.InvalidMessage) as found:
+        group_description.read(what)
+    return str(found.value)
+
+
+def test_members_are_named_and_counted():
+    found = group_description.read(body())
+    web, db = found.members
+    assert web.unit_names == ['web-1', 'web-2', 'web-3']
+    assert (web.least, web.most, db.least, db.most) == (3, 3, 1, 2)
+
+
+@pytest.mark.parametrize('policy', list(Policy))
+def test_nova_s_policies_are_written_short(policy):
+    (full,) = group_description.read(body(policies=[policy.value])).full_policies
+    assert (full.level, full.of) == ('host', None)
+    assert full.is_hard is policy.is_hard
+    assert policy.value.removeprefix('soft-') == full.policy.value
+
+
+@pytest.mark.parametrize('name', ['user_data', 'key_name', 'security_groups', 'metadata'])
+def test_what_placement_does_not_need_is_refused_by_name(name):
+    of_member = body()
+    of_member['members'][0] = {**of_member['members'][0], name: 'x'}
+    assert refusal(of_member).startswith(f'group.members[0].{name}: placement needs nothing of it')
+    assert refusal(body(**{name: 'x'})).startswith(f'group.{name}: placement needs nothing')
+    of_spec = body()
+    of_spec['members'][1] = {'name': 'db', 'spec': {**SPEC, name: 'x'}}
+    assert refusal(of_spec).startswith(f'group.members[1].spec.{name}: placement needs nothing')
+
+
+@pytest.mark.parametrize('at', ['spec', 'alternatives[0]'])
+def test_a_range_is_refused_by_its_path(at):
+    ranging = {'resources': {'VCPU': 1}, 'most': {'VCPU': 4}}
+    member = {'name': 'web', 'spec': ranging if at == 'spec' else SPEC}
+    if at != 'spec':
+        member['alternatives'] = [ranging]
+    said = refusal({'members': [member]})
+    assert said.startswith(f'group.members[0].{at}.most: expected none')
+
+
+@pytest.mark.parametrize('at', ['spec', 'alternatives[0]'])
+def test_an_order_of_hosts_is_refused_by_its_path(at):
+    one, several = (
+        {**SPEC, 'destination': {'hosts': hosts}} for hosts in (['cmp-1'], ['cmp-2', 'cmp-1'])
+    )
+    member = {'name': 'web', 'spec': one, 'alternatives': [one]}
+    assert group_description.read({'members': [member]}).members[0].specs
+    wrong = {'spec': several} if at == 'spec' else {'alternatives': [several]}
+    said = refusal({'members': [{**member, **wrong}]})
+    assert said.startswith(f'group.members[0].{at}.destination.hosts: expected at most one')
+
+
+def test_policies_are_about_so_many_in_all():
+    members = [{'name': f'm{i}', 'spec': SPEC} for i in range(500)]
+    of_all = {'policy': 'anti-affinity', 'of': [one['name'] for one in members]}
+    enough = {'members': members, 'policies': [of_all] * 4}
+    assert len(group_description.read(enough).full_policies) == 4
+    said = refusal({'members': members, 'policies': [*[of_all] * 4, 'affinity']})
+    assert said.startswith('group.policies[4].of: expected at most 2000 subgroups and members')
+
+
+def test_a_name_has_room_for_the_number_of_the_last_member():
+    def named(length, count):
+        return {'members': [{'name': 'x' * length, 'count': count, 'spec': SPEC}]}
+
+    assert group_description.read(named(253, 9)).members[0].unit_names[-1].endswith('x-9')
+    assert group_description.read(named(255, 1)).members[0].unit_names == ['x' * 255]
+    said = refusal(named(253, 10))
+    assert said.startswith('group.members[0].name: expected at most 255 characters with the number')
+
+
+@pytest.mark.parametrize(
+    ('policy', 'field'),
+    [
+        ({'policy': 'afinity'}, 'policy: '),
+        ({'policy': 'affinity', 'of': 'wbe'}, "of: there is no subgroup or member 'wbe'; did you"),
+        ({'policy': 'near'}, 'target: '),
+        ({'policy': 'near', 'target': {}}, 'target.of: '),
+        ({'policy': 'near', 'target': {'host': 'a', 'pool': 'b'}}, 'target.pool: '),
+        ({'policy': 'near', 'of': 'web', 'target': {'of': 'web'}}, 'target.of: '),
+        ({'policy': 'spread'}, 'least_domains: '),
+        ({'policy': 'spread', 'least_domains': 6}, 'least_domains: expected at most 5'),
+        ({'policy': 'spread', 'most': 0}, 'most: '),
+        ({'policy': 'affinity', 'most': 2}, 'most: '),
+        ({'policy': 'affinity', 'soft': 1.0, 'drop': 1}, 'drop: '),
+        ({'policy': 'affinity', 'soft': 0}, 'soft: '),
+        ({'policy': 'affinity', 'drop': 1001}, 'drop: '),
+        ({'policy': 'affinity', 'level': ''}, 'level: '),
+    ],
+)
+def test_a_policy_that_says_nothing_is_refused_with_its_field(policy, field):
+    assert refusal(body(policies=['affinity', policy])).startswith(f'group.policies[1].{field}')
+
+
+@pytest.mark.parametrize(
+    ('fields', 'line'),
+    [
+        ({'subgroups': {'all': []}}, 'group.subgroups.all: expected at least one member'),
+        ({'subgroups': {'all': ['wb']}}, "group.subgroups.all[0]: there is no member 'wb'"),
+        ({'subgroups': {'all': ['db', 'db']}}, "group.subgroups.all[1]: 'db' stands there twice"),
+        ({'subgroups': {'web': ['db']}}, 'group.subgroups.web: expected another name'),
+        ({'members': []}, 'group.members: '),
+        ({'version': 2}, 'group.version: '),
+        ({'members': [{'name': 'a', 'count': 1001, 'spec': SPEC}]}, 'group.members[0].count: '),
+        ({'members': [{'name': 'a', 'count': [2, 1], 'spec': SPEC}]}, 'group.members[0].count: '),
+        ({'members': [{'name': 'a', 'count': [0, 0], 'spec': SPEC}]}, 'group.members[0].count: '),
+        (
+            {'members': [{'name': n, 'count': 600, 'spec': SPEC} for n in 'ab']},
+            'group.members: expected at most 1000 in all, got 1200',
+        ),
+        (
+            {'members': [{'name': 'a', 'count': 2, 'spec': SPEC}, {'name': 'a-2', 'spec': SPEC}]},
+            "group.members[1].name: 'a-2' is the name of another member",
+        ),
+        (
+            {'members': [{'name': 'a', 'spec': {**SPEC, 'hints': {'group': ['1' * 8]}}}]},
+            'group.members[0].spec.hints',
+        ),
+        (
+            {'members': [{'name': 'a', 'spec': {**SPEC, 'kind': 'pool'}}]},
+            'group.members[0].spec.kind: ',
+        ),
+        (
+            {'members': [{'name': 'a', 'spec': {**SPEC, 'purpose': 'resize'}}]},
+            'group.members[0].spec.purpose: ',
+        ),
+    ],
+)
+def test_a_group_that_is_absurd_is_refused_with_its_field(fields, line):
+    assert refusal(body(**fields)).startswith(line)
+
+
+def test_members_are_in_no_server_group_of_their_own():
+    spec = {**SPEC, 'group': {'uuid': '0' * 8 + '-0000-0000-0000-' + '0' * 12}}
+    found = refusal({'members': [{'name': 'a', 'spec': spec}]})
+    assert found.startswith('group.members[0].spec.group: expected none')
+
+
+@pytest.mark.parametrize(
+    ('policy', 'line'),
+    [
+        ({'policy': 'affinity', 'level': 'rak'}, "level: there is no level 'rak'; did you mean"),
+        ({'policy': 'affinity', 'level': 'free.VCPU'}, 'level: expected a level'),
+        ({'policy': 'affinity', 'level': 'request.zone'}, 'level: expected a level'),
+        ({'policy': 'near', 'target': {'host': 'nobody'}}, 'target.host: there is no host'),
+        ({'policy': 'near', 'target': {'pool': 'none'}}, 'target.pool: there is no pool'),
+        (
+            {'policy': 'near', 'level': 'rack', 'target': {'domain': 'k9'}},
+            "target.domain: rack has no domain 'k9'",
+        ),
+        (
+            {
+                'policy': 'near',
+                'soft': 1.0,
+                'prices': [{'level': 'rok', 'price': 0.0}],
+                'target': {'host': 'cmp-1'},
+            },
+            "prices[0].level: there is no level 'rok'",
+        ),
+    ],
+)
+def test_what_the_cloud_does_not_have_is_refused_with_its_field(policy, line):
+    found = group_description.read(body(policies=[policy]))
+    table = a_table(a_host(1, location='s1.r1.k1'))
+    with pytest.raises(exceptions.InvalidMessage) as error:
+        build(table, found, plugin_loader.load_pipeline())
+    assert str(error.value).startswith(f'group.policies[0].{line}')
+
+
+def test_a_rule_that_is_not_understood_is_refused_with_the_member():
+    members = [
+        {'name': 'a', 'spec': SPEC},
+        {'name': 'b', 'spec': SPEC, 'alternatives': [{**SPEC, 'hints': {'rules': ['free >']}}]},
+    ]
+    found = group_description.read({'members': members})
+    with pytest.raises(exceptions.InvalidMessage) as error:
+        build(a_table(a_host(1)), found, plugin_loader.load_pipeline())
+    assert str(error.value).startswith('group.members[1].alternatives[0].hints.rules[0]: ')
+
+
+def test_one_policy_of_several_subjects_is_one_for_each():
+    found = group_description.read(
+        body(policies=[{'policy': 'anti-affinity', 'of': ['web', 'db'], 'most': 2}])
+    )
+    problem = build(a_table(a_host(1)), found, plugin_loader.load_pipeline())
+    assert [p.form for p in problem.policies] == [PolicyForm.MOST, PolicyForm.MOST]
+    assert [int(p.of.sum()) for p in problem.policies] == [3, 2]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The solver in a process of its own: the same answers, and one when it ends."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from gantt import plugin_loader
+from gantt.core.groups import reduce
+from gantt.core.groups.build import build
+from gantt.core.groups.model import SolverGoal
+from gantt.core.groups.plan_group import plan_group
+from gantt.core.groups.problem import Assignment
+from gantt.core.messages import group_description
+from gantt.solver.cp_sat import CpSat
+from gantt.solver.process import SolverProcess
+from tests.core.builders import a_host, a_table
+
+
+@pytest.fixture
+def solver():
+    made = SolverProcess(memory_mb=1024)
+    yield made
+    made.stop()
+
+
+def a_group(count=6):
+    """Items that fill hosts of 4 to the last core, so that search alone does not do."""
+    members = [
+        {'name': f'm{i}', 'count': count, 'spec': {'resources': {'VCPU': i}}} for i in (1, 2, 3)
+    ]
+    return group_description.read({'members': members, 'policies': ['soft-anti-affinity']})
+
+
+def a_model(hosts=9):
+    table = a_table(*(a_host(i, vcpu=4) for i in range(1, hosts + 1)))
+    problem = build(table, a_group(), plugin_loader.load_pipeline())
+    return reduce.reduce(problem, Assignment.empty(problem))
+
+
+def test_it_answers_as_the_solver_in_this_process_does(solver):
+    model = a_model()
+    for goal in (SolverGoal(-1, (0,)), SolverGoal(0), SolverGoal(0, ())):
+        there = solver.solve(model, goal, seconds=10.0, seed=1)
+        here = CpSat().solve(model, goal, seconds=10.0, seed=1)
+        assert (there.status, there.value, there.bound) == (here.status, here.value, here.bound)
+        assert there.problem == ''
+
+
+def test_one_that_is_killed_is_an_answer_and_the_next_call_begins_another(solver):
+    solver.start()
+    os.kill(solver.pid, signal.SIGKILL)
+    model = a_model()
+    # It may have been noticed before it was called: then another one was begun already.
+    found = solver.solve(model, SolverGoal(0), seconds=10.0, seed=1)
+    assert found.status == 'optimal' or 'signal 9' in found.problem
+    assert solver.solve(model, SolverGoal(0), seconds=10.0, seed=1).status == 'optimal'
+
+
+def a_plan(solver):
+    """Three that are to be apart and together: what stands in the way takes a solver to know."""
+    table = a_table(*(a_host(i, vcpu=4, location=f's.r.k{i % 3}') for i in range(1, 7)))
+    together = {'policy': 'affinity', 'level': 'rack', 'of': 'a'}
+    spec = {'resources': {'VCPU': 1}}
+    body = {
+        'members': [{'name': name, 'count': 3, 'spec': spec} for name in 'ab'],
+        'policies': ['anti-affinity', together],
+    }
+    return plan_group(
+        table,
+        group_description.read(body),
+        plugin_loader.load_pipeline(),
+        clock=time.monotonic,
+        seconds=10.0,
+        seed=1,
+        solver=solver,
+    )
+
+
+def test_a_plan_goes_on_without_a_solver_that_has_ended(solver):
+    known = a_plan(solver)
+    assert (known.status, known.proofs) == ('infeasible', '')
+    assert known.conflict.line.startswith('3 a cannot be placed together under anti-affinity')
+    small = SolverProcess(memory_mb=-300)
+    try:
+        plan = a_plan(small)
+    finally:
+        small.stop()
+    assert (plan.status, plan.conflict) == ('partial', None)
+    assert len(plan.members) == len(known.members)
+    assert plan.proofs.startswith('the solver ended')
+
+
+def test_one_that_needs_more_memory_than_it_may_have_ends_and_says_so():
+    small = SolverProcess(memory_mb=-300)  # what its libraries need is more than is left
+    try:
+        found = small.solve(a_model(), SolverGoal(0), seconds=5.0, seed=1)
+    finally:
+        small.stop()
+    assert found.status == 'unknown'
+    assert found.problem.startswith('the solver ended')

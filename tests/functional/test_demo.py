@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make demo``: it plays to its end, with a solver of groups and without."""
+
+import subprocess
+import sys
+
+import pytest
+
+SMALL = ('--hosts', '20', '--requests', '20')
+#: What it says of its cluster, whoever plans it.
+SAID = (
+    'one after the other',
+    'planned as a whole       60  60',
+    'resources.MEMORY_MB: the plan has',
+    'create all 60 in random order',
+    'created: 60 running; policies violated: 0',
+    '58 running, 2 lost',
+    '58 of 58 others stayed where they were',
+    'healed: 60 running; policies violated: 0',
+    'over-commit 0, lost 0, leaked 0, doubled 0, providers 0',
+)
+WITHOUT = """
+import sys
+sys.modules['ortools'] = None
+from gantt.cmd import demo
+sys.exit(demo.main())
+"""
+NO_SOLVER = 'OR-tools is not installed'
+
+
+@pytest.fixture(scope='module')
+def played():
+    """What both print, played beside each other, with their exit codes."""
+    commands = {
+        'solver': [sys.executable, '-m', 'gantt.cmd.demo', *SMALL],
+        'search': [sys.executable, '-c', WITHOUT, *SMALL],
+    }
+    running = {
+        name: subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name, words in commands.items()
+    }
+    try:
+        yield {
+            name: (one.communicate(timeout=240)[0], one.returncode) for name, one in running.items()
+        }
+    finally:
+        for one in running.values():
+            one.kill()
+            one.wait()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize('how', ['solver', 'search'])
+def test_it_plays_to_its_end(played, how):
+    text, code = played[how]
+    assert code == 0, text
+    for said in SAID:
+        assert said in text, text
+    # What it says by itself; of commands and explanations it is as long as it is.
+    assert max(len(line) for line in text.splitlines() if not line.startswith('  ')) <= 80
+
+
+def test_without_a_solver_it_says_so_and_more_hosts_are_needed(played):
+    assert NO_SOLVER in played['search'][0] and 'were not placed in time' in played['search'][0]
+    assert NO_SOLVER not in played['solver'][0]

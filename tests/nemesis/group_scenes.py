@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planned groups, and what is done to them in a process that dies; see ``deaths``.
+
+What a planner or a scheduler would commit is taken from a real one, just before its commit, and
+committed by the process that dies.  Others of them are asked again: they have tables of their own,
+as another process would.  Leases are over when they begin where nobody is to be waited for.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.commit import RequestDraft
+from gantt.core.claims.places import place_consumer
+from gantt.core.groups.group_answer import GroupAnswer
+from gantt.core.messages.place_group import ReleaseGroupPlan
+from gantt.core.messages.request import CancelClaims, GroupRef, Lifecycle, SelectDestinations
+from gantt.core.records.decision import Answer, Outcome
+from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.scheduler.service import Scheduler
+from tests import world
+from tests.builders import CLEAN, live, new_uuid
+from tests.nemesis.site import Site
+from tests.planner import (
+    BeforeCommit,
+    a_change,
+    a_description,
+    a_member,
+    a_plan_request,
+    a_planner,
+    place,
+)
+from tests.plans import a_create, by, created
+
+NAMES = {'web-1', 'web-2', 'db', 'cache'}
+#: Of a lease, seconds: it is over, or it is over in a long time.
+OVER, LONG = -5.0, 3600.0
+#: Longer than what was read of hosts and plans is taken for new.
+NEWS = 2.0
+
+
+class _Drafted(BaseException):
+    """What was about to be committed: whoever was at it ends here."""
+
+    def __init__(self, batch: list[RequestDraft]) -> None:
+        super().__init__()
+        self.batch = batch
+
+
+class GroupsSite:
+    """A database, hosts on it, and those who are asked again: a planner and a scheduler.
+
+    :ivar store: that tests look into
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.store, self.database = site, site.store, site.database
+        self.world = world.World(site.store, hosts=4, sweep_seconds=1e6, replay_seconds=1e6)
+        self.planner = a_planner(self.world)
+        kept = BeforeCommit(self.store, _keep)
+        self._first = a_planner(self.world, store=kept)
+        self._scheduler = self._one_like(self.world.scheduler, kept)
+
+    def _one_like(self, other: Scheduler, store: Any) -> Scheduler:
+        pipeline, settings = other.placing.pipeline, other.settings
+        made = Scheduler(store, pipeline, self.world.recorder, settings, self.world.clock)
+        made.cache.fetch()
+        return made
+
+    def close(self) -> None:
+        """End what there is."""
+        self.site.close()
+
+    # -- what is about to be committed ----------------------------------------------------
+    def planned(self, request: Any, lease: float) -> list[RequestDraft]:
+        """What a planner commits for a request."""
+        return _leased(_until_commit(lambda: self._place(self._first, request)), lease)
+
+    def asked(self, requests: list[SelectDestinations], lease: float) -> list[RequestDraft]:
+        """What a scheduler commits for requests that come together; it is forgotten then."""
+        scheduler = self._scheduler
+        self._scheduler = self._one_like(scheduler, scheduler.store)
+        return _leased(_until_commit(lambda: self._select(scheduler, requests)), lease)
+
+    # -- asked again ----------------------------------------------------------------------
+    def place(self, request: Any) -> GroupAnswer:
+        """What a planner answers."""
+        return self._place(self.planner, request)
+
+    def _place(self, planner: GroupPlanner, request: Any) -> GroupAnswer:
+        self.world.clock.advance(NEWS)
+        return place(planner, request)
+
+    def select(self, requests: list[SelectDestinations]) -> list[Answer]:
+        """What a scheduler answers."""
+        return self._select(self.world.scheduler, requests)
+
+    def _select(self, scheduler: Scheduler, requests: list[SelectDestinations]) -> list[Answer]:
+        self.world.clock.advance(NEWS)
+        scheduler.placing.step()
+        handles = [self.world.ask(request, by=scheduler) for request in requests]
+        answers = self.world.replies.answers
+        for _ in range(50):
+            if answers.keys() >= set(handles):
+                break
+            self.world.clock.advance(0.1)
+            scheduler.placing.step()
+        return [answers[handle] for handle in handles]
+
+    def hosts_report(self) -> None:
+        """They run nothing."""
+        for host in self.world.hosts.values():
+            host.running.clear()
+            host.report()
+        self.world.scheduler.intake.step()
+
+
+def _keep(batch: Any) -> None:
+    raise _Drafted(list(batch))
+
+
+def _until_commit(work: Callable[[], object]) -> list[RequestDraft]:
+    try:
+        found = work()
+    except _Drafted as e:
+        return e.batch
+    raise AssertionError(f'nothing was committed: {found}')
+
+
+def _leased(drafts: list[RequestDraft], seconds: float) -> list[RequestDraft]:
+    return [msgspec.structs.replace(draft, lease_seconds=seconds) for draft in drafts]
+
+
+class GroupScene:
+    """A group of four before something is done to it in a process that may die.
+
+    :ivar verb: what it does, with ``arguments``
+    :ivar was_repeated: somebody asked again
+    """
+
+    verb = 'commit'
+
+    def __init__(self, site: GroupsSite, number: int) -> None:
+        self.site, self.store = site, site.store
+        self.group = new_uuid()
+        self.was_repeated = False
+        self.arguments: tuple[Any, ...] = ()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Set the scene."""
+        raise NotImplementedError
+
+    def is_done(self) -> bool:
+        """Whether it has happened.  :raises AssertionError: in part"""
+        raise NotImplementedError
+
+    def again(self) -> None:
+        """Another process is asked for the same; it has happened then, and once."""
+        raise NotImplementedError
+
+    def half(self) -> None:
+        """A part of it happens, as it must not: whoever looks has to see that."""
+        raise NotImplementedError
+
+    # -- see deaths -----------------------------------------------------------------------
+    def kept(self, lived: bool = False) -> None:
+        """All of it or nothing; all of it where nobody died."""
+        assert self.is_done() or not lived, 'it was refused'
+        assert self.store.audit() == CLEAN
+
+    def repeated(self) -> None:
+        """Asked again it is done, whether it was before or not; asked once more, no more."""
+        self.was_repeated = True
+        self.again()
+        assert self.is_done()
+        before = self.claims()
+        self.again()
+        assert self.claims() == before
+        self.kept()
+
+    def free_in_the_end(self) -> None:
+        """Nobody comes back, the hosts run nothing, plans are over."""
+        if self.was_repeated and self.store.load_group_plan(self.group) is not None:
+            self.store.release_plan(self.group, 'over')
+        self.store.sweep(100)
+        self.site.hosts_report()
+        assert live(self.store) == []
+        assert self.store.audit() == CLEAN
+
+    # -- looks ------------------------------------------------------------------------------
+    def places(self) -> dict[str, Claim]:
+        """Live claims by the names of their members, each of which has one at most."""
+        found = self.store.load_places([self.group])[self.group]
+        names = [claim.member_name or '' for claim in found]
+        assert len(set(names)) == len(names), f'a member has two claims: {names}'
+        return dict(zip(names, found, strict=True))
+
+    def claims(self) -> list[Claim]:
+        """All claims, ended ones too, without when they were read last."""
+        found = self.store.load_places([self.group], ended=True)[self.group]
+        return sorted(found, key=lambda claim: claim.id)
+
+    def free(self) -> set[str]:
+        """Names of members whose places no create has."""
+        return {name for name, claim in self.places().items() if claim.is_free_place}
+
+    # -- what goes before -------------------------------------------------------------------
+    def describe(self, *members: dict[str, Any]) -> dict[str, Any]:
+        """The group as it is asked for; three kinds unless told otherwise."""
+        members = members or (a_member('web', 2), a_member('db', vcpu=2), a_member('cache'))
+        policies = [{'policy': 'anti-affinity', 'of': 'web'}]
+        return a_description(*members, policies=policies, uuid=self.group)
+
+    def plan(self, lease: float = LONG) -> dict[str, Claim]:
+        """Have it planned; its places."""
+        request = a_plan_request(self.describe(), plan_ms=1)
+        outcomes = self.store.commit(self.site.planned(request, lease)).outcomes
+        assert [one.outcome for one in outcomes] == ['placed'], outcomes
+        found = self.places()
+        assert found.keys() == NAMES
+        return found
+
+    def create(self, member: str, lease: float) -> str:
+        """Have a create take over a place; its consumer."""
+        consumer = new_uuid()
+        created(self.store, self.places()[member], consumer, lease_seconds=lease)
+        return consumer
+
+    def confirm(self, member: str) -> None:
+        """The word of its host."""
+        claim = self.places()[member]
+        assert self.site.world.hosts[claim.host].confirm(claim.id) == ['ok']
+
+
+class Planning(GroupScene):
+    """A group is planned."""
+
+    def prepare(self) -> None:
+        self.request = a_plan_request(self.describe(), plan_ms=1)
+        self.arguments = (self.site.planned(self.request, OVER),)
+
+    def is_done(self) -> bool:
+        found, record = self.places(), self.store.load_group_plan(self.group)
+        stored = self.store.load_request(self.request.request_id)
+        if record is None:
+            assert (found, stored) == ({}, None), 'half a plan'
+            return False
+        assert self.free() == NAMES, 'half a group'
+        assert record.request_id == self.request.request_id and record.revision == 1
+        assert stored is not None and stored.state == 'placed'
+        return True
+
+    def half(self) -> None:
+        (draft,) = self.arguments[0]
+        self.store.commit([msgspec.structs.replace(draft, claims=draft.claims[:-1])])
+
+    def again(self) -> None:
+        answer = self.site.place(self.request)
+        self.agrees(answer)
+        assert self.site.place(self.request) == answer
+
+    def agrees(self, answer: GroupAnswer) -> None:
+        """What was answered is what is claimed."""
+        assert answer.plan is not None
+        told = {one.name: (one.claim_id, one.host) for one in answer.plan.members}
+        found = {name: (one.id, one.host) for name, one in self.places().items() if name in told}
+        assert told == found
+
+
+class Changing(Planning):
+    """A group gets a member more, one goes, and one that nobody has created moves."""
+
+    def prepare(self) -> None:
+        self.before = self.plan(OVER)
+        self.consumer = self.create('web-1', OVER)
+        wanted = self.describe(a_member('web', 3), a_member('db', vcpu=2))
+        self.request = a_change(wanted, revision=1, replace=['db'], plan_ms=1)
+        self.arguments = (self.site.planned(self.request, OVER),)
+
+    def is_done(self) -> bool:
+        found, record = self.places(), self.store.load_group_plan(self.group)
+        assert record is not None
+        assert found['web-1'].consumer == self.consumer
+        assert found['web-2'].id == self.before['web-2'].id, 'who stands stays'
+        if record.revision == 1:
+            assert found.keys() == NAMES, 'half a change'
+            assert found['db'].id == self.before['db'].id
+            return False
+        assert (record.revision, record.request_id) == (2, self.request.request_id)
+        assert found.keys() == {'web-1', 'web-2', 'web-3', 'db'}, 'half a change'
+        assert found['db'].id != self.before['db'].id, 'half a change'
+        return True
+
+
+class Creating(GroupScene):
+    """Two creates that name members, one that does not, and one of no group, in one batch."""
+
+    def prepare(self) -> None:
+        self.plan()
+        spec = {'vcpu': 1, 'ram': 1024, 'disk': 0}
+        of = [('web-1', 1), ('db', 2), (None, 1)]
+        self.requests = [
+            self.asks(member, vcpu=vcpu, group=GroupRef(uuid=self.group, member=member))
+            for member, vcpu in of
+        ]
+        self.requests.append(self.asks('single', **spec))
+        self.arguments = (self.site.asked(self.requests, OVER),)
+        assert len(self.arguments[0]) == len(self.requests), 'one batch'
+
+    def asks(self, member: str | None, **fields: Any) -> SelectDestinations:
+        """A request for one."""
+        made = world.a_request(**{'ram': 1024, 'disk': 0, **fields})
+        resources = {name: many for name, many in made.spec.resources.items() if many}
+        spec = msgspec.structs.replace(made.spec, resources=resources)
+        return msgspec.structs.replace(made, spec=spec)
+
+    def is_done(self) -> bool:
+        found = {claim.consumer: claim for claim in live(self.store)}
+        wanted = {one.consumers[0] for one in self.requests}
+        mine = [found[consumer] for consumer in wanted & found.keys()]
+        places = self.places()
+        assert places.keys() == NAMES
+        assert len(found) == len(NAMES) + (len(mine) == len(wanted)), 'half a batch'
+        if not mine:
+            assert self.free() == NAMES
+            return False
+        assert len(mine) == len(wanted), 'half a batch'
+        taken = {name: one for name, one in places.items() if one.is_taken}
+        assert len(taken) == 3 and {'web-1', 'db'} <= taken.keys()
+        assert {one.consumer for one in taken.values()} < wanted
+        assert taken['web-1'].consumer == self.requests[0].consumers[0]
+        assert taken['db'].consumer == self.requests[1].consumers[0]
+        return True
+
+    def half(self) -> None:
+        self.store.commit(self.arguments[0][1:])
+
+    def again(self) -> None:
+        answers = self.site.select(self.requests)
+        assert [one.outcome for one in answers] == [Outcome.PLACED] * 4, answers
+        found = {claim.consumer: (claim.id, claim.host) for claim in live(self.store)}
+        for request, answer in zip(self.requests, answers, strict=True):
+            chosen = answer.selections[0][0]
+            assert found[request.consumers[0]] == (chosen.claim_id, chosen.host)
+
+    def free_in_the_end(self) -> None:
+        for request in self.requests if self.was_repeated else ():
+            self.site.world.scheduler.cancel(CancelClaims(request_id=request.request_id))
+        self.store.sweep(100)
+        assert self.free() == NAMES, 'each place goes back to its plan'
+        self.store.release_plan(self.group, 'over')
+        super().free_in_the_end()
+
+
+class Releasing(GroupScene):
+    """A plan is released; a create has one place, a guest runs on another."""
+
+    verb = 'release_plan'
+
+    def prepare(self) -> None:
+        self.plan()
+        self.consumers = {self.create('web-1', OVER), self.create('db', OVER)}
+        self.confirm('db')
+        self.arguments = (self.group, 'no longer wanted')
+
+    def is_done(self) -> bool:
+        found = self.places()
+        assert {found['web-1'].consumer, found['db'].consumer} == self.consumers
+        if self.store.load_group_plan(self.group) is not None:
+            assert found['web-1'].is_taken
+            assert self.free() == {'web-2', 'cache'}, 'half a release'
+            return False
+        assert found.keys() == {'web-1', 'db'}, 'half a release'
+        assert {one.lifecycle for one in found.values()} == {Lifecycle.HOST}
+        assert {one.planned for one in found.values()} == {None}
+        return True
+
+    def half(self) -> None:
+        self.store.release_plan(self.group, 'no longer wanted', members=['cache'])
+
+    def again(self) -> None:
+        was_done = self.is_done()
+        try:
+            said = self.site.planner.release(ReleaseGroupPlan(group=self.group))
+        except exceptions.NotFound:
+            assert was_done
+        else:
+            assert not was_done and len(said['claims']) == len(NAMES)  # type: ignore[arg-type]
+
+    def free_in_the_end(self) -> None:
+        if self.store.load_group_plan(self.group) is not None:
+            self.store.release_plan(self.group, 'over')
+        super().free_in_the_end()
+
+
+class GivingBack(GroupScene):
+    """A create of two members is cancelled."""
+
+    verb = 'cancel_request'
+
+    def prepare(self) -> None:
+        found = self.plan(OVER + 60)
+        self.before = {name: found[name].id for name in ('web-1', 'web-2')}
+        draft = created_both(self.store, found)
+        self.consumers = {by.consumer for by in draft.takes_places}
+        self.arguments = (draft.id, 'no longer wanted')
+
+    def is_done(self) -> bool:
+        found = self.places()
+        assert found.keys() == NAMES
+        if self.free() == NAMES:
+            assert {found[name].id for name in self.before}.isdisjoint(self.before.values())
+            ended = [self.store.load_claim(one) for one in self.before.values()]
+            assert {one.state for one in ended if one is not None} == {State.RELEASED}
+            return True
+        assert self.free() == NAMES - self.before.keys(), 'half a request'
+        assert {found[name].id for name in self.before} == set(self.before.values())
+        return False
+
+    def half(self) -> None:
+        claim = self.places()['web-1']
+        host = self.site.world.hosts[claim.host]
+        self.store.refuse_claims(host.words(claim.id, reason='no'))
+
+    def again(self) -> None:
+        request_id = self.arguments[0]
+        self.site.world.scheduler.cancel(CancelClaims(request_id=request_id))
+
+    def free_in_the_end(self) -> None:
+        if not self.is_done():
+            self.store.cancel_request(self.arguments[0], 'over')
+        self.store.release_plan(self.group, 'over')
+        super().free_in_the_end()
+
+
+def created_both(store: Any, found: dict[str, Claim]) -> RequestDraft:
+    """A create that has taken over both of ``web``."""
+    draft = a_create(by(found['web-1']), by(found['web-2'])).build()
+    assert [one.outcome for one in store.commit([draft]).outcomes] == ['placed']
+    return draft
+
+
+class Expiring(GroupScene):
+    """The plan is over; one create is on its way, one's lease is over too, a guest runs.
+
+    Of another group the plan is not over, and a create's lease is.
+    """
+
+    verb = 'sweep'
+
+    def prepare(self) -> None:
+        self.other = new_uuid()
+        self.group, own = self.other, self.group
+        self.plan()
+        self.create('web-1', OVER)
+        self.group = own
+        self.plan(OVER)
+        self.consumers = {self.create('web-1', LONG), self.create('db', LONG)}
+        self.create('cache', OVER)
+        self.confirm('db')
+        self.arguments = (100,)
+
+    def is_done(self) -> bool:
+        found = self.places()
+        assert {found['web-1'].consumer, found['db'].consumer} == self.consumers
+        assert found.keys() <= NAMES
+        other = self.of_other()
+        assert other.keys() == NAMES, 'a place is gone whose plan holds it'
+        back = other['web-1']
+        assert back.is_taken or back.consumer == place_consumer(self.other, 'web-1')
+        return found.keys() == {'web-1', 'db'} and back.is_free_place
+
+    def of_other(self) -> dict[str, Claim]:
+        """Places of the other group."""
+        own, self.group = self.group, self.other
+        found = self.places()
+        self.group = own
+        return found
+
+    def half(self) -> None:
+        self.store.release_plan(self.other, 'over', members=['cache'])
+
+    def again(self) -> None:
+        self.store.sweep(100)
+
+    def free_in_the_end(self) -> None:
+        self.store.sweep(100)
+        assert self.is_done()
+        self.store.release_plan(self.other, 'over')
+        for claim in live(self.store):
+            self.store.cancel_request(claim.request_id, 'over')
+        super().free_in_the_end()
+
+
+SCENES = (Planning, Changing, Creating, Releasing, GivingBack, Expiring)

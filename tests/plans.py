@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drafts that plan a group, and drafts of creates that take over its places."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gantt.core.claims.claim import Claim, claim_id
+from gantt.core.claims.commit import ClaimDraft, GroupSwap
+from gantt.core.claims.places import GroupPlanRecord, PlaceTaken, place_consumer
+from gantt.core.messages.level_policy import Policy
+from gantt.core.messages.policy_set import POLICIES, PolicySet
+from gantt.core.messages.request import Lifecycle
+from gantt.scheduler.ports import Store
+from tests.builders import ADraft, Host, a_draft, amounts, new_uuid, report_outcome
+
+DOCUMENT = PolicySet(policies=[Policy.SOFT_ANTI_AFFINITY]).text
+
+
+def a_plan(
+    group: str,
+    hosts: Mapping[str, Host],
+    *,
+    revision: int = 1,
+    generation: int = 0,
+    seconds: float = 3600.0,
+    project: str | None = None,
+    swap: GroupSwap | None = None,
+    request_id: str | None = None,
+    **short: int,
+) -> ADraft:
+    """A request that plans members of a group by name, each on its host."""
+    swap = swap or GroupSwap(group, generation, POLICIES, policies=DOCUMENT)
+    draft = a_draft(request_id, group=swap, project_id=project).whole().leased(seconds)
+    claims = []
+    for number, (name, host) in enumerate(hosts.items()):
+        claim = Claim(
+            id=claim_id(draft.id, 1, number),
+            request_id=draft.id,
+            member=number,
+            consumer=place_consumer(group, name),
+            provider_id=host.id,
+            host=host.name,
+            lifecycle=Lifecycle.PLAN,
+            allocations={host.id: amounts(**(short or {'vcpu': 1}))},
+            group=group,
+            member_name=name,
+            project_id=project,
+            flavor='planned',
+        )
+        claims.append(ClaimDraft(claim=claim))
+    plan = GroupPlanRecord(
+        group_uuid=group,
+        request_id=draft.id,
+        project_id=project,
+        description=b'{}',
+        plan=b'packed',
+        revision=revision,
+    )
+    return draft.having(claims=claims, plan=plan)
+
+
+def planned(store: Store, hosts: Mapping[str, Host], **fields: object) -> dict[str, Claim]:
+    """A group that is planned; its places by the names of their members."""
+    group = str(fields.pop('group', None) or new_uuid())
+    outcome = report_outcome(store, a_plan(group, hosts, **fields))  # type: ignore[arg-type]
+    assert outcome.outcome == 'placed', outcome
+    return places(store, group)
+
+
+def places(store: Store, group: str) -> dict[str, Claim]:
+    """The live claims of members by their names, of which there is one each."""
+    found = store.load_places([group])[group]
+    by_name = {claim.member_name: claim for claim in found if claim.member_name is not None}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def by(place: Claim, consumer: str | None = None, **fields: object) -> PlaceTaken:
+    """A place as a create names it."""
+    assert place.group is not None and place.member_name is not None
+    return PlaceTaken(
+        claim_id=place.id,
+        group=place.group,
+        member_name=place.member_name,
+        consumer=consumer or new_uuid(),
+        provider_ids=tuple(place.allocations),
+        **{'project_id': 'p2', 'user_id': 'u2', 'flavor': 'created', **fields},  # type: ignore[arg-type]
+    )
+
+
+def a_create(*takes: PlaceTaken, request_id: str | None = None, **fields: object) -> ADraft:
+    """A request that takes over places, a member for each."""
+    numbered = tuple(
+        msgspec.structs.replace(one, member=number) for number, one in enumerate(takes)
+    )
+    return a_draft(request_id, takes_places=numbered, first_member=len(takes), **fields)
+
+
+def created(
+    store: Store,
+    place: Claim,
+    consumer: str | None = None,
+    request_id: str | None = None,
+    **fields: object,
+) -> ADraft:
+    """A create that has taken over a place."""
+    draft = a_create(by(place, consumer), request_id=request_id, **fields)
+    outcome = report_outcome(store, draft)
+    assert (outcome.outcome, outcome.taken) == ('placed', [0]), outcome
+    return draft

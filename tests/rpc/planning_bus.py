@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler and who plans groups on one broker in the process."""
+
+from gantt import client, plugin_loader
+from gantt.core.messages.report import RegisterHost
+from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.testing.store.memory import MemoryStore
+from tests.rpc.bus import Bus
+from tests.rpc.facade import until
+from tests.rpc.test_whole_service import HOSTS, a_report
+
+
+class PlanningBus(Bus):
+    """A scheduler with hosts and who plans groups, both on one in-process broker.
+
+    :param runs: whether groups are planned that come
+    """
+
+    def __init__(self, runs: bool = True, **bounds):
+        self.store, pipeline = MemoryStore(), plugin_loader.load_pipeline()
+        self.scheduler_ = Scheduler(self.store, pipeline, MemoryRecorder(), SchedulerSettings())
+        self.recorder = MemoryRecorder()
+        self.planner = GroupPlanner(
+            self.store,
+            pipeline,
+            self.recorder,
+            SchedulerSettings(worker='planner'),
+            PlannerSettings(plan_seconds=0.2, **bounds),
+        )
+        self.scheduler_.start()
+        if runs:
+            self.planner.start()
+        super().__init__(facade=self.scheduler_, planner=self.planner)
+        claims = client.ClaimsClient(self.carrier())
+        stats = client.StatsClient(self.carrier())
+        for name in HOSTS:
+            found = claims.register_host(RegisterHost(name=name, boot_nonce='n', zone='nova'))
+            stats.update_resource_stats(a_report(name, found.epoch, 1))
+        until(lambda: len(self.scheduler_.cache.working) == len(HOSTS))
+
+    def close(self) -> None:
+        super().close()
+        self.planner.stop(5.0)
+        self.scheduler_.stop(5.0)

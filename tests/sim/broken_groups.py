@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of planned groups that are broken on purpose: the simulator must find every one of them."""
+
+import msgspec
+
+from gantt.core.claims import place_commit, places
+from gantt.scheduler.groups import place_group, standing_places
+from gantt.scheduler.groups.standing_places import Staying
+from gantt.testing.store import commit, tables
+from gantt.testing.store.operators import atomic
+from tests.sim.broken import Broken
+
+_replace = msgspec.structs.replace
+
+
+class ForgetsPlaces(Broken):
+    """A plan that is released leaves its places behind."""
+
+    @atomic
+    def release_plan(self, uuid, reason, members=()):
+        result = super().release_plan(uuid, reason, members=['nobody'])
+        del self._tables.plans[uuid]
+        return result
+
+
+def a_plan_may_lack_members(monkeypatch):
+    """Those that have a place are committed, whoever has none."""
+    monkeypatch.setattr(place_group.PlaceGroups, '_check_complete', lambda *_: None)
+
+
+def no_place_comes_back(monkeypatch):
+    """A create that ends takes its place with it."""
+    for module in (commit, tables):
+        monkeypatch.setattr(module, 'lives_on', lambda place, now: None)
+
+
+def a_place_keeps_its_id(monkeypatch):
+    """What is late about an ended create is about the next one."""
+    lives_on = places.lives_on
+
+    def under_the_same_id(place, now):
+        found = lives_on(place, now)
+        return None if found is None else _replace(found, id=place.id)
+
+    for module in (commit, tables):
+        monkeypatch.setattr(module, 'lives_on', under_the_same_id)
+
+
+def whoever_asks_gets_a_place(monkeypatch):
+    """Nobody looks whether another create has it."""
+    monkeypatch.setattr(
+        place_commit,
+        'judge_places',
+        lambda request_id, takes, *_: (list(range(len(takes))), ''),
+    )
+
+
+def plans_are_stored_beside_others(monkeypatch):
+    """Two that plan one group both get what they planned."""
+    monkeypatch.setattr(commit, 'judge_plans', lambda *_: {})
+    monkeypatch.setattr(commit, 'behind_others', lambda batch, ended, rules: set())
+
+
+def who_stands_counts_for_no_policy(monkeypatch):
+    """A change is planned as if its group were not there."""
+    monkeypatch.setattr(Staying, 'consumers', property(lambda self: {}))
+    monkeypatch.setattr(standing_places, 'consumers_on', lambda *_: {})
+
+
+def repeats_are_told_what_was_planned_last(monkeypatch):
+    """Who asks again is not told what is stored."""
+    repeated = place_group.PlaceGroups._repeated
+
+    def another(self, request, stored):
+        return _replace(repeated(self, request, stored), stayed=['nobody'])
+
+    monkeypatch.setattr(place_group.PlaceGroups, '_repeated', another)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeds of trees of zones: some for every change, two thousand at night, and broken rules."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from gantt import cmd
+from gantt.cmd import sim
+from gantt.sim.trees import plan
+from gantt.sim.trees.world import TreeRuns
+from tests.sim import broken_trees as broken
+
+ROOT = pathlib.Path(__file__).parents[2]
+#: For every change, at night, and of them in one test.
+FEW, MANY, BLOCK = 6, 2000, 50
+#: One of so many has to find a broken rule.
+TRIED = 40
+
+
+@pytest.fixture(scope='module')
+def runs():
+    with contextlib.closing(TreeRuns()) as made:
+        yield made
+
+
+def kept(runs, first, count):
+    found = [runs.run(seed) for seed in range(first, first + count)]
+    for verdict in found:
+        shown = [*verdict.violations, sim.replay(verdict.seed, trees=True)]
+        assert not verdict.violations, '\n'.join(shown)
+    return found
+
+
+def finds(runs, what, first):
+    """Whether some seed shows it.
+
+    :param first: the seed that found it last
+    """
+    return any(
+        what in line for seed in (first, *range(TRIED)) for line in runs.run(seed).violations
+    )
+
+
+def test_every_promise_is_kept_in_trees(runs):
+    found = kept(runs, 0, FEW)
+    assert sum(verdict.placed for verdict in found) > 3 * FEW
+    assert sum(verdict.guests for verdict in found) > 2 * FEW
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize('first', range(FEW, MANY, BLOCK))
+def test_every_promise_is_kept_in_two_thousand_trees(runs, first):
+    kept(runs, first, BLOCK)
+
+
+def test_every_kind_of_trouble_happens_in_the_first_trees():
+    plans = [plan.deal(seed) for seed in range(100)]
+    assert {blow.what for one in plans for blow in one.blows} == set(plan.KINDS)
+    assert {len(one.zones) for one in plans} == {3, 4}
+    assert {zone.processes for one in plans for zone in one.zones} == {1, 2}
+    assert any(one.direct for one in plans) and any(one.strategies for one in plans)
+    for what in ('lost', 'doubled', 'late'):
+        assert any(getattr(one.rates, what) > 0.1 for one in plans)
+
+
+@pytest.mark.parametrize(
+    ('flaw', 'what', 'first'),
+    [
+        (broken.who_has_not_seen_a_key_notes_nothing, 'Z5: ', 9),
+        (broken.leases_never_end, 'Z7: ', 1),
+        (broken.claims_below_are_not_followed, 'Z8: ', 0),
+        # It takes minutes until a seed finds it.
+        pytest.param(broken.a_consumer_is_not_noted, 'Z', 7, marks=pytest.mark.slow),
+        (broken.who_is_silent_has_no_room, 'Z9: ', 4),
+    ],
+)
+def test_a_broken_rule_is_found(runs, monkeypatch, flaw, what, first):
+    flaw(monkeypatch)
+    assert finds(runs, what, first)
+
+
+def _output(hash_seed):
+    words = ['faults', '--trees', '--seeds', '2', '--trace', '-f', 'json']
+    return subprocess.run(
+        [sys.executable, '-m', 'gantt.cmd.sim', *words],
+        cwd=ROOT,
+        env={**os.environ, 'PYTHONHASHSEED': hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    ).stdout.splitlines()
+
+
+def test_a_tree_has_the_same_trace_in_any_process(runs):
+    one = _output('1')
+    assert [json.loads(line)['seed'] for line in one[:-1]] == [0, 1]
+    for line in one[:-1]:
+        found = json.loads(line)
+        assert found['trace'] and found['digest'] == runs.run(found['seed']).digest
+
+
+def test_a_tree_is_named_with_the_command_that_shows_it_again(monkeypatch, capsys):
+    broken.leases_never_end(monkeypatch)  # which any tree shows
+    assert sim.main(['faults', '--trees', '--seeds', '1']) == 1
+    shown = capsys.readouterr().out
+    assert 'past its lease' in shown and 'gantt-sim faults --trees --first 0 ' in shown
+    assert sim.main(['faults', '--trees', '--seeds', '0']) == cmd.USAGE

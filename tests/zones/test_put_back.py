@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Databases that go back: what the other side knows is read back, or shown as lost."""
+
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.core.messages.request import Purpose
+from gantt.core.records import audit_remedies
+from gantt.core.records.decision import Outcome
+from gantt.db.schema import migration
+from gantt.scheduler.zones.audit import ZoneAudit
+from tests.nemesis.backup import Backup
+from tests.world import a_request
+from tests.zones.test_over_zones import children_of
+from tests.zones.tree import until
+
+
+def placed(top, **spec):
+    wanted = a_request(**{'vcpu': 1, **spec})
+    answer = top.select(wanted)
+    assert answer.outcome is Outcome.PLACED and answer.selections[0][0].child, answer
+    return wanted, answer.selections[0][0]
+
+
+def state_of(top, claim_id):
+    return {one.claim_id: one.state for one in top.store.claims_below()}.get(claim_id)
+
+
+def audited(zone):
+    found = ZoneAudit(zone.store, zone.around.calls).run()
+    for kind, lines in found.lines.items():
+        for line in lines:
+            assert audit_remedies.remedy_of(kind, line) is not None, line
+    return found
+
+
+@pytest.fixture
+def east(zone):
+    return zone('east').hosts(2, 8)
+
+
+@pytest.fixture
+def top(zone, east):
+    return zone('top').above(east)
+
+
+def put_back(zone, backup, bumped=True):
+    backup.put_back()
+    if bumped:
+        migration.bump_incarnation(zone.store.engine)
+
+
+@pytest.mark.parametrize('bumped', [True, False])
+def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
+    west = zone('west').hosts(1, 64)
+    before, _ = placed(top)
+    until(lambda: top.store.child_zones()[0].own_incarnation)
+    backup = Backup(top.store)
+    runs, confirmed = placed(top)
+    waits, reserved = placed(top)
+    assert east.confirm(confirmed.claim_id) == 'ok'
+    put_back(top, backup, bumped)
+    assert {one.request_id for one in top.store.claims_below()} == {before.request_id}
+    # It is read before a zone is put below where the forgotten would rather be.
+    until(lambda: state_of(top, confirmed.claim_id) and state_of(top, reserved.claim_id))
+    top.above(west)
+    states = {state_of(top, one.claim_id) for one in (confirmed, reserved)}
+    assert states == {'confirmed', 'reserved'}
+    for forgotten in (runs, waits):
+        answer = top.select(a_request(vcpu=1, consumers=forgotten.consumers))
+        assert answer.outcome is Outcome.REFUSED, answer.reason
+        # So is a copy of what nobody remembers here.
+        assert top.select(forgotten).outcome is Outcome.REFUSED
+    assert (east.live(), west.live()) == (3, 0)
+    found = audited(top)
+    assert not any(found.lines.values())
+    assert [one.read_back for one in found.zones if one.zone == 'east'] == [2]
+    # By the key that the zone has for it, it is looked at and ended as any other.
+    [row] = [one for one in top.store.claims_below() if one.claim_id == reserved.claim_id]
+    assert top.store.load_request(row.request_id).state == 'placed'
+    assert east.put_place(row.place)['claim_id'] == reserved.claim_id
+    top.client.cancel_claims(row.request_id)
+    until(lambda: state_of(top, reserved.claim_id) == 'released')
+    again = top.select(a_request(vcpu=1, consumers=waits.consumers))
+    assert again.outcome is Outcome.PLACED, again.reason
+    # A guest that runs below is moved where it is.
+    move = a_request(
+        vcpu=1, consumers=runs.consumers, purpose=Purpose.MIGRATE, move_id=a_request().request_id
+    )
+    assert children_of(top.select(move)) == ['east']
+
+
+def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypatch):
+    """It is read while it is made, and again while it ends."""
+    calls, follower = top.scheduler._zones.calls, top.scheduler.follower
+    follower.stop(10.0)
+    record = top.scheduler._zones.directory.child('east')
+    allocate, seen = calls.allocate, []
+
+    def watched(*args):
+        found = allocate(*args)
+        assert follower.follow(record)
+        seen.append(top.store.claims_below())
+        return found
+
+    monkeypatch.setattr(calls, 'allocate', watched)
+    wanted, chosen = placed(top)
+    assert seen == [[]]
+    [row] = top.store.claims_below()
+    assert (row.request_id, row.read_back) == (wanted.request_id, False)
+    top.store.add_give_backs([(east.uuid, row.key)])
+    assert follower.follow(record)
+    assert audited(top).zones[0].read_back == 0
+    assert east.store.load_claim(chosen.claim_id).is_live
+
+
+def test_a_zone_that_cannot_be_followed_keeps_no_other_one_from_it(zone, top, east, monkeypatch):
+    follower = top.scheduler.follower
+    follower.stop(10.0)
+    others = [zone('a').hosts(1, 8), zone('z').hosts(1, 8)]
+    top.above(*others)
+    calls = top.scheduler._zones.calls
+    changes, followed = calls.changes, []
+
+    def fails(asked, *given):
+        followed.append(asked.name)
+        if asked.name == 'a':
+            raise ZeroDivisionError('not foreseen')
+        return changes(asked, *given)
+
+    monkeypatch.setattr(calls, 'changes', fails)
+    follower.step()
+    assert followed == ['a', 'east', 'z']
+    rows = {one.name: one.own_incarnation for one in top.store.child_zones()}
+    assert not rows['a'] and rows['east'] and rows['z']
+
+
+@pytest.mark.parametrize('heard_of', ['claims', 'nothing', 'never'])
+def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
+    """Also where there was nothing to hear of before the first claim, or nobody has listened."""
+    follower = top.scheduler.follower
+    if heard_of == 'nothing':
+        until(lambda: top.store.child_zones()[0].own_incarnation)
+    if heard_of != 'claims':
+        follower.stop(10.0)
+        record = msgspec.structs.replace(
+            top.store.child_zones()[0],
+            own_incarnation=top.store.zone_identity().incarnation if heard_of == 'nothing' else 0,
+        )
+    kept, _ = placed(top)
+    if heard_of == 'claims':
+        until(lambda: top.store.child_zones()[0].revision > 0)
+    backup = Backup(east.store)
+    runs, confirmed = placed(top)
+    waits, reserved = placed(top)
+    assert east.confirm(confirmed.claim_id) == 'ok'
+    put_back(east, backup)
+    if heard_of != 'claims':
+        assert record.revision == 0
+        until(lambda: follower.follow(record) and state_of(top, reserved.claim_id) == 'lost')
+    until(lambda: state_of(top, confirmed.claim_id) == 'lost')
+    assert state_of(top, reserved.claim_id) == 'lost'
+    assert [one.state for one in top.store.claims_below(kept.request_id)] == ['reserved']
+    lines = audited(top).lines
+    assert len(lines['lost']) == 2 and not lines['leaked'] and not lines['doubled']
+    assert all(line.endswith('zone east does not know it') for line in lines['lost'])
+    # A guest may run there: nobody starts it once more.
+    for lost in (runs, waits):
+        answer = top.select(a_request(vcpu=1, consumers=lost.consumers))
+        assert answer.outcome is Outcome.REFUSED, answer.reason
+    # Whoever has looked ends it.
+    top.client.cancel_claims(waits.request_id)
+    until(lambda: state_of(top, reserved.claim_id) == 'released')
+    answer = top.select(a_request(vcpu=1, consumers=waits.consumers))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert state_of(top, confirmed.claim_id) == 'lost'
+    assert not any(east.store.audit().values())
+
+
+def test_a_zone_between_two_others_says_of_what_is_lost_below_it_nothing(zone):
+    top, mid, leaf = zone('top'), zone('mid'), zone('leaf').hosts(1, 8)
+    mid.above(leaf)
+    top.above(mid)
+    placed(top)
+    until(lambda: mid.store.child_zones()[0].revision > 0)
+    until(lambda: top.store.child_zones()[0].own_incarnation)
+    backup = Backup(leaf.store)
+    _, chosen = placed(top)
+    put_back(leaf, backup)
+    until(lambda: state_of(mid, chosen.claim_id) == 'lost')
+    top.scheduler.follower.step()
+    assert state_of(top, chosen.claim_id) == 'reserved'
+
+
+def test_a_lease_below_that_is_forgotten_while_it_is_extended_is_not_known(top, east, monkeypatch):
+    backup = Backup(east.store)
+    wanted, _ = placed(top)
+    monkeypatch.setattr(east.client, 'extend_claims', lambda *_: put_back(east, backup))
+    with pytest.raises(exceptions.NotFound):
+        top.client.extend_claims(wanted.request_id, 60)
+
+
+def test_what_is_claimed_while_all_is_read_is_not_lost(top, east, monkeypatch):
+    """It need not be in what was read; what stands there already has to be."""
+    calls, follower = top.scheduler._zones.calls, top.scheduler.follower
+    follower.stop(10.0)
+    changes, made = calls.changes, []
+
+    def meanwhile(*args):
+        found = changes(*args)
+        made.append(placed(top)[1].claim_id)
+        return found
+
+    monkeypatch.setattr(calls, 'changes', meanwhile)
+    for _ in range(2):
+        assert follower.follow(top.scheduler._zones.directory.child('east'))
+    assert [state_of(top, one) for one in made] == ['reserved', 'reserved']
+
+
+def test_a_database_above_that_goes_back_claims_once_for_a_consumer(top, east):
+    """Its caller asks again before all is read."""
+    backup = Backup(top.store)
+    top.scheduler.follower.stop(10.0)
+    wanted, _ = placed(top, vcpu=2)
+    put_back(top, backup)
+    top.scheduler._zones.directory.refresh()
+    again = top.select(wanted)
+    assert again.outcome is Outcome.PLACED, again.reason
+    assert east.live() == 1
+    assert east.store.load_claim(again.selections[0][0].claim_id).is_live
+    top.scheduler.follower.step()
+    assert [one.read_back for one in top.store.claims_below()] == [False]
+    assert not any(east.store.audit().values())

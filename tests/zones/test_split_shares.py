@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request with members on hosts of a zone and in zones below it is one request all the same."""
+
+import msgspec
+import pytest
+
+from gantt.core.messages.request import Purpose
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.zones.audit import ZoneAudit
+from tests.world import a_request
+from tests.zones.test_over_zones import children_of
+from tests.zones.tree import until
+
+
+@pytest.fixture
+def split(zone):
+    """A zone with two places, one below it with four, and six guests in them."""
+    top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 4)
+    top.above(east)
+    wanted = a_request(6, lease_seconds=60)
+    answer = top.select(wanted)
+    assert sorted(children_of(answer)) == 2 * [''] + 4 * ['east'], answer.reason
+    return top, east, wanted, answer
+
+
+def leases(*zones):
+    return [
+        round(claim.lease_until - claim.created_at, -1)
+        for zone in zones
+        for claim in zone.store.claims(state='reserved', limit=9)
+    ]
+
+
+def test_a_cancel_ends_the_share_of_the_own_hosts(split):
+    top, east, wanted, _ = split
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: (top.live(), east.live()) == (0, 0))
+    until(lambda: {one.state for one in top.store.claims_below(wanted.request_id)} == {'released'})
+    assert top.store.give_backs_waiting().number == 0
+    assert top.select(a_request(consumers=wanted.consumers)).outcome is Outcome.PLACED
+    assert not any(top.store.audit().values())
+
+
+def test_a_cancel_leaves_a_guest_that_runs_on_the_own_hosts(split):
+    top, east, wanted, answer = split
+    runs = next(one.claim_id for one, *_ in answer.selections if not one.child)
+    assert top.confirm(runs) == 'ok'
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: (top.live(), east.live()) == (1, 0))
+    assert top.store.load_claim(runs).state == 'confirmed'
+
+
+def test_a_lease_is_extended_of_the_share_of_the_own_hosts_too(split):
+    top, east, wanted, answer = split
+    assert leases(top, east) == 6 * [60]
+    found = top.client.extend_claims(wanted.request_id, 300)
+    assert found['request_id'] == wanted.request_id
+    assert leases(top, east) == 6 * [300]
+    # Also where all that is below runs.
+    for one, *_ in answer.selections:
+        if one.child:
+            assert east.confirm(one.claim_id) == 'ok'
+    until(lambda: {one.state for one in top.store.claims_below(wanted.request_id)} == {'confirmed'})
+    top.client.extend_claims(wanted.request_id, 500)
+    assert leases(top) == 2 * [500]
+
+
+def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
+    top, middle, leaf = zone('top'), zone('middle').hosts(1, 2), zone('leaf').hosts(1, 4)
+    middle.above(leaf)
+    top.above(middle)
+    wanted = a_request(6, lease_seconds=60)
+    answer = top.select(wanted)
+    assert children_of(answer) == 6 * ['middle'], answer.reason
+    assert (middle.live(), leaf.live()) == (2, 4)
+    audit = ZoneAudit(top.store, top.scheduler._zones.calls)
+    assert not any(audit.run().lines.values())
+    # What becomes of each is heard of at the top.
+    (own, _) = (one.id for one in middle.store.claims(limit=9))
+    assert middle.confirm(own) == 'ok'
+    until(
+        lambda: (
+            {one.claim_id: one.state for one in top.store.claims_below(wanted.request_id)}[own]
+            == 'confirmed'
+        )
+    )
+    # Such a guest is found where it is to be rebuilt.
+    consumer = next(one.consumer for one, *_ in answer.selections if one.claim_id == own)
+    rebuilt = a_request(consumers=[consumer], purpose=Purpose.REBUILD)
+    assert (
+        top.select(msgspec.structs.replace(rebuilt, lease_seconds=None)).outcome is Outcome.PLACED
+    )
+    # Where all further down has ended, what is left of it is still placed.
+    (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
+    (key_there,) = {one.key for one in middle.store.claims_below(key)}
+    leaf.client.cancel_claims(key_there)
+    until(lambda: {one.state for one in middle.store.claims_below(key)} == {'released'})
+    [zone_below] = top.around.directory.children()
+    assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'
+    top.client.cancel_claims(wanted.request_id)
+    until(lambda: (middle.live(), leaf.live()) == (1, 0))
+    [row] = [one for one in top.store.claims_below(wanted.request_id) if one.claim_id == own]
+    assert row.state == 'confirmed'

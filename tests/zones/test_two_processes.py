@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A zone with an API in two processes: what one of them seals the other one opens."""
+
+import contextlib
+
+import httpx
+import pytest
+
+from gantt.http.app import make_app
+from gantt.http.server import HttpServer
+from gantt.insights.read_model import Insights
+from tests.world import a_request
+from tests.zones.test_protocol import allocate, code, evaluate, tokens_of
+from tests.zones.tree import VERSION
+
+
+class OtherProcess:
+    """What another process of the API of a zone has, which has not read anything yet."""
+
+    def __init__(self, zone):
+        own = zone.insights
+        self.insights = Insights(zone.store, own.pipeline, own.settings, max_age=0.0)
+        self._around = zone._parts(self.insights.cache, own.pipeline, own.settings)
+        app = make_app(
+            self.insights, zone.store, zone.client, zone.metrics, zones_around=self._around
+        )
+        self._server = HttpServer(app, '127.0.0.1', 0, 4)
+        self._server.start()
+        self.url = f'http://127.0.0.1:{self._server.port}'
+
+    def close(self):
+        self._server.stop(1.0)
+        self._around.close()
+
+
+@pytest.fixture
+def east(zone):
+    found = zone('east').hosts(2, 8)
+    said = {'identity': 'parent-uuid', 'project_id': 'of-parent', 'lease_seconds_max': 60}
+    assert found.put('/v1/parents/parent', said).status_code == 200
+    return found
+
+
+@pytest.fixture
+def other(east):
+    with contextlib.closing(OtherProcess(east)) as made:
+        yield made
+
+
+def test_what_one_process_offers_is_claimed_at_another_that_has_read_nothing(east, other):
+    request = a_request(vcpu=2)
+    _, answer = allocate(other, request, tokens_of(evaluate(east, request)))
+    assert answer.status_code == 200, answer.text
+    assert east.live() == 1
+
+
+def test_a_host_that_has_registered_since_another_process_read_them(east, other):
+    request = a_request(vcpu=2)
+    assert allocate(other, request, tokens_of(evaluate(east, request)))[1].status_code == 200
+    offered_before = a_request(vcpu=2)
+    tokens = tokens_of(evaluate(east, offered_before))
+    for name in ('east-1', 'east-2'):
+        east.host(name, 8)
+    east.insights.reload_soon()  # an evaluation may know what was so a second ago
+    after = a_request(vcpu=2)
+    _, answer = allocate(other, after, tokens_of(evaluate(east, after)))
+    assert answer.status_code == 200, answer.text
+    _, gone = allocate(other, offered_before, tokens)
+    assert code(gone) == 'gantt.offer_gone'
+    assert east.live() == 2
+
+
+def test_a_place_is_redeemed_by_a_process_that_no_zone_above_has_asked(east, other):
+    request = a_request(vcpu=2)
+    _, answer = allocate(east, request, tokens_of(evaluate(east, request)))
+    place = answer.json()['members'][0]['place']
+    found = httpx.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
+    assert found.status_code == 200, found.text
+    (claim,) = east.store.claims(state='reserved', limit=5)
+    assert (found.json()['claim_id'], found.json()['host']) == (claim.id, claim.host)
