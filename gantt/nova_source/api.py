@@ -228,8 +228,9 @@ class Api:
                 break
         with self._lock:
             self._given_up.append(answer)
-        message = f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s'
-        raise exceptions.Unavailable(message) if self._stopping.is_set() else _Late(message)
+        if self._stopping.is_set():
+            raise exceptions.Unavailable(f'{self.name}: GET {path}: not waited for when stopping')
+        raise _Late(f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s')
 
     def _once(self, path: str, params: dict[str, Any]) -> Any:
         try:
@@ -257,6 +258,9 @@ class Api:
             ks.DiscoveryFailure,
             ks.InvalidResponse,
         ) as e:
+            if isinstance(e.__context__, _PASSING):
+                # keystoneauth calls an identity service that does not answer a wrong address.
+                raise ks.ConnectFailure(_text_of(e)) from None
             raise self._wrong(
                 _text_of(e), 'See auth_url, region_name and valid_interfaces'
             ) from None

@@ -17,7 +17,6 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
-from tests.faults.test_many_schedulers import deadlocks
 from tests.nemesis import hosts, load
 from tests.nemesis.site import _free_port
 
@@ -311,10 +310,10 @@ def storm(site, broker, closing, seconds, count):
     rng = random.Random(count)
     requests = [load.a_request(rng, rng.choice((1, 1, 2, 3))) for _ in range(count)]
     raging = Storm(site, broker, closing)
-    before = deadlocks(site.store)
+    before = site.deadlocks()
     told = raging.rage(seconds, requests)
     raging.check(told)
-    assert deadlocks(site.store) == before
+    assert site.deadlocks() == before
     statuses = [status for writer in raging.writers for status in writer.statuses]
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
     placed = sum(one.answer is not None for one in told)
