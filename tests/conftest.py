@@ -99,9 +99,29 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope='session')
+def server_engine() -> Iterator[Callable[[str], Any]]:
+    """``server_engine(url)``: who prepares the database of a server for each test."""
+    from gantt.db.engine import session
+
+    made: dict[str, Any] = {}
+
+    def engine(url: str) -> Any:
+        if url not in made:
+            made[url] = session.build_engine(url, waits=UNHURRIED)
+        return made[url]
+
+    yield engine
+    for one in made.values():
+        one.dispose()
+
+
 @pytest.fixture
 def store_url(
-    request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path
+    request: pytest.FixtureRequest,
+    sqlite_template: Path,
+    tmp_path: Path,
+    server_engine: Callable[[str], Any],
 ) -> Callable[[str], str]:
     """``store_url(kind)``: a synced, empty database of this test; ``KIND-wide``: of wide claims."""
     from gantt.db.engine import session
@@ -116,15 +136,17 @@ def store_url(
             path = tmp_path / f'gantt-{next(numbers)}.db'
             shutil.copy(sqlite_template, path)
             found = f'sqlite:///{path}'
-            if not form:
-                return found
-        else:
-            found = request.getfixturevalue(f'{kind}_url')
-        engine = session.build_engine(found, waits=UNHURRIED)
+            if form:
+                engine = session.build_engine(found, waits=UNHURRIED)
+                set_form(engine, form)
+                engine.dispose()
+            return found
+        found = request.getfixturevalue(f'{kind}_url')
+        engine = server_engine(found)
         migration.sync(engine)
         migration.empty(engine)
         set_form(engine, form)
-        engine.dispose()
+        engine.dispose()  # a test counts its own connections, and may make the server fail
         return found
 
     return url

@@ -6,6 +6,8 @@ anew each time, which for a few rows takes longer than the rows.  They are the s
 statement is the same, so a connection remembers what it has made out of them.
 """
 
+import functools
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -94,6 +96,19 @@ def _read_end(connection: connections.Connection) -> bytes:
     return found
 
 
+@functools.cache
+def _unverified() -> ssl.SSLContext:
+    """For a server of which nobody asks who it is: encrypted where it can be, as PyMySQL does.
+
+    PyMySQL makes one for each connection, with all certificates of the system, which takes some
+    25 ms of computing, and looks at none of them.
+    """
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname = False
+    made.verify_mode = ssl.CERT_NONE
+    return made
+
+
 class PacketConnection(connections.Connection):
     """See PyMySQL.
 
@@ -106,6 +121,11 @@ class PacketConnection(connections.Connection):
         #: What the columns of answers are, by the packets that say so.
         self.known_columns: dict[tuple[bytes, ...], KnownColumns] = {}
         super().__init__(*arguments, **options)
+
+    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
+        # What files say is read for each connection: certificates are renewed.
+        made: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unverified()
+        return made
 
     def fileno(self) -> int:
         """The file number of its socket; -1 where it is closed."""

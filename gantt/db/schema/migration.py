@@ -84,8 +84,8 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     found = current(engine)
     if found is not None:
         _must_be_known(engine, found)
-        if pending(found) is None:
-            return found  # a later release was here, and took nothing away
+        if not pending(found):
+            return found  # nothing to do, or a later release was here, and took nothing away
     settings = _config()
     with _logged_steps(), engine.connect() as connection, _turn(connection):
         settings.attributes['connection'] = connection
@@ -270,8 +270,13 @@ def empty(engine: sa.Engine) -> None:
     """Delete every row but what the migrations themselves put there."""
     with _with_time(engine) as connection, connection.begin():
         keep = ('meta', 'resource_classes', 'schema_steps')
-        for table in reversed(models.metadata.sorted_tables):
-            if table.name not in keep:
+        tables = [one for one in models.metadata.sorted_tables if one.name not in keep]
+        # One trip tells which have rows: of most of them there is nothing to delete.
+        filled = connection.execute(
+            sa.select(*(sa.exists(sa.select(1).select_from(one)) for one in tables))
+        ).one()
+        for table, has_rows in reversed([*zip(tables, filled, strict=True)]):
+            if has_rows:
                 connection.execute(table.delete())
         custom = models.resource_classes.c.name.like('CUSTOM%')
         connection.execute(models.resource_classes.delete().where(custom))
