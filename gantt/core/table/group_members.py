@@ -15,22 +15,22 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
     member: it was placed before Gantt knew the group, and nobody here knows it.
     """
     index, rows = hosts.placed, hosts.row_by_id
-    ours, own = index.in_group(group.uuid), set(index.where(consumer))
+    ours, own = index.in_group(group.uuid), index.where(consumer)
     counts = {rows[provider_id]: len(found) for provider_id, found in ours.items()}
-    for provider_id in own:
+    for provider_id in set(own) if own else ():
         if consumer in ours.get(provider_id, ()):
             row = rows[provider_id]
             counts[row] -= 1
             if not counts[row]:
                 del counts[row]
-    for member in set(group.members) - {consumer}:
+    for member in set(group.members) - {consumer} if group.members else ():
         for provider_id in set(index.where(member)):
             if member not in ours.get(provider_id, ()):
                 row = rows[provider_id]
                 counts[row] = counts.get(row, 0) + 1
     _count_services(hosts, counts)
     if group.hosts:
-        _count_named(hosts, group.hosts, own, counts)
+        _count_named(hosts, group.hosts, set(own), counts)
     return counts
 
 
