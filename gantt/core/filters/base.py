@@ -267,7 +267,10 @@ class ClosingFilter(Filter):
     local = True
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
-        """Which of those ``alive`` pass; of the others it may say anything.  None: all."""
+        """Which of those ``alive`` pass; of the others it may say anything.
+
+        :returns: None: all of them, and nothing is given up for any of them
+        """
         raise NotImplementedError
 
     def mask_among_for(

@@ -75,7 +75,7 @@ class RulesFilter(ClosingFilter):
         texts = spec.hints.get(layers.HINT, ())
         for number, rule in enumerate(layers.user_rules(tuple(texts))):
             hidden = [
-                fact.name for fact in rule.condition.facts if not self._may_be_asked(fact.name)
+                fact.name for fact in rule.condition.facts if not self._is_permitted(fact.name)
             ]
             if hidden:
                 raise exceptions.InvalidRule(
@@ -85,7 +85,7 @@ class RulesFilter(ClosingFilter):
                     at=0,
                 )
 
-    def _may_be_asked(self, fact: str) -> bool:
+    def _is_permitted(self, fact: str) -> bool:
         return fact in self._users or fact.startswith('request.')
 
     def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:

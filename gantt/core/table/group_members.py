@@ -28,7 +28,9 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
             if member not in ours.get(provider_id, ()):
                 row = rows[provider_id]
                 counts[row] = counts.get(row, 0) + 1
-    _count_services(hosts, counts)
+    services = hosts.rows_of_services
+    if services:
+        _count_services(services, counts)
     if group.hosts:
         _count_named(hosts, group.hosts, set(own), counts)
     return counts
@@ -45,12 +47,12 @@ def _count_named(
                 counts.setdefault(named, 1)
 
 
-def _count_services(hosts: HostTable, counts: dict[int, int]) -> None:
+def _count_services(services: Sequence[Sequence[int]], counts: dict[int, int]) -> None:
     """Give each node of a service the members of all of its nodes.
 
     To Nova they are one host, and their nova-compute refuses what breaks the rule there.
     """
-    for service in hosts.rows_of_services:
+    for service in services:
         count = sum(counts.get(row, 0) for row in service)
         if count:
             counts.update(dict.fromkeys(service, count))
