@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.filters.base import Filter, PerHostFilter
+from gantt.core.filters.base import ClosingFilter, Filter, PerHostFilter
 from gantt.core.filters.same_host import DifferentHostFilter
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.placement.pipeline import Pipeline
@@ -382,6 +382,25 @@ def test_a_rule_made_from_one_of_ours_is_asked_whatever_concerns_that_one():
     table = a_table(a_host(1, ram=65536), a_host(2))
     assert hosts_of(decide(table, a_request(), Pipeline([NotTheFirst()], []))) == ['cmp-2']
     assert hosts_of(decide(table, a_request(), Pipeline([Hinted()], []))) == ['cmp-1']
+
+
+class GivesUp(ClosingFilter):
+    """Has a say about requests with a hint, and gives its only rule up."""
+
+    columns = ('names',)
+
+    def mask_among(self, hosts, spec, alive):
+        return alive.copy() if 'picky' in spec.hints else None
+
+    def given_up(self, hosts, spec, row):
+        return [(1, f'drop 1: name == "none", on {hosts.names[row]}')]
+
+
+@pytest.mark.parametrize('hints', [{}, {'picky': ['yes']}])
+def test_who_lets_all_pass_is_not_asked_what_is_given_up(hints):
+    decision = decide(a_table(*a_row_of(3)), a_request(hints=hints), Pipeline([GivesUp()], []))
+    assert decision.is_placed
+    assert len(decision.relaxed) == len(hints)
 
 
 class Broken(Filter):

@@ -5,6 +5,7 @@ A filter is pure: it reads the table and the spec it is given and keeps nothing.
 Its order among others changes cost and counts, never who survives.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
@@ -266,7 +267,10 @@ class ClosingFilter(Filter):
     local = True
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
-        """Which of those ``alive`` pass; of the others it may say anything.  None: all."""
+        """Which of those ``alive`` pass; of the others it may say anything.
+
+        :returns: None: all of them, and nothing is given up for any of them
+        """
         raise NotImplementedError
 
     def mask_among_for(
@@ -374,8 +378,16 @@ def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:
     """A mask that all but ``rows`` pass; None where there are none."""
     if not rows:
         return None
-    mask = np.ones(len(hosts), np.bool_)
+    mask = _every(len(hosts)).copy()
     mask[rows] = False
+    return mask
+
+
+@functools.lru_cache(maxsize=8)
+def _every(count: int) -> BoolArray:
+    """A mask that so many hosts pass; not to be written to."""
+    mask = np.ones(count, np.bool_)
+    mask.flags.writeable = False
     return mask
 
 

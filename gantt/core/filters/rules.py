@@ -69,12 +69,13 @@ class RulesFilter(ClosingFilter):
     def check_request(self, spec: RequestSpec) -> None:
         if spec.flavor.extra_specs:
             layers.flavor_rules(spec)
-        texts = spec.hints.get(layers.HINT)
-        if not texts:
+        layers.of_user(spec)
+        if not self._users:
             return
+        texts = spec.hints.get(layers.HINT, ())
         for number, rule in enumerate(layers.user_rules(tuple(texts))):
             hidden = [
-                fact.name for fact in rule.condition.facts if not self._may_evaluate(fact.name)
+                fact.name for fact in rule.condition.facts if not self._is_permitted(fact.name)
             ]
             if hidden:
                 raise exceptions.InvalidRule(
@@ -84,8 +85,8 @@ class RulesFilter(ClosingFilter):
                     at=0,
                 )
 
-    def _may_evaluate(self, fact: str) -> bool:
-        return not self._users or fact in self._users or fact.startswith('request.')
+    def _is_permitted(self, fact: str) -> bool:
+        return fact in self._users or fact.startswith('request.')
 
     def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):

@@ -74,7 +74,7 @@ class FilterRun:
             int, tuple[BoolArray, BoolArray]
         ] = {}  # per host: (evaluated, passes)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
-        #: Of the last look: for whom, and by closing filter who was left.
+        #: Of the last look: for whom, and who was left, by closing filter that keeps some out.
         self._consumer, self._could = '', dict[int, BoolArray]()
         self._changed: list[int] = []
         #: Whether a look was the last that can be taken: nothing was kept for another.
@@ -158,6 +158,7 @@ class FilterRun:
                 continue
             mask = masks[k] if k in masks else self._evaluate_for(k, consumer)
             if mask is None:
+                self._could.pop(k, None)
                 counts.append(zero_counts[k])
                 continue
             if volatile[k] and not local[k]:
@@ -313,18 +314,13 @@ class FilterRun:
         if claims:
             self._changed.append(row)
         found: list[tuple[int, str]] = []
-        for k, rule in self.pipeline.closing.items():
-            if not self._applies[k]:
-                continue
+        for k in sorted(self._could):
+            rule, could = self.pipeline.closing[k], self._could[k]
             try:
-                found += self._given_up(k, rule, row)
+                found += rule.given_up_for(self.table, self.spec, row, could, self._consumer)
             except Exception as e:
                 self._failed(rule.name, e)
         return found
-
-    def _given_up(self, k: int, rule: ClosingFilter, row: int) -> list[tuple[int, str]]:
-        could = self._could.get(k, self.alive)
-        return rule.given_up_for(self.table, self.spec, row, could, self._consumer)
 
     def steps(self) -> list[tuple[tuple[int, int], BoolArray]]:
         """Each step that may be given up, and the hosts that meet it; see ``ClosingFilter``."""

@@ -6,7 +6,6 @@ decision.  A failed request leaves the table as it was; a placed one leaves its
 picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
-import contextlib
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,8 +24,6 @@ from gantt.core.table.facts import LOCATION_PARTS
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import Shares
 
-#: Of a request without a group.
-NOTHING_OLDER: contextlib.nullcontext[None] = contextlib.nullcontext()
 #: Hosts named in the line of a placed request.
 _NAMED_MAX = 4
 
@@ -113,8 +110,7 @@ def place(
     nearest: list[str] = []
     silent: list[str] = []
     try:
-        grouped = request.spec.group is not None
-        with older_claims.left_out(table, request, attempt) if grouped else NOTHING_OLDER:
+        with older_claims.left_out(table, request, attempt):
             outcome, position = _each(run, wanted, pause, before is not None)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)

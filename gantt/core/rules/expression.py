@@ -69,16 +69,15 @@ class Expression:
 
     def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
-        view = FactView(hosts, spec, rows)
         if not self._followed or (self._metrics and metric_values.may_age(hosts, self._metrics)):
-            return self._root.mask(view)
+            return self._root.mask(FactView(hosts, spec, rows))
         zone = hosts.default_zone if 'zone' in self._followed else ''
         stamp = (zone, hosts.versions.at(self._followed))
         try:
             whole = hosts.mask_cache.get(self, b'', stamp)
         except KeyError:
             if rows is not None and len(rows) <= _FEW:
-                return self._root.mask(view)
+                return self._root.mask(FactView(hosts, spec, rows))
             whole = self._root.mask(FactView(hosts, spec))
             hosts.mask_cache.put(self, b'', stamp, whole, len(hosts))
         assert whole is not None

@@ -37,9 +37,9 @@ class Layer(msgspec.Struct, frozen=True):
     :ivar soft: with weights
     """
 
-    hard: Sequence[Rule] = ()
-    steps: Sequence[Sequence[Rule]] = ()
-    soft: Sequence[Rule] = ()
+    hard: tuple[Rule, ...] = ()
+    steps: tuple[tuple[Rule, ...], ...] = ()
+    soft: tuple[Rule, ...] = ()
 
     @property
     def binding(self) -> bool:
@@ -65,7 +65,8 @@ def _layer(rules: tuple[Rule, ...]) -> Layer:
             soft.append(rule)
         else:
             drops.setdefault(rule.order, []).append(rule)
-    return Layer(hard, [drops[order] for order in sorted(drops)], soft) if rules else _EMPTY
+    steps = tuple(tuple(drops[order]) for order in sorted(drops))
+    return Layer(tuple(hard), steps, tuple(soft)) if rules else _EMPTY
 
 
 def of_operator(hosts: HostTable, spec: RequestSpec, configured: Sequence[Rule]) -> Layer:
@@ -86,13 +87,17 @@ def of_user(spec: RequestSpec) -> Layer:
     :raises InvalidRule: names the rule, the character and what was expected there
     """
     texts = spec.hints.get(HINT)
-    return _of_texts(tuple(texts)) if texts else _EMPTY
+    if not texts:
+        return _EMPTY
+    # Asked for several times in a decision: the very same texts are not compared again.
+    seen, layer = _last_of_user[0]
+    if seen is not texts:
+        layer = layer_of(user_rules(tuple(texts)))
+        _last_of_user[0] = texts, layer
+    return layer
 
 
-@functools.lru_cache(maxsize=512)
-def _of_texts(texts: tuple[str, ...]) -> Layer:
-    # Asked for several times in a decision.
-    return layer_of(user_rules(texts))
+_last_of_user: list[tuple[Sequence[str], Layer]] = [((), _EMPTY)]
 
 
 def flavor_rules(spec: RequestSpec) -> list[Rule]:
@@ -156,6 +161,8 @@ def _of_aggregates(known: Mapping[str, Aggregate]) -> list[Rule]:
 
     The table never edits what it knows of aggregates, it takes another mapping.
     """
+    if not known:
+        return []
     for seen, rules in _last:
         if seen is known:
             return rules

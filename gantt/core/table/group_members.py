@@ -15,22 +15,24 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
     member: it was placed before Gantt knew the group, and nobody here knows it.
     """
     index, rows = hosts.placed, hosts.row_by_id
-    ours, own = index.in_group(group.uuid), set(index.where(consumer))
+    ours, own = index.in_group(group.uuid), index.where(consumer)
     counts = {rows[provider_id]: len(found) for provider_id, found in ours.items()}
-    for provider_id in own:
+    for provider_id in set(own) if own else ():
         if consumer in ours.get(provider_id, ()):
             row = rows[provider_id]
             counts[row] -= 1
             if not counts[row]:
                 del counts[row]
-    for member in set(group.members) - {consumer}:
+    for member in set(group.members) - {consumer} if group.members else ():
         for provider_id in set(index.where(member)):
             if member not in ours.get(provider_id, ()):
                 row = rows[provider_id]
                 counts[row] = counts.get(row, 0) + 1
-    _count_services(hosts, counts)
+    services = hosts.rows_of_services
+    if services:
+        _count_services(services, counts)
     if group.hosts:
-        _count_named(hosts, group.hosts, own, counts)
+        _count_named(hosts, group.hosts, set(own), counts)
     return counts
 
 
@@ -45,12 +47,12 @@ def _count_named(
                 counts.setdefault(named, 1)
 
 
-def _count_services(hosts: HostTable, counts: dict[int, int]) -> None:
+def _count_services(services: Sequence[Sequence[int]], counts: dict[int, int]) -> None:
     """Give each node of a service the members of all of its nodes.
 
     To Nova they are one host, and their nova-compute refuses what breaks the rule there.
     """
-    for service in hosts.rows_of_services:
+    for service in services:
         count = sum(counts.get(row, 0) for row in service)
         if count:
             counts.update(dict.fromkeys(service, count))

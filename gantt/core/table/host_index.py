@@ -83,7 +83,7 @@ class HostIndex:
     @property
     def rows_of_services(self) -> list[list[int]]:
         """The rows of each service that runs several nodes, the service's own name included."""
-        return [self.rows_of_host(name) for name in self._nodes_of]
+        return [self.rows_of_host(name) for name in self._nodes_of] if self._nodes_of else []
 
     def rows_of_same_host(self, row: int) -> list[int]:
         """The row and the others of its service."""

@@ -2,7 +2,7 @@
 """RulesWeigher: soft rules, by the share of their weight that a host meets."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,13 +59,13 @@ class RulesWeigher(Weigher):
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
             return None  # where there can be no rules, nobody looks for them
-        weighed = weights(
+        weighed, together = weights(
             layers.of_operator(hosts, spec, self._configured).soft, layers.of_user(spec).soft
         )
         if not weighed:
             return None
-        # The sum in the same order, so that a host that meets all of them gets 1.
-        together = sum(weight for _, weight in weighed)
+        if len(weighed) == 1:
+            return weighed[0][0].mask(hosts, spec, rows).astype(np.float64)
         if len(weighed) > _LOOKED_UP_MAX:
             total = np.zeros(len(rows))
             for rule, weight in weighed:
@@ -73,8 +73,6 @@ class RulesWeigher(Weigher):
             return np.divide(total, together, out=total)
         masks = (rule.mask(hosts, spec, rows).view(np.uint8) for rule, _ in weighed)
         which = next(masks)
-        if len(weighed) == 1:
-            return which.astype(np.float64)
         # Of a few rules each share is made once: a bit for each rule says which it is.
         for mask in masks:
             which = np.add(which, which)
@@ -92,11 +90,16 @@ def _shares(weights: tuple[float, ...], together: float) -> FloatArray:
     return shares / together
 
 
-def weights(operator: Sequence[Rule], user: Sequence[Rule]) -> list[tuple[Rule, float]]:
-    """Each soft rule with the weight that counts."""
-    found = [(rule, rule.weight) for rule in operator]
-    together = sum(rule.weight for rule in user)
+@functools.lru_cache(maxsize=512)
+def weights(
+    operator: tuple[Rule, ...], user: tuple[Rule, ...]
+) -> tuple[tuple[tuple[Rule, float], ...], float]:
+    """Each soft rule with the weight that counts, and the sum of these."""
     scale = 1.0
     if operator and user:
-        scale = min(rule.weight for rule in operator) / 2 / together
-    return found + [(rule, rule.weight * scale) for rule in user]
+        of_user = sum(rule.weight for rule in user)
+        scale = min(rule.weight for rule in operator) / 2 / of_user
+    found = [(rule, rule.weight) for rule in operator]
+    found += [(rule, rule.weight * scale) for rule in user]
+    # The sum in the same order, so that a host that meets all of them gets 1.
+    return tuple(found), sum(weight for _, weight in found)
