@@ -76,7 +76,7 @@ def apply_report(
 
     :param live: the live claims on this host
     :param known: claims that the report names and that are not among ``live``
-        (final ones, or of another host), by id
+        (final ones, or of another host), by id; those of ``strangers`` with them
     :param now: the database's clock
     """
     outcome = judge(row, report)
@@ -87,8 +87,9 @@ def apply_report(
     ended = [claim for claim in live if claim.id in seen.over]
     lost = {**known, **{place.id: place for place in ended}}
     others = [claim for claim in live if claim.id not in seen.over]
+    members = _members_before(lost.values()) if seen.strangers else {}
     for entry in seen.strangers:
-        claims.append(_adopt(row, entry, lost, report, now, [*others, *claims]))
+        claims.append(_adopt(row, entry, lost, members, report, now, [*others, *claims]))
     adopted = [claim.id for claim in claims]
     confirmed: list[str] = []
     released: list[str] = []
@@ -222,6 +223,34 @@ def usage(
 
 
 # -- what a report says of claims -----------------------------------------------------
+def strangers(live: Iterable[Claim], known: Mapping[str, Claim], report: HostReport) -> set[str]:
+    """Consumers of guests that run without a claim, as far as a report names any.
+
+    A claim that they had before says which member of a group they are, where the report names none.
+
+    :param live: the live claims on the host
+    :param known: other claims that the report names, by id
+    """
+    entries = report.running or ()
+    here = {claim.id: guest_of(claim) for claim in live}
+    ids, guests = here.keys() | known.keys(), set(here.values())
+    return {
+        entry.consumer
+        for entry in entries
+        if entry.claim_id not in ids and entry.consumer not in guests
+    }
+
+
+def _members_before(claims: Iterable[Claim]) -> dict[str, Claim]:
+    """Guest -> the newest claim of it that has ended, where that was of a member of a group."""
+    newest = {
+        guest_of(claim): claim
+        for claim in sorted(claims, key=lambda one: (one.updated_at, one.created_at, one.id))
+        if not claim.is_live
+    }
+    return {guest: claim for guest, claim in newest.items() if claim.member_name is not None}
+
+
 class _SeenClaims:
     """Which live claims a report lists, and what it lists beside them.
 
@@ -301,18 +330,23 @@ def _adopt(
     row: HostRow,
     entry: Running,
     known: Mapping[str, Claim],
+    members: Mapping[str, Claim],
     report: HostReport,
     now: float,
     others: Iterable[Claim],
 ) -> Claim:
     """A claim for a guest that runs without one.
 
-    What a claim of it once took, it takes; where none is known, what the host
-    says.  The id depends on the report only: folded again it is the same.
+    What the claim took that the host names, it takes; where none is known, what the host
+    says.  A guest that was a member of a group is that member again.  The id depends on the
+    report only: folded again it is the same.
+
+    :param members: see ``_members_before``
     """
     lost = known.get(entry.claim_id) if entry.claim_id else None
     if lost is not None and not lost.is_free_place and guest_of(lost) != entry.consumer:
         lost = None
+    before = lost or members.get(entry.consumer)
     allocations = {row.id: _positive(entry.resources)}
     if lost is not None:
         shares = inheritance.needed(lost)
@@ -327,13 +361,13 @@ def _adopt(
         state=State.CONFIRMED,
         lifecycle=Lifecycle.HOST,
         allocations={provider: amounts for provider, amounts in allocations.items() if amounts},
-        group=lost.group if lost else None,
-        project_id=lost.project_id if lost else None,
-        user_id=lost.user_id if lost else None,
-        consumer_type=lost.consumer_type if lost else 'INSTANCE',
+        group=before.group if before else None,
+        project_id=before.project_id if before else None,
+        user_id=before.user_id if before else None,
+        consumer_type=before.consumer_type if before else 'INSTANCE',
         layout=_layout_again(row, lost, others),
-        member_name=lost.member_name if lost and lost.is_free_place else None,
-        flavor=name_of(Flavor(name=entry.flavor or '')) or (lost.flavor if lost else None),
+        member_name=before.member_name if before else None,
+        flavor=name_of(Flavor(name=entry.flavor or '')) or (before.flavor if before else None),
         adopted=True,
         reason='runs without a live claim',
         created_at=now,

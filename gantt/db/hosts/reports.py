@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core.claims import host_facts
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.claims.reconcile import (
     APPLIED,
@@ -25,6 +25,7 @@ from gantt.core.claims.reconcile import (
     apply_report,
     fold_facts,
     judge,
+    strangers,
 )
 from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import CORE_CLASSES
@@ -38,7 +39,10 @@ from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, guests, providers, rows
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
+
+_c = models.claims
 
 #: What a report says of a host beyond counters.
 _REPORTED = (
@@ -132,9 +136,8 @@ class Fold:
         self._read_claims(changes, desks, loud)
         return desks
 
-    @staticmethod
     def _read_claims(
-        changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
+        self, changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
     ) -> None:
         """Live claims of the hosts that say something new, and the others that they name."""
         if not loud:
@@ -150,6 +153,24 @@ class Fold:
             found = {c.id: c for c in load_claims(changes.tx, ids=sorted(named))}
             for pid, ids in loud.items():
                 desks[pid].known = {one: found[one] for one in ids if one in found}
+        self._read_history(changes.tx, [desks[pid] for pid in loud])
+
+    def _read_history(self, tx: session.Tx, desks: Sequence['ReportDesk']) -> None:
+        """What guests had before that run without a claim, and whose hosts name none."""
+        of_host = {desk.row.name: desk for desk in desks}
+        wanted: dict[str, list[ReportDesk]] = {}
+        for report in self.reports:
+            desk = of_host.get(report.name)
+            if desk is not None and desk.live is not None:
+                for consumer in strangers(desk.live.values(), desk.known, report):
+                    wanted.setdefault(consumer, []).append(desk)
+        consumers = sorted(wanted)
+        for start in range(0, len(consumers), adopted.PARTS):
+            # Not "live = 0": of a few consumers this is.
+            some = consumers[start : start + adopted.PARTS]
+            for claim in load_claims(tx, where=[claim_form.of_guests(some), _c.c.live != 1]):
+                for desk in wanted.get(guest_of(claim), ()):
+                    desk.known[claim.id] = claim
 
     def _demand_locks(self, written: Sequence['ReportDesk'], aside: Aside) -> None:
         voided = {group for desk in written for group in desk.groups}

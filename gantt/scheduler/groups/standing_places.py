@@ -25,7 +25,7 @@ class Staying(NamedTuple):
     :ivar members: those that stay
     :ivar ends: places that are given back, whatever is planned
     :ivar moves: places of members that are planned anew: each ends where its name gets another one
-    :ivar lost: consumers that count no more, their hosts being down
+    :ivar lost: claims of guests that count no more, as their members are planned anew
     """
 
     members: list[StandingMember]
@@ -73,7 +73,7 @@ def staying(
     :param is_up: whether a host answers, by its id
     :param heal: who is on a host that is down gets another place
     :param replace: names of members that get another place
-    :param given_up: ids of claims of guests that were replaced before
+    :param given_up: guests that were replaced before, see ``plan_view.is_guest``
     :raises InvalidMessage: members would go that no plan can take their place from
     """
     found = Staying([], [], [], [])
@@ -106,6 +106,9 @@ def staying(
             found.lost.append(claim)
         else:
             found.members.append(StandingMember(name, member, guest_of(claim), claim.provider_id))
+            continue
+        if member:  # guests of it on hosts that were lost before
+            found.lost.extend(one for one in of_name[name][:-1] if one.state is State.CONFIRMED)
     if running:
         named = ', '.join(running[:_NAMED_MAX])
         more = len(running) - _NAMED_MAX

@@ -258,6 +258,13 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
             for entry in (*(report.running or ()), *(report.pending or ()))
             if (claim_id := entry.claim_id) in tables.claims and claim_id not in here
         }
+        lone = reconcile.strangers(live, known, report)
+        if lone:
+            known |= {
+                claim.id: claim
+                for claim in tables.claims.values()
+                if not claim.is_live and guest_of(claim) in lone
+            }
         effect = reconcile.apply_report(row, live, known, report, now)
         if accepted:
             tables.hosts[row.id] = effect.row
