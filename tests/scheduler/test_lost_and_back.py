@@ -4,8 +4,9 @@
 import pytest
 
 from gantt.core.groups.plan_view import MemberState
-from gantt.core.messages.place_group import ShowGroupPlan
+from gantt.core.messages.place_group import ReleaseGroupPlan, ShowGroupPlan
 from gantt.core.messages.report import Running
+from gantt.core.records.audit_remedies import remedy_of
 from tests.planner import a_change, a_description, a_plan_request, a_planner, place, places
 from tests.plans import created
 from tests.world import World, sqlite_store
@@ -185,3 +186,77 @@ def test_it_is_none_where_it_was_replaced_by_name(world, planner, guest, how):
     came_back(world, guest, how)
     assert shown(planner, 'web-1').state is MemberState.PLANNED
     assert planner.show(ShowGroupPlan(group=GROUP)).others == [guest.consumer]
+
+
+# -- the audit --------------------------------------------------------------------------
+def twice(world):
+    """What the audit says of members with two guests; it says nothing else."""
+    found = world.audit()
+    lines = found.pop('doubled')
+    assert not any(found.values())
+    return lines
+
+
+def test_the_audit_has_a_member_of_which_two_guests_run(world, planner, guest):
+    lost(world, guest.host)
+    place(planner, a_change(described(), heal=True))
+    second = runs(world, of(world, 'web-1')[-1])
+    assert twice(world) == []  # nobody knows that the first one runs
+    world.turn(1)
+    back(world, guest)
+    (line,) = twice(world)
+    assert line == (
+        f"group {GROUP}: member 'web-1' has 2 guests: {guest.consumer} on {guest.host}, "
+        f'{second.consumer} on {second.host}'
+    )
+    assert 'gantt group heal GROUP --replace MEMBER' in remedy_of('doubled', line).what
+
+
+def test_what_it_says_to_do_helps(world, planner, guest):
+    lost(world, guest.host)
+    place(planner, a_change(described(), heal=True))
+    second = runs(world, of(world, 'web-1')[-1])
+    world.turn(1)
+    back(world, guest)
+    world.hosts[second.host].running.clear()  # it is deleted
+    back(world, second)
+    assert twice(world) == []
+    assert shown(planner, 'web-1').claim_id == guest.id
+
+
+def test_guests_that_were_given_up_by_name_are_no_finding(world, planner, guest):
+    lost(world, guest.host)
+    place(planner, a_change(described(), heal=True))
+    runs(world, of(world, 'web-1')[-1])
+    world.turn(1)
+    back(world, guest)
+    place(planner, a_change(described(), heal=True, replace=['web-1']))
+    runs(world, of(world, 'web-1')[-1])
+    world.turn(1)
+    back(world, guest)
+    assert len(of(world, 'web-1')) == 3 and twice(world) == []
+
+
+def test_a_member_without_a_plan_any_more_is_no_finding(world, planner, guest):
+    lost(world, guest.host)
+    place(planner, a_change(described(), heal=True))
+    runs(world, of(world, 'web-1')[-1])
+    world.turn(1)
+    back(world, guest)
+    assert len(twice(world)) == 1
+    planner.release(ReleaseGroupPlan(group=GROUP))
+    assert twice(world) == []
+
+
+def test_a_guest_of_a_removed_host_that_is_back_beside_another_is_a_finding(
+    world, planner, guest, how
+):
+    removed(world, guest)
+    place(planner, a_change(described(), heal=True))
+    second = runs(world, of(world, 'web-1')[-1])
+    world.turn(1)
+    returns(world, guest, guest.id if how == 'named' else None)
+    world.turn(1)
+    back(world, second)
+    (line,) = twice(world)
+    assert guest.consumer in line and second.consumer in line

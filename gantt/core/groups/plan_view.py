@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from gantt.core.claims.claim import Claim, State, guest_of
+from gantt.core.claims.places import is_given_up
 from gantt.core.group_policies.violated import StandingViolation
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.messages.group_description import GroupDescription
@@ -160,12 +161,10 @@ def back(is_up: Callable[[int], bool], given_up: Collection[str]) -> Callable[[C
 def is_guest(claim: Claim, given_up: Collection[str]) -> bool:
     """Whether a claim is that of a guest which nobody replaced by name.
 
-    :param given_up: ids of claims of those that were replaced, and these guests: the claim of one
-        may have ended, and it be found without
+    :param given_up: see ``claims.places.is_given_up``
     """
-    if claim.state is not State.CONFIRMED or claim.id in given_up:
-        return False
-    return not (claim.adopted and guest_of(claim) in given_up)
+    is_gone = is_given_up(claim.id, guest_of(claim), claim.adopted, given_up)
+    return claim.state is State.CONFIRMED and not is_gone
 
 
 def state_of(claim: Claim | None, is_up: Callable[[int], bool]) -> MemberState:

@@ -157,6 +157,14 @@ REMEDIES = (
     ),
     _of(
         'doubled',
+        'a member of a group with two guests',
+        r"^group .*: member '.*' has \d+ guests: ",
+        'delete all of them but one, which is the member then; or, with "gantt group heal GROUP '
+        '--replace MEMBER", none of them is, and it is created anew. Of one that runs no more: '
+        f'{_RELEASE}',
+    ),
+    _of(
+        'doubled',
         'a consumer that lives in two zones',
         r': has live claims for \w+ (here|in zone) ',
         f'look where the guest runs; of the other claim, in its zone: {_RELEASE}',
