@@ -4,7 +4,7 @@
 import pytest
 
 from gantt.core.groups.plan_view import MemberState
-from gantt.core.messages.place_group import ReleaseGroupPlan, ShowGroupPlan
+from gantt.core.messages.place_group import ExtendGroupPlan, ReleaseGroupPlan, ShowGroupPlan
 from gantt.core.messages.report import Running
 from gantt.core.records.audit_remedies import remedy_of
 from tests.planner import a_change, a_description, a_plan_request, a_planner, place, places
@@ -119,6 +119,23 @@ def test_who_replaces_a_member_by_name_gives_up_all_of_its_guests(world, planner
     # And once more, as nobody has deleted them.
     place(planner, a_change(described(), replace=['web-1']))
     assert shown(planner, 'web-1').state is MemberState.PLANNED
+
+
+def test_a_place_that_nobody_needs_is_not_held_longer(world, planner, guest):
+    lost(world, guest.host)
+    place(planner, a_change(described(), heal=True))
+    spare = of(world, 'web-1')[-1]
+    others = [one for name in ('web-2', 'db') for one in of(world, name)]
+    assert spare.id in planner.extend(ExtendGroupPlan(group=GROUP, seconds=9000))['claims']
+    held = {one.id: world.store.load_claim(one.id).lease_until for one in (spare, *others)}
+    back(world, guest)
+    planner.cache.fetch()
+    done = planner.extend(ExtendGroupPlan(group=GROUP, seconds=20_000))
+    assert sorted(done['claims']) == sorted(one.id for one in others)
+    for one in others:
+        assert world.store.load_claim(one.id).lease_until > held[one.id]
+    assert world.store.load_claim(spare.id).lease_until == held[spare.id]
+    assert not any(world.audit().values())
 
 
 # -- hosts that were removed ------------------------------------------------------------

@@ -133,6 +133,20 @@ def by_name(
     return found
 
 
+def spare_places(of_name: Mapping[str, Sequence[Claim]]) -> list[Claim]:
+    """Free places of members that have a guest which counts: nobody needs them.
+
+    :param of_name: see ``by_name``
+    """
+    return [
+        one
+        for _, of in sorted(of_name.items())
+        if of[-1].state is State.CONFIRMED
+        for one in of
+        if one.is_free_place
+    ]
+
+
 def is_host_up(table: HostTable, provider_id: int, stale_after: float) -> bool:
     """Whether a host answers.
 

@@ -10,7 +10,14 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.group_policies.violated import StandingMember
-from gantt.core.groups.plan_view import MemberState, back, by_name, member_of, state_of
+from gantt.core.groups.plan_view import (
+    MemberState,
+    back,
+    by_name,
+    member_of,
+    spare_places,
+    state_of,
+)
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.resources.host import HostChange
 from gantt.core.table.host_table import HostTable
@@ -81,13 +88,7 @@ def staying(
     live = {name: of[-1] for name, of in of_name.items() if of[-1].is_live}
     # What was planned instead of a guest that is back is not wanted any more; where that guest is
     # replaced now, it gives way to what is planned.
-    found.moves.extend(
-        one
-        for name, claim in sorted(live.items())
-        if claim.state is State.CONFIRMED
-        for one in of_name[name]
-        if one.is_free_place
-    )
+    found.moves.extend(spare_places(of_name))
     _check_named(live, replace)
     changed = _changed(before, after)
     running: list[str] = []
