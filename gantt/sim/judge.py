@@ -2,15 +2,12 @@
 """What must hold when the trouble is over: the promises, looked at from outside.
 
 After a restore of the database to an earlier state the rule is weaker: what
-was acknowledged may be forgotten, and guests are found again by adoption.  A
-place that is free again has the id under which a create that is forgotten may
-still be built: where another create takes it, whose guest it has is not looked at.
+was acknowledged may be forgotten, and guests are found again by adoption.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.places import place_consumer
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
@@ -31,9 +28,7 @@ def violations(
     conductors: Conductors,
 ) -> list[str]:
     """A line for each promise that was not kept."""
-    live, places = database.live(), set[str]()
-    if database.restored:
-        places = {one.id for one in database.store.claims(limit=NO_LIMIT) if _was_place(one)}
+    live = database.live()
     found = [*database.broken]
     found += [
         f'audit, {kind}: {line}'
@@ -41,10 +36,8 @@ def violations(
         for line in lines
         if not _is_of_the_world(kind, line)
     ]
-    found += _guests_have_claims(hosts, live, places)
-    found += _claims_have_guests(
-        hosts, [one for one in live if one.id not in places], database.store.ping()
-    )
+    found += _guests_have_claims(hosts, live)
+    found += _claims_have_guests(hosts, live, database.store.ping())
     found += _hosts_hold_what_runs(hosts, database)
     if not database.restored:
         found += conductors.broken
@@ -69,20 +62,12 @@ def _is_of_the_world(kind: str, line: str) -> bool:
     return found is not None and found.about == 'a member of a group with two guests'
 
 
-def _was_place(claim: Claim) -> bool:
-    """Whether a create has, or had, the place of a planned member."""
-    group, name = claim.group, claim.member_name
-    return group is not None and name is not None and claim.consumer != place_consumer(group, name)
-
-
-def _guests_have_claims(
-    hosts: Iterable[Host], live: Iterable[Claim], places: Container[str]
-) -> Iterable[str]:
+def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
     confirmed = {(c.host, c.consumer) for c in live if c.state is State.CONFIRMED}
     for host in hosts:
         yield from host.machine.wrong
         for guest in host.machine.running.values():
-            if (host.name, guest.consumer) not in confirmed and guest.claim_id not in places:
+            if (host.name, guest.consumer) not in confirmed:
                 yield f'P2: guest {guest.claim_id} runs on {host.name} without a live claim'
 
 

@@ -98,3 +98,44 @@ def test_it_is_no_member_of_a_group_that_nova_does_not_name(store, guest):
     store.apply_guest_events([NovaCast(id=new_uuid(), asked_at=2_000_000_000.0, word=word)])
     assert members(store, guest) == {}
     assert [claim.member_name for claim in live(store)] == [None]
+
+
+# -- a database that was put back ---------------------------------------------------------
+@pytest.fixture
+def place(store, host):
+    """A place of two cores; the create that had it is forgotten, as the database was put back."""
+    return planned(store, {'web-1': host}, project='p1', vcpu=2)['web-1']
+
+
+def test_what_is_late_about_a_forgotten_create_leaves_its_place_free(store, host, place):
+    assert [one.outcome for one in host.confirm(place)] == ['gone']  # its guest is not started
+    host.refuse(place)
+    host.release(place)
+    host.report(pending=[Running(consumer=new_uuid(), claim_id=place.id)])
+    host.report([])
+    assert store.load_claim(place.id).is_free_place
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize('is_confirmed', [False, True])
+def test_a_guest_of_a_forgotten_create_is_not_taken_for_that_of_the_next(
+    store, host, place, is_confirmed
+):
+    """The next one has the claim of the same id; what its host says about it is of the first."""
+    created(store, place, following := new_uuid())
+    if is_confirmed:
+        host.confirm(place)
+        host.report([Running(consumer=following, claim_id=place.id)])
+    host.report([Running(consumer=(first := new_uuid()), claim_id=place.id)])
+    ended = store.load_claim(place.id)
+    assert (ended.state, ended.reason) == ('released', 'a guest runs in it')
+    assert members(store, place) == {first: 'web-1'}
+    (runs,) = live(store)
+    assert (runs.allocations, runs.project_id) == (
+        place.allocations,
+        'p2' if is_confirmed else 'p1',  # what is known of it
+    )
+    assert host.row.used == {'VCPU': 2}
+    assert store.audit() == CLEAN
+    host.report([Running(consumer=first, claim_id=place.id)])
+    assert [one.id for one in live(store)] == [runs.id]

@@ -9,7 +9,7 @@ nobody's absence.  Order rests on (epoch, sequence): an old epoch is *gone*, an
 old sequence *stale*, and both leave everything as it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -51,6 +51,7 @@ class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     :ivar row: the host's row as it becomes (usage, generation and version included)
     :ivar claims: claims that changed state or are new (adopted), as they become; what
         they take on other providers (pools) the store adds and takes off there
+    :ivar over: ids of places that end for good, as another guest runs in them
     :ivar groups: server groups that gained a member by adoption: their generation grows
     :ivar changed: the generation grew
     """
@@ -61,6 +62,7 @@ class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: list[str] = []
     released: list[str] = []
     adopted: list[str] = []
+    over: list[str] = []
     groups: list[str] = []
     changed: bool = False
 
@@ -89,7 +91,8 @@ def apply_report(
     others = [claim for claim in live if claim.id not in seen.over]
     members = _members_before(lost.values()) if seen.strangers else {}
     for entry in seen.strangers:
-        claims.append(_adopt(row, entry, lost, members, report, now, [*others, *claims]))
+        before = _claim_before(entry, lost, seen.over)
+        claims.append(_adopt(row, entry, before, members, report, now, [*others, *claims]))
     adopted = [claim.id for claim in claims]
     confirmed: list[str] = []
     released: list[str] = []
@@ -116,6 +119,7 @@ def apply_report(
         confirmed=confirmed,
         released=released,
         adopted=adopted,
+        over=sorted(seen.over),
         groups=sorted({c.group for c in claims if c.adopted and c.is_live and c.group}),
         changed=changed,
     )
@@ -257,8 +261,9 @@ class _SeenClaims:
     An entry with the id of a live claim is that claim; any other entry is the
     consumer's: its confirmed claims here, else the first reserved one.
 
-    A free place has no guest.  One that runs under its id took it over before the database was
-    put back to an earlier state: the place ends, and its guest is a stranger.
+    A place of a plan has the guest of the create that took it over, or none.  Another one that runs
+    under its id took it over before the database was put back to an earlier state: the place ends,
+    whoever has it by now, and its guest is a stranger.
     """
 
     def __init__(self, live: Sequence[Claim], report: HostReport) -> None:
@@ -268,7 +273,7 @@ class _SeenClaims:
         self.strangers: list[Running] = []
         self.over: set[str] = set()
         ids = {claim.id for claim in live}
-        free = free_places(live)
+        of_places = guests_of_places(live)
         exact = {
             entry.claim_id
             for entry in (*(report.running or ()), *(report.pending or ()))
@@ -277,7 +282,7 @@ class _SeenClaims:
         by_consumer: dict[str, list[Claim]] | None = None
         for entries, found in ((report.running, self.running), (report.pending, self.pending)):
             for entry in entries or ():
-                stands_for = free.get(entry.claim_id or '', entry.consumer)
+                stands_for = of_places.get(entry.claim_id or '', entry.consumer)
                 if stands_for != entry.consumer and found is self.running:
                     self.over.add(entry.claim_id or '')
                     self.strangers.append(entry)
@@ -313,9 +318,25 @@ class _SeenClaims:
         return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
 
 
-def free_places(live: Iterable[Claim]) -> dict[str, str]:
-    """Ids of the places that no create has, with the consumers that stand for their members."""
-    return {claim.id: claim.consumer for claim in live if claim.is_free_place}
+def guests_of_places(live: Iterable[Claim]) -> dict[str, str]:
+    """Ids of the claims of members of groups, with their guests, or who stands for them."""
+    return {claim.id: guest_of(claim) for claim in live if claim.member_name is not None}
+
+
+def _claim_before(entry: Running, known: Mapping[str, Claim], over: Container[str]) -> Claim | None:
+    """The claim that a guest without one had, as its host names it; None: it is not known.
+
+    Of a place that ends as another guest runs in it, it has what that has, for the plan's project.
+
+    :param over: ids of such places
+    """
+    lost = known.get(entry.claim_id) if entry.claim_id else None
+    if lost is None or (lost.id not in over and guest_of(lost) != entry.consumer):
+        return None
+    held = lost.planned
+    if held is None:
+        return lost
+    return _replace(lost, project_id=held.project_id, user_id=held.user_id, flavor=held.flavor)
 
 
 def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, list[Claim]]:
@@ -329,7 +350,7 @@ def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, lis
 def _adopt(
     row: HostRow,
     entry: Running,
-    known: Mapping[str, Claim],
+    lost: Claim | None,
     members: Mapping[str, Claim],
     report: HostReport,
     now: float,
@@ -341,11 +362,8 @@ def _adopt(
     says.  A guest that was a member of a group is that member again.  The id depends on the
     report only: folded again it is the same.
 
-    :param members: see ``_members_before``
+    :param lost: see ``_claim_before``; ``members``: see ``_members_before``
     """
-    lost = known.get(entry.claim_id) if entry.claim_id else None
-    if lost is not None and not lost.is_free_place and guest_of(lost) != entry.consumer:
-        lost = None
     before = lost or members.get(entry.consumer)
     allocations = {row.id: _positive(entry.resources)}
     if lost is not None:

@@ -212,6 +212,7 @@ class ReportDesk:
     :ivar live: its live claims by id; None: not read, nothing new is said about them
     :ivar before: claims that changed, as they are in the database
     :ivar made: adopted claims
+    :ivar over: ids of places that end for good, as another guest runs in them
     :ivar groups: groups whose members changed in a way that nobody planned
     """
 
@@ -224,6 +225,7 @@ class ReportDesk:
         self.before: dict[str, Claim] = {}
         self.now: dict[str, Claim] = {}
         self.made: list[Claim] = []
+        self.over: set[str] = set()
         self.groups: set[str] = set()
         self._quiet = quiet
 
@@ -236,10 +238,10 @@ class ReportDesk:
             return report.used is UNSET
         if report.pending or not self._quiet:
             return False
-        ids = [one.claim_id for one in report.running]
-        if None in ids:
+        listed = [(one.claim_id, one.consumer) for one in report.running if one.claim_id]
+        if len(listed) < len(report.running):
             return False
-        return guests.quiet_digest(sorted(map(str, ids))) == self._quiet
+        return guests.quiet_digest(sorted(listed)) == self._quiet
 
     def fold(self, report: HostReport, now: float) -> ReportOutcome:
         """Apply one report to what is on the desk."""
@@ -248,6 +250,7 @@ class ReportDesk:
         else:
             effect = apply_report(self.row, list(self.live.values()), self.known, report, now)
         self.groups.update(effect.groups)
+        self.over.update(effect.over)
         if effect.row is not self.row:
             self._take(effect)
         return ReportOutcome.of(effect)
@@ -286,7 +289,7 @@ class ReportDesk:
         counters.reported_at = self.row.reported_at
         counters.over_committed = int(self.row.over_committed)
         for claim_id, before in self.before.items():
-            changes.change(before, self.now[claim_id])
+            changes.change(before, self.now[claim_id], ends_place=claim_id in self.over)
         for claim in self.made:
             changes.count(claim, 1)
             changes.touch(pid)

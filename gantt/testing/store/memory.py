@@ -270,7 +270,7 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
             tables.hosts[row.id] = effect.row
             written.add(row.id)
         for claim in effect.claims:
-            tables.put_claim(claim, count=False)
+            tables.put_claim(claim, count=False, ends_place=claim.id in effect.over)
             tables.flag(claim.allocations)
         for group in effect.groups:
             tables.bump_group(group)
