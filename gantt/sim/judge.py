@@ -8,14 +8,13 @@ was acknowledged may be forgotten, and guests are found again by adoption.
 from collections.abc import Iterable, Sequence
 
 from gantt.core.claims.claim import Claim, State
-from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
 from gantt.sim.conductors import PASSING, AnswerReceived, Conductors
-from gantt.sim.database import NO_LIMIT, SimDatabase
+from gantt.sim.database import NO_LIMIT, SimDatabase, audited
 from gantt.sim.plan import SimPlan
 from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
 
@@ -30,12 +29,7 @@ def violations(
     """A line for each promise that was not kept."""
     live = database.live()
     found = [*database.broken]
-    found += [
-        f'audit, {kind}: {line}'
-        for kind, lines in database.store.audit().items()
-        for line in lines
-        if not _is_of_the_world(kind, line)
-    ]
+    found += audited(database.store.audit())
     found += _guests_have_claims(hosts, live)
     found += _claims_have_guests(hosts, live, database.store.ping())
     found += _hosts_hold_what_runs(hosts, database)
@@ -54,12 +48,6 @@ def violations(
         found += views_are_equal(scheduler.name, scheduler.scheduler.cache.working, database)
         found += nobody_waits(scheduler)
     return found
-
-
-def _is_of_the_world(kind: str, line: str) -> bool:
-    """Whether the audit says that a host came back after its guest was created elsewhere."""
-    found = audit_remedies.remedy_of(kind, line)
-    return found is not None and found.about == 'a member of a group with two guests'
 
 
 def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 _RELEASE = 'gantt claim release ID --reason TEXT'
 _REPORT = 'no command corrects it: send the file of "gantt-manage bundle"'
+#: What a line has about a member of a group of which more than one guest runs.
+TWO_GUESTS = re.compile(r"^group .*: member '.*' has \d+ guests: ")
 
 
 class Remedy(NamedTuple):
@@ -158,7 +160,7 @@ REMEDIES = (
     _of(
         'doubled',
         'a member of a group with two guests',
-        r"^group .*: member '.*' has \d+ guests: ",
+        TWO_GUESTS.pattern,
         'delete all of them but one, which is the member then; or, with "gantt group heal GROUP '
         '--replace MEMBER", none of them is, and it is created anew. Of one that runs no more: '
         f'{_RELEASE}',
