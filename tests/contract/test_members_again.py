@@ -139,3 +139,15 @@ def test_a_guest_of_a_forgotten_create_is_not_taken_for_that_of_the_next(
     assert store.audit() == CLEAN
     host.report([Running(consumer=first, claim_id=place.id)])
     assert [one.id for one in live(store)] == [runs.id]
+
+
+def test_a_late_report_ends_no_place_and_makes_no_member(store, host, place):
+    strange = Running(consumer=new_uuid(), claim_id=place.id)
+    late = host.says().listing([strange], [])
+    assert host.report([]).outcome == 'applied'
+    assert [one.outcome for one in host.send(late)] == ['stale']
+    host.register()
+    assert [one.outcome for one in host.send(late)] == ['gone']
+    assert store.load_claim(place.id).is_free_place
+    assert members(store, place) == {place.consumer: 'web-1'}
+    assert store.audit() == CLEAN

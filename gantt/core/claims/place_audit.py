@@ -16,7 +16,7 @@ class AuditedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar guest: whose it is to lists of hosts
     :ivar lease_until: its own, seconds of the database's clock, as all times
-    :ivar heard_at: when its host has reported last; 0: never
+    :ivar seen_at: when its host has reported last; 0: never
     """
 
     id: str
@@ -31,7 +31,7 @@ class AuditedPlace(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ''
     adopted: bool = False
     created_at: float = 0.0
-    heard_at: float = 0.0
+    seen_at: float = 0.0
 
     @property
     def is_place(self) -> bool:
@@ -123,7 +123,7 @@ def run_twice(
         run = [
             one
             for one in ordered
-            if (one is last or one.heard_at > last.created_at)
+            if (one is last or one.seen_at > last.created_at)
             and not is_given_up(one.id, one.guest, one.adopted, gone)
         ]
         where = {one.guest: one.host for one in run}

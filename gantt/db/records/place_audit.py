@@ -33,7 +33,7 @@ PLACES = (
         _c.c.adopted,
         _c.c.created_at,
         sa.func.coalesce(_p.c.name, '').label('host'),
-        sa.func.coalesce(_p.c.reported_at, 0).label('heard_at'),
+        sa.func.coalesce(_p.c.reported_at, 0).label('seen_at'),
     )
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
     .where(
@@ -78,7 +78,7 @@ class AuditedPlaces:
                     host=row.host,
                     adopted=bool(row.adopted),
                     created_at=row.created_at,
-                    heard_at=float(row.heard_at),
+                    seen_at=float(row.seen_at),
                 )
             )
         self.leases: dict[str, float] = dict(tx.all(LEASES)) if self.found else {}

@@ -75,11 +75,11 @@ def _places(tables: Tables) -> Iterable[AuditedPlace]:
                 host=claim.host,
                 adopted=claim.adopted,
                 created_at=claim.created_at,
-                heard_at=_heard_at(tables, claim.provider_id),
+                seen_at=_seen_at(tables, claim.provider_id),
             )
 
 
-def _heard_at(tables: Tables, provider_id: int) -> float:
+def _seen_at(tables: Tables, provider_id: int) -> float:
     row = tables.hosts.get(provider_id)
     return 0.0 if row is None else row.reported_at
 
