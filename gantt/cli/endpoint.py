@@ -259,9 +259,10 @@ def _reason(error: Exception) -> str:
     return (text[at + 2 :] if text.startswith('[Errno') and at > 0 else text).lower() or 'no answer'
 
 
-def load_body(path: str) -> Any:
+def load_body(path: str, instead: str = 'name one that is there, or "-"') -> Any:
     """A JSON or YAML file; ``-`` is standard input.
 
+    :param instead: what to do where there is no such file
     :raises Failure: it cannot be read
     """
     import sys
@@ -274,6 +275,8 @@ def load_body(path: str) -> Any:
                 text = file.read()
     except UnicodeDecodeError as e:
         raise Failure(f'{path}: is not text in UTF-8: {e}', Exit.USAGE) from None
+    except FileNotFoundError as e:
+        raise Failure(f'{path}: {e.strerror}; {instead}', Exit.USAGE) from None
     except OSError as e:
         raise Failure(f'{path}: {e.strerror or e}', Exit.USAGE) from None
     try:

@@ -16,6 +16,10 @@ from gantt.cli.text import TextColumn
 BUDGET_SECONDS, GRACE_SECONDS = 60, 15
 _NOT_FOUND = 'gantt.not_found'
 _FILE = 'the description of the group as JSON or YAML, "-" for standard input'
+_EXAMPLE = '{name: web, count: 3, spec: {resources: {VCPU: 2}}}'
+_INSTEAD = (
+    f'name the file that describes the group; the least that it has is "members: [{_EXAMPLE}]"'
+)
 _GROUP = base.arg('group', help='uuid of the group')
 #: Of a request that stand beside its group.
 _FIELDS = ('request_id', 'budget_ms', 'plan_ms', 'lease_seconds', 'dry_run', 'what_if')
@@ -75,6 +79,12 @@ class _Plans(base.Base):
         body |= _timing(parsed_args)
         body.setdefault('request_id', str(uuid.uuid4()))
         is_dry = bool(body.get('dry_run'))
+        if body.get('what_if') and not is_dry:
+            raise Failure(
+                '--what-if: expected with --dry-run, as it plans the group once more without each '
+                'of its policies, and places nobody; add --dry-run, or leave --what-if out',
+                Exit.USAGE,
+            )
         if not is_dry:
             again = f'--request-id {body["request_id"]}'
             self.made = [f'it may have been planned; repeat it with {again} to find out']
@@ -313,7 +323,7 @@ def _described(file: str) -> dict[str, Any]:
 
     :raises Failure: it is of another form
     """
-    whole = load_body(file)
+    whole = load_body(file, _INSTEAD)
     if not isinstance(whole, dict):
         raise Failure(f'{file}: expected one object, the description of a group', Exit.USAGE)
     if 'group' not in whole:
@@ -324,8 +334,7 @@ def _described(file: str) -> dict[str, Any]:
         there = ', '.join(map(str, whole['group'])) or 'nothing'
         raise Failure(
             f'{file}: members: who is to be placed? It has {there}; expected a list of members, '
-            'each with its name and its spec, such as {name: web, count: 3, spec: {resources: '
-            '{VCPU: 2}}}',
+            f'each with its name and its spec, such as {_EXAMPLE}',
             Exit.USAGE,
         )
     return whole

@@ -25,6 +25,12 @@ _PLACE = re.compile(r"from LocationInfo\(location=<[^>]*>, detail='([^']*)'\)")
 
 #: The files of the configuration, with ":" between them, where the command line names none.
 VARIABLE = 'OS_GANTT_CONFIG_FILE'
+#: What to do where a file is named that is not there.
+_MISSING = (
+    f'Name one that is there by --config-file, --config-dir or {VARIABLE}; '
+    'etc/gantt/gantt.conf.sample of the source has all options to begin with, and '
+    '[database] connection is the one that has to be set'
+)
 
 
 def with_environment(argv: Sequence[str]) -> list[str]:
@@ -47,6 +53,14 @@ def read(conf: Any, argv: Sequence[str], program: str) -> None:
     argv = with_environment(argv)
     try:
         conf(argv, project=PROJECT, prog=program, version=version_string())
+    except cfg.ConfigFilesNotFoundError as e:
+        raise exceptions.Misconfigured(
+            option=', '.join(e.config_files), problem='there is no such file', fix=_MISSING
+        ) from None
+    except cfg.ConfigDirNotFoundError as e:
+        raise exceptions.Misconfigured(
+            option=e.config_dir, problem='there is no such folder', fix=_MISSING
+        ) from None
     except (OSError, UnicodeError) as e:
         path, problem = unreadable(_named(argv, program)) or ('a configuration file', str(e))
         raise exceptions.Misconfigured(

@@ -2,22 +2,19 @@
 """What must hold when the trouble is over: the promises, looked at from outside.
 
 After a restore of the database to an earlier state the rule is weaker: what
-was acknowledged may be forgotten, and guests are found again by adoption.  A
-place that is free again has the id under which a create that is forgotten may
-still be built: where another create takes it, whose guest it has is not looked at.
+was acknowledged may be forgotten, and guests are found again by adoption.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.places import place_consumer
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
 from gantt.sim.conductors import PASSING, AnswerReceived, Conductors
-from gantt.sim.database import NO_LIMIT, SimDatabase
+from gantt.sim.database import NO_LIMIT, SimDatabase, audited
 from gantt.sim.plan import SimPlan
 from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
 
@@ -30,17 +27,11 @@ def violations(
     conductors: Conductors,
 ) -> list[str]:
     """A line for each promise that was not kept."""
-    live, places = database.live(), set[str]()
-    if database.restored:
-        places = {one.id for one in database.store.claims(limit=NO_LIMIT) if _was_place(one)}
+    live = database.live()
     found = [*database.broken]
-    found += [
-        f'audit, {kind}: {line}' for kind, lines in database.store.audit().items() for line in lines
-    ]
-    found += _guests_have_claims(hosts, live, places)
-    found += _claims_have_guests(
-        hosts, [one for one in live if one.id not in places], database.store.ping()
-    )
+    found += audited(database.store.audit())
+    found += _guests_have_claims(hosts, live)
+    found += _claims_have_guests(hosts, live, database.store.ping())
     found += _hosts_hold_what_runs(hosts, database)
     if not database.restored:
         found += conductors.broken
@@ -59,20 +50,12 @@ def violations(
     return found
 
 
-def _was_place(claim: Claim) -> bool:
-    """Whether a create has, or had, the place of a planned member."""
-    group, name = claim.group, claim.member_name
-    return group is not None and name is not None and claim.consumer != place_consumer(group, name)
-
-
-def _guests_have_claims(
-    hosts: Iterable[Host], live: Iterable[Claim], places: Container[str]
-) -> Iterable[str]:
+def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
     confirmed = {(c.host, c.consumer) for c in live if c.state is State.CONFIRMED}
     for host in hosts:
         yield from host.machine.wrong
         for guest in host.machine.running.values():
-            if (host.name, guest.consumer) not in confirmed and guest.claim_id not in places:
+            if (host.name, guest.consumer) not in confirmed:
                 yield f'P2: guest {guest.claim_id} runs on {host.name} without a live claim'
 
 

@@ -89,7 +89,8 @@ def test_what_if_is_a_line_for_each_policy(gantt: Gantt, file: Any) -> None:
 
 def test_what_if_is_of_a_dry_run(site: Site, gantt: Gantt, file: Any) -> None:
     done = gantt('group', 'plan', file(), '--what-if')
-    assert done.code == 1 and 'what_if' in done.err
+    assert done.code == 64
+    assert '--what-if: expected with --dry-run' in done.err and 'leave --what-if out' in done.err
     assert site.world.store.claims() == []
 
 

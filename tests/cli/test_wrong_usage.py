@@ -35,4 +35,12 @@ def test_a_wrong_option_is_named_with_what_was_expected(
 
 def test_a_file_that_is_not_there_is_named_once() -> None:
     said = run('select', '--request-file', '/nonexistent/request').err
-    assert said == 'gantt: /nonexistent/request: No such file or directory\n'
+    assert said == (
+        'gantt: /nonexistent/request: No such file or directory; name one that is there, or "-"\n'
+    )
+
+
+def test_a_description_that_is_not_there_is_shown_what_it_has() -> None:
+    said = run('group', 'plan', '/nonexistent/group').err
+    assert said.startswith('gantt: /nonexistent/group: No such file or directory; name the file ')
+    assert '"members: [{name: web, count: 3, spec: {resources: {VCPU: 2}}}]"' in said

@@ -4,6 +4,7 @@
 import shutil
 import threading
 
+import msgspec
 import pytest
 
 from gantt import exceptions
@@ -31,6 +32,19 @@ def test_a_repeated_build_starts_nothing_again(memory_hosts, house):
     assert house.agent.build(build).outcome == 'running'
     house.agent.delete(a_delete(build))
     assert house.agent.build(build).outcome == 'finished'
+    assert house.machine.starts == [build.claim_id]
+
+
+def test_a_build_of_another_consumer_for_a_claim_that_is_known_is_refused(memory_hosts, house):
+    """The database was put back, and the place of a group has been given away once more."""
+    build = memory_hosts.claim('cmp-1')
+    house.agent.build(build)
+    other = msgspec.structs.replace(build, consumer=new_uuid())
+    outcome = house.agent.build(other)
+    assert (outcome.outcome, outcome.consumer) == ('refused', other.consumer)
+    assert outcome.reason == f'the claim is that of consumer {build.consumer} here'
+    house.agent.delete(a_delete(build))
+    assert house.agent.build(other).outcome == 'refused'
     assert house.machine.starts == [build.claim_id]
 
 

@@ -554,6 +554,18 @@ def test_a_plan_is_extended_whoever_has_its_places(store, host):
     assert store.audit() == CLEAN
 
 
+def test_a_spare_place_is_not_held_longer_unless_a_create_has_it(store, host):
+    found = planned(store, {'a': host, 'b': host, 'c': host}, seconds=100)
+    created(store, found['b'])
+    spare = [found['a'].id, found['b'].id]
+    result = store.extend_plan(found['a'].group, 5000, 5000, spare)
+    assert [one.outcome for one in result.outcomes] == ['kept', 'ok', 'ok']
+    until = store.load_group_plan(found['a'].group).lease_until
+    assert now(store, found['a']).lease_until == found['a'].lease_until < until
+    assert now(store, found['b']).planned.lease_until == now(store, found['c']).lease_until == until
+    assert store.audit() == CLEAN
+
+
 def test_a_plan_that_holds_nothing_is_not_held_longer(store, host):
     found = planned(store, {'a': host}, seconds=100)
     created(store, found['a'])

@@ -259,7 +259,7 @@ def test_files_are_named_in_the_environment(tmp_path, monkeypatch):
     assert read() == ('second', 1)
     assert read('--config-file', str(three)) == ('third', 0), 'the command line goes first'
     two.unlink()
-    with pytest.raises(cfg.ConfigFilesNotFoundError, match=str(two)):
+    with pytest.raises(exceptions.Misconfigured, match=f'{two}: there is no such file'):
         read()
 
 

@@ -40,6 +40,19 @@ def test_so_is_one_of_a_folder(broken):
         files.read(cfg.ConfigOpts(), ['--config-dir', str(broken)], 'gantt-manage')
 
 
+@pytest.mark.parametrize(
+    ('option', 'problem'),
+    [('--config-file', 'there is no such file'), ('--config-dir', 'there is no such folder')],
+)
+def test_of_one_that_is_not_there_it_is_told_what_to_do(tmp_path, option, problem):
+    path = str(tmp_path / 'nothere')
+    with pytest.raises(exceptions.Misconfigured) as caught:
+        files.read(cfg.ConfigOpts(), [option, path], 'gantt-manage')
+    assert caught.value.message.startswith(f'{path}: {problem}. Name one that is there by ')
+    assert (ROOT / 'etc' / 'gantt' / 'gantt.conf.sample').exists()
+    assert 'etc/gantt/gantt.conf.sample' in caught.value.message
+
+
 @pytest.mark.parametrize(('name', 'problem'), BROKEN)
 @pytest.mark.parametrize(
     ('program_name', 'arguments', 'code'),

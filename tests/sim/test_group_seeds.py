@@ -130,3 +130,13 @@ def test_a_hard_policy_that_does_not_hold_is_told(policy, good, bad):
     assert line.startswith(policy['policy'])
     assert broken([{**policy, 'soft': 1.0}], *bad) == []
     assert broken([{**policy, 'of': 'db'}], *bad) == []
+
+
+@pytest.mark.parametrize(('where', 'is_good'), [(A, True), (C, True), (('cmp-4', 'rack3'), False)])
+def test_who_joins_a_guest_that_is_on_its_way_meets_one_of_its_ends(where, is_good):
+    body = a_description(a_member('web', 3), policies=[{'policy': 'affinity', 'level': 'rack'}])
+    group = a_plan_request(body).group
+    joins = PlacedUnit('web', 'guest-2', *where)
+    units = [PlacedUnit('web', 'guest-1', *A), PlacedUnit('web', 'guest-1', *C), joins]
+    assert (list(broken_policies(group, units, affinity=False, joined=[joins])) == []) is is_good
+    assert list(broken_policies(group, units, affinity=False)) == []

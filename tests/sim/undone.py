@@ -92,4 +92,4 @@ def a_change_gives_back_what_a_create_has(patch):
 
 def a_free_place_is_confirmed_by_a_guest(patch):
     """The guest had taken it over in a database that was put back since."""
-    patch.setattr(reconcile, 'free_places', lambda live: {})
+    patch.setattr(reconcile, 'guests_of_places', lambda live: {})

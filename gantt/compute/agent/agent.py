@@ -141,6 +141,10 @@ class Agent:
                 if refused is not None:
                     return refused
                 known = self._journal.get(build.claim_id)
+            if known is not None and known.consumer != build.consumer:
+                # The scheduler's database was put back: it gave the claim away once more.
+                whose = f'the claim is that of consumer {known.consumer} here'
+                return _of(build, 'refused', whose)
             if known is None or known.state in (FINISHED, RUNNING, STOPPING):
                 return _known(build, known)
             return self._confirm_and_start(known)

@@ -224,10 +224,14 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar groups: others than ``group`` that hard policies of it are about: guarded as it is, and
         not counted up
     :ivar takes_places: places of plans that it takes over, beside the claims that it makes
-    :ivar lets_go: places of plans that end where its claims are made; of a request that is whole
+    :ivar lets_go: places of plans that end in exchange for its claims; of a request that is whole.
+        Of a create: each is a rival of the claim that its member gets, ends with that, and leaves
+        out whoever of the batch is for the same place; its own consumer may have it by now
     :ivar plan: of ``group``, which is guarded: stored with the claims that are its places; a
         request with one is ``whole``, and not counted to have made these: creates take them over
-    :ivar ends_places: places of that plan that no create has: they end where it is stored
+    :ivar ends_places: places of that plan that end where it is stored.  Of a plan: no claim comes
+        for them, so they are no rivals, and only such as no create has had meanwhile: the plan
+        says that they are given back, and is void otherwise
     :ivar lost_claims: ids of claims of members whose hosts are down: other places are made of them
     """
 

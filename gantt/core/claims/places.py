@@ -203,6 +203,15 @@ def is_of_plan(claim: Claim) -> bool:
     return claim.is_taken or claim.is_free_place
 
 
+def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collection[str]) -> bool:
+    """Whether a claim is of a guest that was given up, as its member was replaced by name.
+
+    :param given_up: ids of claims of such guests, and these guests: the claim of one may have
+        ended, and it be found without
+    """
+    return claim_id in given_up or (is_adopted and guest in given_up)
+
+
 def by_member(claims: Iterable[Claim]) -> list[Claim]:
     """Claims by the names of their members, and by id."""
     return sorted(claims, key=lambda claim: (claim.member_name or '', claim.id))

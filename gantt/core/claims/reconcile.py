@@ -9,7 +9,7 @@ nobody's absence.  Order rests on (epoch, sequence): an old epoch is *gone*, an
 old sequence *stale*, and both leave everything as it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -51,6 +51,7 @@ class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     :ivar row: the host's row as it becomes (usage, generation and version included)
     :ivar claims: claims that changed state or are new (adopted), as they become; what
         they take on other providers (pools) the store adds and takes off there
+    :ivar over: ids of places that end for good, as another guest runs in them
     :ivar groups: server groups that gained a member by adoption: their generation grows
     :ivar changed: the generation grew
     """
@@ -61,6 +62,7 @@ class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: list[str] = []
     released: list[str] = []
     adopted: list[str] = []
+    over: list[str] = []
     groups: list[str] = []
     changed: bool = False
 
@@ -76,7 +78,7 @@ def apply_report(
 
     :param live: the live claims on this host
     :param known: claims that the report names and that are not among ``live``
-        (final ones, or of another host), by id
+        (final ones, or of another host), by id; those of ``strangers`` with them
     :param now: the database's clock
     """
     outcome = judge(row, report)
@@ -87,8 +89,10 @@ def apply_report(
     ended = [claim for claim in live if claim.id in seen.over]
     lost = {**known, **{place.id: place for place in ended}}
     others = [claim for claim in live if claim.id not in seen.over]
+    members = _members_before(lost.values()) if seen.strangers else {}
     for entry in seen.strangers:
-        claims.append(_adopt(row, entry, lost, report, now, [*others, *claims]))
+        before = _claim_before(entry, lost, seen.over)
+        claims.append(_adopt(row, entry, before, members, report, now, [*others, *claims]))
     adopted = [claim.id for claim in claims]
     confirmed: list[str] = []
     released: list[str] = []
@@ -115,6 +119,7 @@ def apply_report(
         confirmed=confirmed,
         released=released,
         adopted=adopted,
+        over=sorted(seen.over),
         groups=sorted({c.group for c in claims if c.adopted and c.is_live and c.group}),
         changed=changed,
     )
@@ -222,14 +227,43 @@ def usage(
 
 
 # -- what a report says of claims -----------------------------------------------------
+def strangers(live: Iterable[Claim], known: Mapping[str, Claim], report: HostReport) -> set[str]:
+    """Consumers of guests that run without a claim, as far as a report names any.
+
+    A claim that they had before says which member of a group they are, where the report names none.
+
+    :param live: the live claims on the host
+    :param known: other claims that the report names, by id
+    """
+    entries = report.running or ()
+    here = {claim.id: guest_of(claim) for claim in live}
+    ids, guests = here.keys() | known.keys(), set(here.values())
+    return {
+        entry.consumer
+        for entry in entries
+        if entry.claim_id not in ids and entry.consumer not in guests
+    }
+
+
+def _members_before(claims: Iterable[Claim]) -> dict[str, Claim]:
+    """Guest -> the newest claim of it that has ended, where that was of a member of a group."""
+    newest = {
+        guest_of(claim): claim
+        for claim in sorted(claims, key=lambda one: (one.updated_at, one.created_at, one.id))
+        if not claim.is_live
+    }
+    return {guest: claim for guest, claim in newest.items() if claim.member_name is not None}
+
+
 class _SeenClaims:
     """Which live claims a report lists, and what it lists beside them.
 
     An entry with the id of a live claim is that claim; any other entry is the
     consumer's: its confirmed claims here, else the first reserved one.
 
-    A free place has no guest.  One that runs under its id took it over before the database was
-    put back to an earlier state: the place ends, and its guest is a stranger.
+    A place of a plan has the guest of the create that took it over, or none.  Another one that runs
+    under its id took it over before the database was put back to an earlier state: the place ends,
+    whoever has it by now, and its guest is a stranger.
     """
 
     def __init__(self, live: Sequence[Claim], report: HostReport) -> None:
@@ -239,7 +273,7 @@ class _SeenClaims:
         self.strangers: list[Running] = []
         self.over: set[str] = set()
         ids = {claim.id for claim in live}
-        free = free_places(live)
+        of_places = guests_of_places(live)
         exact = {
             entry.claim_id
             for entry in (*(report.running or ()), *(report.pending or ()))
@@ -248,7 +282,7 @@ class _SeenClaims:
         by_consumer: dict[str, list[Claim]] | None = None
         for entries, found in ((report.running, self.running), (report.pending, self.pending)):
             for entry in entries or ():
-                stands_for = free.get(entry.claim_id or '', entry.consumer)
+                stands_for = of_places.get(entry.claim_id or '', entry.consumer)
                 if stands_for != entry.consumer and found is self.running:
                     self.over.add(entry.claim_id or '')
                     self.strangers.append(entry)
@@ -284,9 +318,25 @@ class _SeenClaims:
         return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
 
 
-def free_places(live: Iterable[Claim]) -> dict[str, str]:
-    """Ids of the places that no create has, with the consumers that stand for their members."""
-    return {claim.id: claim.consumer for claim in live if claim.is_free_place}
+def guests_of_places(live: Iterable[Claim]) -> dict[str, str]:
+    """Ids of the claims of members of groups, with their guests, or who stands for them."""
+    return {claim.id: guest_of(claim) for claim in live if claim.member_name is not None}
+
+
+def _claim_before(entry: Running, known: Mapping[str, Claim], over: Container[str]) -> Claim | None:
+    """The claim that a guest without one had, as its host names it; None: it is not known.
+
+    Of a place that ends as another guest runs in it, it has what that has, for the plan's project.
+
+    :param over: ids of such places
+    """
+    lost = known.get(entry.claim_id) if entry.claim_id else None
+    if lost is None or (lost.id not in over and guest_of(lost) != entry.consumer):
+        return None
+    held = lost.planned
+    if held is None:
+        return lost
+    return _replace(lost, project_id=held.project_id, user_id=held.user_id, flavor=held.flavor)
 
 
 def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, list[Claim]]:
@@ -300,19 +350,21 @@ def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, lis
 def _adopt(
     row: HostRow,
     entry: Running,
-    known: Mapping[str, Claim],
+    lost: Claim | None,
+    members: Mapping[str, Claim],
     report: HostReport,
     now: float,
     others: Iterable[Claim],
 ) -> Claim:
     """A claim for a guest that runs without one.
 
-    What a claim of it once took, it takes; where none is known, what the host
-    says.  The id depends on the report only: folded again it is the same.
+    What the claim took that the host names, it takes; where none is known, what the host
+    says.  A guest that was a member of a group is that member again.  The id depends on the
+    report only: folded again it is the same.
+
+    :param lost: see ``_claim_before``; ``members``: see ``_members_before``
     """
-    lost = known.get(entry.claim_id) if entry.claim_id else None
-    if lost is not None and not lost.is_free_place and guest_of(lost) != entry.consumer:
-        lost = None
+    before = lost or members.get(entry.consumer)
     allocations = {row.id: _positive(entry.resources)}
     if lost is not None:
         shares = inheritance.needed(lost)
@@ -327,13 +379,13 @@ def _adopt(
         state=State.CONFIRMED,
         lifecycle=Lifecycle.HOST,
         allocations={provider: amounts for provider, amounts in allocations.items() if amounts},
-        group=lost.group if lost else None,
-        project_id=lost.project_id if lost else None,
-        user_id=lost.user_id if lost else None,
-        consumer_type=lost.consumer_type if lost else 'INSTANCE',
+        group=before.group if before else None,
+        project_id=before.project_id if before else None,
+        user_id=before.user_id if before else None,
+        consumer_type=before.consumer_type if before else 'INSTANCE',
         layout=_layout_again(row, lost, others),
-        member_name=lost.member_name if lost and lost.is_free_place else None,
-        flavor=name_of(Flavor(name=entry.flavor or '')) or (lost.flavor if lost else None),
+        member_name=before.member_name if before else None,
+        flavor=name_of(Flavor(name=entry.flavor or '')) or (before.flavor if before else None),
         adopted=True,
         reason='runs without a live claim',
         created_at=now,

@@ -45,8 +45,8 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class StoredAnswer(GroupAnswer, frozen=True, kw_only=True):
     """An answer with what is kept of the plan beside it.
 
-    :ivar given_up: ids of claims of guests that were replaced by name: their members are others
-        from then on, whether or not their hosts answer
+    :ivar given_up: ids of claims of guests that were replaced by name, and these guests: they are
+        others from then on, whether or not their hosts answer
     """
 
     given_up: list[str] = []
@@ -103,7 +103,7 @@ def _below(kind: type[exceptions.Refused]) -> Iterable[type[exceptions.Refused]]
 
 
 def given_up(stored: bytes) -> frozenset[str]:
-    """Ids of claims of guests that a stored plan has given up; none: it has none."""
+    """What a stored plan has given up, see ``StoredAnswer``; nothing: it has none."""
     if not stored.startswith(GROUP_ANSWER):
         return frozenset()
     return frozenset(_decode(stored[len(GROUP_ANSWER) :]).given_up)

@@ -13,7 +13,7 @@ import msgspec
 
 from gantt.core.claims.claim import Claim, State
 from gantt.core.groups import differences
-from gantt.core.groups.plan_view import member_of
+from gantt.core.groups.plan_view import in_order, is_guest, member_of
 from gantt.core.messages.group_description import GroupDescription, OnDifference, OtherConsumers
 from gantt.core.messages.near import near
 from gantt.core.messages.request import Lifecycle, RequestSpec, SelectDestinations
@@ -95,8 +95,8 @@ class MemberPlaces:
     :ivar members: of the revision
     :ivar claims: name of a member -> its claim: the live one, else the last that there was
     :ivar free: those of them that no create has
-    :ivar guests: name of a member -> the claim of a guest of it that was confirmed last
-    :ivar given_up: ids of claims of guests that were replaced by name
+    :ivar guests: name of a member -> claims of guests of it, in order, by their ids
+    :ivar given_up: see ``plan_view.is_guest``
     """
 
     def __init__(
@@ -110,15 +110,10 @@ class MemberPlaces:
         self.group, self.revision, self.members = group, revision, members
         self.claims: dict[str, Claim] = {}
         self.free: dict[str, Claim] = {}
-        self.guests: dict[str, Claim] = {}
+        self.guests: dict[str, dict[str, Claim]] = {}
         self.given_up = frozenset(given_up)
         self._of_consumer: dict[str, str] = {}
-        # The newest counts: a place that was made as the host of a guest was lost is for a create,
-        # one that is still there after its member got a guest elsewhere is nobody's.
-        for claim in sorted(
-            claims,
-            key=lambda one: (one.is_live, one.created_at, not one.is_free_place, one.updated_at),
-        ):
+        for claim in in_order(claims):
             self.note(claim)
         self._named: dict[str, list[PlannedUnit]] = {}
         self._by_spec: dict[int, list[PlannedUnit]] = {}
@@ -168,10 +163,10 @@ class MemberPlaces:
         name = claim.member_name
         if name is None:
             return
-        if claim.state is State.CONFIRMED and claim.id not in self.given_up:
-            self.guests[name] = claim
-        elif name in self.guests and self.guests[name].id == claim.id:
-            del self.guests[name]
+        guests = self.guests.setdefault(name, {})
+        guests.pop(claim.id, None)
+        if is_guest(claim, self.given_up):
+            guests[claim.id] = claim
         before = self.claims.get(name)
         if before is not None:
             self._of_consumer.pop(before.consumer, None)
@@ -184,8 +179,8 @@ class MemberPlaces:
 
     def guest_back(self, name: str, is_up: Callable[[Claim], bool]) -> Claim | None:
         """The guest for whose loss a free place was planned, where its host answers again."""
-        guest = self.guests.get(name) if name in self.free else None
-        return guest if guest is not None and is_up(guest) else None
+        guests = [*self.guests.get(name, {}).values()] if name in self.free else []
+        return next((guest for guest in reversed(guests) if is_up(guest)), None)
 
     def of(self, consumer: str) -> str | None:
         """The member whose place a consumer has taken over, and nobody confirmed yet."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.claim import Claim, State, guest_of
+from gantt.core.claims.places import is_given_up
 from gantt.core.group_policies.violated import StandingViolation
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.messages.group_description import GroupDescription
@@ -84,6 +85,26 @@ def member_of(description: GroupDescription, name: str) -> str:
     return found[1] if found is not None and found[1] in known else ''
 
 
+def in_order(claims: Iterable[Claim]) -> list[Claim]:
+    """Claims of one member or of many: of each, the last is the one that counts.
+
+    Those that live are last, then the newest: a place that was made as the host of a guest was lost
+    is for a create, one that is still there after its member got a guest elsewhere is nobody's.
+    A guest that was found without a claim was the member before all that was made for it since.
+    """
+    return sorted(
+        claims,
+        key=lambda one: (
+            one.is_live,
+            not (one.is_live and one.adopted),
+            one.created_at,
+            not one.is_free_place,
+            one.updated_at,
+            one.id,
+        ),
+    )
+
+
 def _nobody(_: Claim) -> bool:
     return False
 
@@ -91,23 +112,39 @@ def _nobody(_: Claim) -> bool:
 def by_name(
     claims: Iterable[Claim], is_back: Callable[[Claim], bool] = _nobody
 ) -> dict[str, list[Claim]]:
-    """Claims by the name of their member; the last is the one that counts.
+    """Claims by the name of their member, in order.
 
-    Those that live are last, then the newest.  A place that was planned as the host of a guest was
-    lost is nobody's where that guest is back before a create came.
+    A place that was planned as the host of a guest was lost is nobody's where that guest is back
+    before a create came; and a guest whose host answers comes before one of a host that does not.
 
     :param is_back: whether a claim is that of a guest whose host answers, see ``back``
     """
     found: dict[str, list[Claim]] = {}
-    for claim in sorted(claims, key=lambda c: (c.is_live, c.created_at, c.id)):
+    for claim in in_order(claims):
         if claim.member_name is not None:
             found.setdefault(claim.member_name, []).append(claim)
     for of in found.values():
-        guests = [claim for claim in of if is_back(claim)] if of[-1].is_free_place else []
+        last = of[-1]
+        is_open = last.is_free_place or (last.state is State.CONFIRMED and not is_back(last))
+        guests = [claim for claim in of if is_back(claim)] if is_open else []
         if guests:
             of.remove(guests[-1])
             of.append(guests[-1])
     return found
+
+
+def spare_places(of_name: Mapping[str, Sequence[Claim]]) -> list[Claim]:
+    """Free places of members that have a guest which counts: nobody needs them.
+
+    :param of_name: see ``by_name``
+    """
+    return [
+        one
+        for _, of in sorted(of_name.items())
+        if of[-1].state is State.CONFIRMED
+        for one in of
+        if one.is_free_place
+    ]
 
 
 def is_host_up(table: HostTable, provider_id: int, stale_after: float) -> bool:
@@ -126,14 +163,22 @@ def back(is_up: Callable[[int], bool], given_up: Collection[str]) -> Callable[[C
     """Whether a claim is that of a guest which runs, and which nobody replaced by name.
 
     :param is_up: whether a host answers, by its id
-    :param given_up: ids of claims of those that were replaced
+    :param given_up: see ``is_guest``
     """
 
     def of(claim: Claim) -> bool:
-        is_guest = claim.state is State.CONFIRMED and claim.id not in given_up
-        return is_guest and is_up(claim.provider_id)
+        return is_guest(claim, given_up) and is_up(claim.provider_id)
 
     return of
+
+
+def is_guest(claim: Claim, given_up: Collection[str]) -> bool:
+    """Whether a claim is that of a guest which nobody replaced by name.
+
+    :param given_up: see ``claims.places.is_given_up``
+    """
+    is_gone = is_given_up(claim.id, guest_of(claim), claim.adopted, given_up)
+    return claim.state is State.CONFIRMED and not is_gone
 
 
 def state_of(claim: Claim | None, is_up: Callable[[int], bool]) -> MemberState:
@@ -169,7 +214,7 @@ def members(
 
     :param claims: of the group, ended ones too
     :param levels_of: from the id of a host to its domains by level
-    :param given_up: ids of claims of guests that were replaced by name
+    :param given_up: see ``is_guest``
     """
     named = by_name(claims, back(is_up, given_up))
     shown = []

@@ -341,12 +341,18 @@ def _adopted(
         flavor=name_of(Flavor(name=guest.flavor or '')) or (last.flavor if last else None),
         project_id=guest.project_id or (last.project_id if last else None),
         user_id=guest.user_id or (last.user_id if last else None),
+        member_name=_member_before(guest, last),
         adopted=True,
         absences=-1,
         reason='runs without a live claim',
         created_at=now,
         updated_at=now,
     )
+
+
+def _member_before(guest: NovaGuest, last: Claim | None) -> str | None:
+    """The member of a group that a guest was by its newest claim, in the group that it is in."""
+    return None if last is None or guest.group not in (None, last.group) else last.member_name
 
 
 def _synced(claim: Claim, move: NovaMove | None, is_listed: bool, now: float) -> Claim:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 _RELEASE = 'gantt claim release ID --reason TEXT'
 _REPORT = 'no command corrects it: send the file of "gantt-manage bundle"'
+#: What a line has about a member of a group of which more than one guest runs.
+TWO_GUESTS = re.compile(r"^group .*: member '.*' has \d+ guests: ")
 
 
 class Remedy(NamedTuple):
@@ -154,6 +156,14 @@ REMEDIES = (
         'two live claims where one may be',
         r': \d+ (live claims for |open destinations of a move$)',
         f'gantt claim list --consumer UUID; where no guest runs: {_RELEASE}',
+    ),
+    _of(
+        'doubled',
+        'a member of a group with two guests',
+        TWO_GUESTS.pattern,
+        'delete all of them but one, which is the member then; or, with "gantt group heal GROUP '
+        '--replace MEMBER", none of them is, and it is created anew. Of one that runs no more: '
+        f'{_RELEASE}',
     ),
     _of(
         'doubled',

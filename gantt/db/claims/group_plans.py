@@ -140,12 +140,22 @@ class SqlGroupPlans(HostTables):
         return {uuid: by_member(found.get(uuid, ())) for uuid in sorted(set(uuids))}
 
     @writing
-    def extend_plan(self, tx: session.Tx, uuid: str, seconds: float, most: float) -> ClaimResult:
+    def extend_plan(
+        self,
+        tx: session.Tx,
+        uuid: str,
+        seconds: float,
+        most: float,
+        spare: Collection[str] = (),
+    ) -> ClaimResult:
         plan = _locked(tx, uuid)
         until = tx.now + min(seconds, most)
         changes = Changes(tx, self.memory)
         outcomes = []
         for claim in _places_under_lock(changes, uuid):
+            if claim.id in spare and claim.is_free_place:
+                outcomes.append(_outcome(claim, 'kept'))
+                continue
             becomes = held_until(claim, until, tx.now)
             if becomes is not claim:
                 changes.change(claim, becomes)

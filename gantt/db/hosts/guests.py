@@ -25,17 +25,19 @@ def fold(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
                 Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor, member)
             )
             is_complete = is_complete and not unsettled
-        digest = quiet_digest(one.claim_id for one in placed) if is_complete else b''
+        digest = (
+            quiet_digest((one.claim_id, one.consumer) for one in placed) if is_complete else b''
+        )
         by_host[pid] = tuple(placed), digest
     return by_host
 
 
-def quiet_digest(claim_ids: Iterable[str]) -> bytes:
+def quiet_digest(guests: Iterable[tuple[str, str]]) -> bytes:
     """What a report that says nothing new about claims is known by.
 
-    :param claim_ids: ascending
+    :param guests: ids of claims, ascending, each with its guest
     """
-    return hashlib.blake2b('\n'.join(claim_ids).encode(), digest_size=16).digest()
+    return hashlib.blake2b('\n'.join(map(' '.join, guests)).encode(), digest_size=16).digest()
 
 
 NOBODY: tuple[tuple[Placed, ...], bytes] = ((), quiet_digest(()))

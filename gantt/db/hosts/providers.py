@@ -543,7 +543,11 @@ def _read_members(
         here = tuple(one for one in now if one is not None and one.provider_id == pid)
         if len(here) == len(lines_of):
             is_complete = all(unsettled == '0' for *_, unsettled in lines_of)
-            digest = guests.quiet_digest(one.claim_id for one in here) if is_complete else b''
+            digest = (
+                guests.quiet_digest((one.claim_id, one.consumer) for one in here)
+                if is_complete
+                else b''
+            )
             found[pid] = here, digest
     return found
 

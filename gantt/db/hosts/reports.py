@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core.claims import host_facts
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.claims.reconcile import (
     APPLIED,
@@ -25,6 +25,7 @@ from gantt.core.claims.reconcile import (
     apply_report,
     fold_facts,
     judge,
+    strangers,
 )
 from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import CORE_CLASSES
@@ -38,7 +39,10 @@ from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, guests, providers, rows
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.hosts.rows import load_claims
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
+
+_c = models.claims
 
 #: What a report says of a host beyond counters.
 _REPORTED = (
@@ -132,9 +136,8 @@ class Fold:
         self._read_claims(changes, desks, loud)
         return desks
 
-    @staticmethod
     def _read_claims(
-        changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
+        self, changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
     ) -> None:
         """Live claims of the hosts that say something new, and the others that they name."""
         if not loud:
@@ -150,6 +153,24 @@ class Fold:
             found = {c.id: c for c in load_claims(changes.tx, ids=sorted(named))}
             for pid, ids in loud.items():
                 desks[pid].known = {one: found[one] for one in ids if one in found}
+        self._read_history(changes.tx, [desks[pid] for pid in loud])
+
+    def _read_history(self, tx: session.Tx, desks: Sequence['ReportDesk']) -> None:
+        """What guests had before that run without a claim, and whose hosts name none."""
+        of_host = {desk.row.name: desk for desk in desks}
+        wanted: dict[str, list[ReportDesk]] = {}
+        for report in self.reports:
+            desk = of_host.get(report.name)
+            if desk is not None and desk.live is not None:
+                for consumer in strangers(desk.live.values(), desk.known, report):
+                    wanted.setdefault(consumer, []).append(desk)
+        consumers = sorted(wanted)
+        for start in range(0, len(consumers), adopted.PARTS):
+            # Not "live = 0": of a few consumers this is.
+            some = consumers[start : start + adopted.PARTS]
+            for claim in load_claims(tx, where=[claim_form.of_guests(some), _c.c.live != 1]):
+                for desk in wanted.get(guest_of(claim), ()):
+                    desk.known[claim.id] = claim
 
     def _demand_locks(self, written: Sequence['ReportDesk'], aside: Aside) -> None:
         voided = {group for desk in written for group in desk.groups}
@@ -191,6 +212,7 @@ class ReportDesk:
     :ivar live: its live claims by id; None: not read, nothing new is said about them
     :ivar before: claims that changed, as they are in the database
     :ivar made: adopted claims
+    :ivar over: ids of places that end for good, as another guest runs in them
     :ivar groups: groups whose members changed in a way that nobody planned
     """
 
@@ -203,6 +225,7 @@ class ReportDesk:
         self.before: dict[str, Claim] = {}
         self.now: dict[str, Claim] = {}
         self.made: list[Claim] = []
+        self.over: set[str] = set()
         self.groups: set[str] = set()
         self._quiet = quiet
 
@@ -215,10 +238,10 @@ class ReportDesk:
             return report.used is UNSET
         if report.pending or not self._quiet:
             return False
-        ids = [one.claim_id for one in report.running]
-        if None in ids:
+        listed = [(one.claim_id, one.consumer) for one in report.running if one.claim_id]
+        if len(listed) < len(report.running):
             return False
-        return guests.quiet_digest(sorted(map(str, ids))) == self._quiet
+        return guests.quiet_digest(sorted(listed)) == self._quiet
 
     def fold(self, report: HostReport, now: float) -> ReportOutcome:
         """Apply one report to what is on the desk."""
@@ -227,6 +250,7 @@ class ReportDesk:
         else:
             effect = apply_report(self.row, list(self.live.values()), self.known, report, now)
         self.groups.update(effect.groups)
+        self.over.update(effect.over)
         if effect.row is not self.row:
             self._take(effect)
         return ReportOutcome.of(effect)
@@ -265,7 +289,7 @@ class ReportDesk:
         counters.reported_at = self.row.reported_at
         counters.over_committed = int(self.row.over_committed)
         for claim_id, before in self.before.items():
-            changes.change(before, self.now[claim_id])
+            changes.change(before, self.now[claim_id], ends_place=claim_id in self.over)
         for claim in self.made:
             changes.count(claim, 1)
             changes.touch(pid)

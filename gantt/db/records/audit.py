@@ -231,7 +231,7 @@ class Audit(HostTables):
                     place_audit.leaked(places.found, places.leases),
                 )
             ),
-            'doubled': _first(itertools.chain(_doubled(tx), place_audit.doubled(places.found))),
+            'doubled': _first(itertools.chain(_doubled(tx), places.doubled())),
             'providers': _first(provider_audit.of_rows(tx, nodes)),
         }
 

@@ -6,14 +6,17 @@ from collections.abc import Iterable
 import msgspec
 import sqlalchemy as sa
 
+from gantt.core.claims import place_audit
 from gantt.core.claims.claim import State
 from gantt.core.claims.place_audit import AuditedPlace
+from gantt.core.groups import group_answer
 from gantt.core.messages.request import Lifecycle
 from gantt.db.engine import session
 from gantt.db.hosts import planned
 from gantt.db.schema import claim_form, models
 
 _c = models.claims
+_p = models.providers
 _t = models.group_plans
 
 PLACES = (
@@ -26,7 +29,13 @@ PLACES = (
         _c.c.lifecycle,
         _c.c.lease_until,
         _c.c.planned,
+        sa.func.coalesce(_c.c.guest, _c.c.consumer).label('guest'),
+        _c.c.adopted,
+        _c.c.created_at,
+        sa.func.coalesce(_p.c.name, '').label('host'),
+        sa.func.coalesce(_p.c.reported_at, 0).label('seen_at'),
     )
+    .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
     .where(
         claim_form.is_live,
         sa.or_(_c.c.member_name.is_not(None), _c.c.planned.is_not(None)),
@@ -37,6 +46,10 @@ PLACES = (
     .order_by(_c.c.id)
 )
 LEASES = sa.select(_t.c.group_uuid, _t.c.lease_until)
+PLANS = sa.select(_t.c.group_uuid, _t.c.plan)
+
+#: Plans that one statement reads.
+PART = 100
 
 
 class AuditedPlaces:
@@ -61,9 +74,25 @@ class AuditedPlaces:
                     lifecycle=Lifecycle(row.lifecycle),
                     lease_until=row.lease_until,
                     planned=held,
+                    guest=row.guest,
+                    host=row.host,
+                    adopted=bool(row.adopted),
+                    created_at=row.created_at,
+                    seen_at=float(row.seen_at),
                 )
             )
         self.leases: dict[str, float] = dict(tx.all(LEASES)) if self.found else {}
+        self._guests = place_audit.guests_of_members(self.found)
+        self._given_up: dict[str, frozenset[str]] = {}
+        groups = sorted({group for group, _ in self._guests})
+        for start in range(0, len(groups), PART):
+            for row in tx.all(PLANS.where(_t.c.group_uuid.in_(groups[start : start + PART]))):
+                self._given_up[row.group_uuid] = group_answer.given_up(bytes(row.plan))
+
+    def doubled(self) -> Iterable[str]:
+        """A line for each member with two places, or two guests."""
+        yield from place_audit.doubled(self.found)
+        yield from place_audit.run_twice(self._guests, self._given_up)
 
     def unreadable(self) -> Iterable[str]:
         """A line for each that is no claim to whoever reads it."""

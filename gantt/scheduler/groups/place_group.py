@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import longest
+from gantt.core.claims.claim import guest_of, longest
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.places import GroupPlanRecord, PlaceEnded, place_consumer
 from gantt.core.claims.request_state import seed_of
@@ -511,10 +511,11 @@ class PlaceGroups:
 
 
 def _given_up(request: Request, target: Target, stays: Staying) -> set[str]:
-    """Ids of claims of guests that were replaced by name, now or before."""
+    """Guests that were replaced by name, now or before, and ids of their claims."""
     before = () if target.record is None else group_answer.given_up(target.record.plan)
     named = request.replace if isinstance(request, ChangeGroup) else ()
-    return {*before, *(one.id for one in stays.lost if one.member_name in named)}
+    now = [one for one in stays.lost if one.member_name in named]
+    return {*before, *(one.id for one in now), *map(guest_of, now)}
 
 
 def not_placed(group: str, plan: GroupPlan, attempts: int = 1) -> exceptions.NoValidHost:

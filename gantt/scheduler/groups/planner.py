@@ -290,9 +290,15 @@ class GroupPlanner:
         :raises NotFound: see ``show``
         :raises Refused: none is held any more
         """
-        self._record(message.group, message.only_project)
+        record = self._record(message.group, message.only_project)
         most = self.settings.plan_lease_seconds_max
-        result = self.store.extend_plan(message.group, message.seconds, most)
+        spare = shown_plans.spare(
+            self.store,
+            record,
+            self.cache.table(SHOWN_AGE_SECONDS),
+            self.settings.stale_after_seconds,
+        )
+        result = self.store.extend_plan(message.group, message.seconds, most, spare)
         claims = [outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok']
         if not claims:
             raise exceptions.Refused(

@@ -66,6 +66,22 @@ def view_of(
     )
 
 
+def spare(
+    store: GroupPlans, record: GroupPlanRecord, table: HostTable, stale_after: float
+) -> set[str]:
+    """Ids of places that nobody needs, as the guests are back that they were planned instead of.
+
+    :param stale_after: seconds after which a host that has not reported is down
+    """
+
+    def answers(provider_id: int) -> bool:
+        return is_host_up(table, provider_id, stale_after)
+
+    claims = store.load_places([record.group_uuid])[record.group_uuid]
+    is_back = plan_view.back(answers, group_answer.given_up(record.plan))
+    return {one.id for one in plan_view.spare_places(plan_view.by_name(claims, is_back))}
+
+
 def states_of(
     store: GroupPlans, records: Sequence[GroupPlanRecord], table: HostTable, stale_after: float
 ) -> dict[str, dict[str, int]]:

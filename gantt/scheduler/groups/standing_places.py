@@ -10,7 +10,14 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.group_policies.violated import StandingMember
-from gantt.core.groups.plan_view import MemberState, back, by_name, member_of, state_of
+from gantt.core.groups.plan_view import (
+    MemberState,
+    back,
+    by_name,
+    member_of,
+    spare_places,
+    state_of,
+)
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.resources.host import HostChange
 from gantt.core.table.host_table import HostTable
@@ -25,7 +32,7 @@ class Staying(NamedTuple):
     :ivar members: those that stay
     :ivar ends: places that are given back, whatever is planned
     :ivar moves: places of members that are planned anew: each ends where its name gets another one
-    :ivar lost: consumers that count no more, their hosts being down
+    :ivar lost: claims of guests that count no more, as their members are planned anew
     """
 
     members: list[StandingMember]
@@ -73,7 +80,7 @@ def staying(
     :param is_up: whether a host answers, by its id
     :param heal: who is on a host that is down gets another place
     :param replace: names of members that get another place
-    :param given_up: ids of claims of guests that were replaced before
+    :param given_up: guests that were replaced before, see ``plan_view.is_guest``
     :raises InvalidMessage: members would go that no plan can take their place from
     """
     found = Staying([], [], [], [])
@@ -81,13 +88,7 @@ def staying(
     live = {name: of[-1] for name, of in of_name.items() if of[-1].is_live}
     # What was planned instead of a guest that is back is not wanted any more; where that guest is
     # replaced now, it gives way to what is planned.
-    found.moves.extend(
-        one
-        for name, claim in sorted(live.items())
-        if claim.state is State.CONFIRMED
-        for one in of_name[name]
-        if one.is_free_place
-    )
+    found.moves.extend(spare_places(of_name))
     _check_named(live, replace)
     changed = _changed(before, after)
     running: list[str] = []
@@ -106,6 +107,9 @@ def staying(
             found.lost.append(claim)
         else:
             found.members.append(StandingMember(name, member, guest_of(claim), claim.provider_id))
+            continue
+        if member:  # guests of it on hosts that were lost before
+            found.lost.extend(one for one in of_name[name][:-1] if one.state is State.CONFIRMED)
     if running:
         named = ', '.join(running[:_NAMED_MAX])
         more = len(running) - _NAMED_MAX

@@ -27,12 +27,15 @@ class GroupPlans(Protocol):
         :returns: every group that was named is a key
         """
 
-    def extend_plan(self, uuid: str, seconds: float, most: float) -> ClaimResult:
+    def extend_plan(
+        self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
+    ) -> ClaimResult:
         """Hold its places until now + ``seconds`` at least, at most ``most`` seconds.
 
         A place that a create has goes on under the create's lease, and back to this one.  A plan
         without a place to hold, of which every outcome is ``kept``, stays as it is.
 
+        :param spare: ids of free places that nobody needs: they end with the lease that they have
         :raises NotFound: there is no such plan
         """
 

@@ -6,7 +6,7 @@ The judge of policies shares no code with those who place.
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -100,11 +100,17 @@ def resized(rng: random.Random, group: GroupDescription) -> GroupDescription:
 
 
 def broken_policies(
-    group: GroupDescription, units: Sequence[PlacedUnit], *, affinity: bool = True
+    group: GroupDescription,
+    units: Sequence[PlacedUnit],
+    *,
+    affinity: bool = True,
+    joined: Collection[PlacedUnit] = (),
 ) -> Iterator[str]:
     """A line for each hard policy that does not hold where these are.
 
-    :param affinity: whether those of affinity are looked at
+    :param affinity: whether all of them have to be together
+    :param joined: those that came just now, where they do not have to: of affinity to a guest that
+        is on its way they meet one of its ends
     """
     for policy in group.full_policies:
         if not policy.is_hard:
@@ -119,6 +125,10 @@ def broken_policies(
             if policy.policy is GroupPolicyKind.AFFINITY:
                 if affinity and len(counts) > 1:
                     yield f'{whom}: they are in {sorted(counts)}'
+                for one in () if affinity else joined:
+                    ends = {unit.domain(policy.level) for unit in meant if unit.guest != one.guest}
+                    if one in meant and ends and one.domain(policy.level) not in ends:
+                        yield f'{whom}: {one.guest} joined those in {sorted(ends)}'
                 continue
             most = policy.most or (1 if policy.policy is GroupPolicyKind.ANTI_AFFINITY else None)
             for domain, count in sorted(counts.items()):

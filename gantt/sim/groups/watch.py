@@ -63,7 +63,7 @@ class GroupWatch:
         self._look_at_held()
         if before != self._known:
             self._look_for_two()
-            self._look_at_policies()
+            self._look_at_policies(before)
         self._look_at_usage()
 
     # -- what there is --------------------------------------------------------------------
@@ -197,42 +197,51 @@ class GroupWatch:
                 self._break(f'G4: {one.id[:8]} is held longer than the plan of {one.group}')
 
     def _look_for_two(self) -> None:
-        """A member has one live claim, or is one guest that moves."""
+        """A member has one live claim, or is one guest that moves.
+
+        One that was found without a claim may be there beside another: the audit has them.
+        """
         guests: dict[tuple[str | None, str | None], set[str]] = {}
         for one in self._known.values():
-            if one.is_live and guest_of(one) not in self._lost:
+            if one.is_live and not one.adopted and guest_of(one) not in self._lost:
                 guests.setdefault((one.group, one.member_name), set()).add(guest_of(one))
         for (group, member), found in guests.items():
             if len(found) > 1:
                 self._break(f'G3: {member} of {group} has claims of {len(found)} consumers')
 
-    def _look_at_policies(self) -> None:
+    def _look_at_policies(self, before: Claims) -> None:
         """Hard policies hold over places and guests.
 
-        Where a guest has come back that was given up with its host, its group is in two places; and
-        who joined a guest that was on its way may have joined the end that it did not stay at.
+        Where a guest has come back that was given up with its host, its group is in two places.
+        Who joins a guest that is on its way may join the end that it does not stay at.
         """
-        rows = self._database.store._tables.hosts
         for uuid, record in self._plans.items():
             group = _read(record.description)
-            units = [
-                PlacedUnit(
-                    member_of(group, one.member_name or ''),
-                    guest_of(one),
-                    one.host,
-                    rows[one.provider_id].facts.location or one.host,
-                )
-                for one in self._of_group(uuid)
-            ]
+            claims = list(self._of_group(uuid))
+            units = [self._unit(group, one) for one in claims]
             if max(Counter(one.guest for one in units).values(), default=0) > 1:
                 self._moved.add(uuid)
-            is_apart = uuid in self._moved or any(
+            has_lost = any(
                 guest_of(one) in self._lost and one.is_live
                 for one in self._known.values()
                 if one.group == uuid
             )
-            for line in broken_policies(group, units, affinity=not is_apart):
+            stood = {(one.member_name, one.host) for one in before.values() if one.is_live}
+            joined = [
+                unit
+                for one, unit in zip(claims, units, strict=True)
+                if one.member_name is not None and (one.member_name, one.host) not in stood
+            ]
+            is_apart = has_lost or uuid in self._moved
+            for line in broken_policies(
+                group, units, affinity=not is_apart, joined=() if has_lost else joined
+            ):
                 self._break(f'G6: {uuid}: {line}')
+
+    def _unit(self, group: GroupDescription, one: Claim) -> PlacedUnit:
+        row = self._database.store._tables.hosts[one.provider_id]
+        member = member_of(group, one.member_name or '')
+        return PlacedUnit(member, guest_of(one), one.host, row.facts.location or one.host)
 
     def _of_group(self, uuid: str) -> Iterable[Claim]:
         for one in self._database.live():

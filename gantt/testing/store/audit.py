@@ -10,6 +10,7 @@ from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import LIVE, Claim, State, endless, guest_of
 from gantt.core.claims.inheritance import excess
 from gantt.core.claims.place_audit import AuditedPlace
+from gantt.core.groups import group_answer
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.request import Lifecycle
 from gantt.core.resources import tree_check
@@ -26,12 +27,17 @@ GRACE_SECONDS = 80.0
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
     """A line for each violation, by its kind, see ``scheduler.ports.claims``."""
     nodes, places = _nodes(tables), list(_places(tables))
+    given_up = {uuid: group_answer.given_up(plan.plan) for uuid, plan in tables.plans.items()}
     leases = {uuid: plan.lease_until for uuid, plan in tables.plans.items()}
     return {
         'over_commit': [*_over_commit(tables), *_inside(tables)],
         'lost': [*_lost(tables), *_wrong_heirs(tables, nodes), *place_audit.lost(places)],
         'leaked': [*_leaked(tables, now), *place_audit.leaked(places, leases)],
-        'doubled': [*_doubled(tables), *place_audit.doubled(places)],
+        'doubled': [
+            *_doubled(tables),
+            *place_audit.doubled(places),
+            *place_audit.run_twice(place_audit.guests_of_members(places), given_up),
+        ],
         'providers': list(tree_check.broken(nodes)),
     }
 
@@ -65,7 +71,17 @@ def _places(tables: Tables) -> Iterable[AuditedPlace]:
                 lifecycle=claim.lifecycle,
                 lease_until=claim.lease_until,
                 planned=claim.planned,
+                guest=guest_of(claim),
+                host=claim.host,
+                adopted=claim.adopted,
+                created_at=claim.created_at,
+                seen_at=_seen_at(tables, claim.provider_id),
             )
+
+
+def _seen_at(tables: Tables, provider_id: int) -> float:
+    row = tables.hosts.get(provider_id)
+    return 0.0 if row is None else row.reported_at
 
 
 def _over_commit(tables: Tables) -> Iterable[str]:

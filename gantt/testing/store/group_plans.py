@@ -49,10 +49,15 @@ class MemoryGroupPlans(Operators):
         return {uuid: by_member(claims) for uuid, claims in found.items()}
 
     @atomic
-    def extend_plan(self, uuid: str, seconds: float, most: float) -> ClaimResult:
+    def extend_plan(
+        self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
+    ) -> ClaimResult:
         plan, until = self._plan(uuid), self._now + min(seconds, most)
         outcomes = []
         for claim in self.load_places([uuid])[uuid]:
+            if claim.id in spare and claim.is_free_place:
+                outcomes.append(_outcome(claim, 'kept'))
+                continue
             becomes = held_until(claim, until, self._now)
             if becomes is not claim:
                 self._tables.put_claim(becomes)

@@ -258,12 +258,19 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
             for entry in (*(report.running or ()), *(report.pending or ()))
             if (claim_id := entry.claim_id) in tables.claims and claim_id not in here
         }
+        lone = reconcile.strangers(live, known, report)
+        if lone:
+            known |= {
+                claim.id: claim
+                for claim in tables.claims.values()
+                if not claim.is_live and guest_of(claim) in lone
+            }
         effect = reconcile.apply_report(row, live, known, report, now)
         if accepted:
             tables.hosts[row.id] = effect.row
             written.add(row.id)
         for claim in effect.claims:
-            tables.put_claim(claim, count=False)
+            tables.put_claim(claim, count=False, ends_place=claim.id in effect.over)
             tables.flag(claim.allocations)
         for group in effect.groups:
             tables.bump_group(group)
