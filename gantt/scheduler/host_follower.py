@@ -32,7 +32,7 @@ class HostFollower(HostCache):
 
         :raises DatabaseUnavailable: nothing was ever read
         """
-        self._refresh(max_age)
+        self.refresh(max_age)
         with self._owning:
             self._fold()
             if self._snapshot is None:
@@ -49,24 +49,16 @@ class HostFollower(HostCache):
 
         :raises DatabaseUnavailable: nothing was ever read
         """
-        self._refresh(max_age)
+        self.refresh(max_age)
         with self._owning:
             self._fold()
             yield self.working
 
-    def reload_soon(self) -> None:
-        """Read the feed before the next answer, however fresh the table is."""
-        self._not_before = self.clock.monotonic()
+    def refresh(self, max_age: float) -> None:
+        """Read the feed where it was read too long ago; those who come together read it once.
 
-    def take_changed(self) -> dict[int, str | None]:
-        """Hosts whose rows changed since it was asked last, by id: the name, None of one gone."""
-        with self._owning:
-            found, self._changed = self._changed, {}
-        return found or {}
-
-    # -- inside ------------------------------------------------------------------------
-    def _refresh(self, max_age: float) -> None:
-        """Read the feed where it was read too long ago; those who come together read it once."""
+        :raises DatabaseUnavailable: nothing was ever read
+        """
         oldest = self.clock.monotonic() - max_age
         if self._is_newer(oldest):
             return
@@ -79,6 +71,17 @@ class HostFollower(HostCache):
                 if self._incarnation is None:
                     raise
 
+    def reload_soon(self) -> None:
+        """Read the feed before the next answer, however fresh the table is."""
+        self._not_before = self.clock.monotonic()
+
+    def take_changed(self) -> dict[int, str | None]:
+        """Hosts whose rows changed since it was asked last, by id: the name, None of one gone."""
+        with self._owning:
+            found, self._changed = self._changed, {}
+        return found or {}
+
+    # -- inside ------------------------------------------------------------------------
     def _is_newer(self, oldest: float) -> bool:
         """Whether the feed was read after a moment, and after it had to be read again."""
         return self._read_at >= oldest and self._read_at > self._not_before

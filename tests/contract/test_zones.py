@@ -5,6 +5,7 @@ from collections import Counter
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims.claim import State
@@ -339,11 +340,41 @@ def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelle
     assert store.audit() == CLEAN
 
 
+def noted(store, *allocation):
+    """As a zone notes one that is sent to it: at once where nothing is known of it."""
+    return [] if store.note_new_allocation(*allocation) else store.note_allocation(*allocation)
+
+
+def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
+    one, two, known = new_uuid(), new_uuid(), new_uuid()
+
+    def note(key, order, *consumers):
+        return store.note_new_allocation('top', key, order, consumers, Purpose.CREATE)
+
+    def orders():
+        with store.engine.begin() as connection:
+            rows = connection.execute(sa.select(models.allocation_orders))
+            return {row.consumer: row.request_key for row in rows}
+
+    may = store.at_once is not None
+    assert note('k1', 5, one) is may
+    assert orders() == ({one: 'k1'} if may else {})
+    for seen in (('k1', 5, one), ('k2', 7, one), ('k3', 0, two)):
+        assert not note(*seen)
+    store.cancel_request(known, 'it was given back before it came')
+    assert not note(known, 8, two)
+    assert two not in orders()
+    if may:
+        # Others on this connection wait for the disk.
+        waits = store.at_once.read(lambda tx: tx.first(sa.text('SHOW synchronous_commit'))[0])
+        assert waits == 'on'
+
+
 def test_allocations_of_a_parent_for_a_consumer_go_in_their_order(store):
     one, two = new_uuid(), new_uuid()
 
     def note(key, order, *consumers, parent='top', purpose=Purpose.CREATE):
-        return store.note_allocation(parent, key, order, consumers, purpose)
+        return noted(store, parent, key, order, consumers, purpose)
 
     assert note('k1', 5, one) == []
     assert note('k1', 5, one) == [], 'a copy'
@@ -417,7 +448,7 @@ def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
     other = new_uuid()
 
     def note(parent, order, *consumers):
-        return store.note_allocation(parent, new_uuid(), order, consumers, Purpose.CREATE)
+        return noted(store, parent, new_uuid(), order, consumers, Purpose.CREATE)
 
     def is_of(parent):
         with store.engine.begin() as connection:
@@ -440,9 +471,7 @@ def test_of_many_allocations_for_a_consumer_none_comes_before_one_that_is_known(
 
         def work(number, guest=guest, seen=seen):
             try:
-                barred = store.note_allocation(
-                    'top', f'k{number}', number + 1, [guest], Purpose.CREATE
-                )
+                barred = noted(store, 'top', f'k{number}', number + 1, [guest], Purpose.CREATE)
             except exceptions.AllocationOutdated:
                 return
             seen.append((number, barred))

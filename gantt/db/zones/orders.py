@@ -52,50 +52,53 @@ STEP = (
         updated_at=sa.bindparam('updated_at'),
     )
 )
-#: On PostgreSQL, of consumers of which none is known: how many rows were made.
+#: On PostgreSQL, under a key that is not known, of consumers of which none is: how many rows were
+#: made.  It does not wait for the disk: what is claimed after it is in the log behind it, so that
+#: no claim that is promised outlives the note of its order.
 NOTE_AT_ONCE = sa.text(f"""
     WITH noted AS (
         INSERT INTO allocation_orders
                (parent, consumer, purpose, order_no, request_key, updated_at)
-        SELECT CAST(:parent AS text), c, :purpose, CAST(:order_no AS bigint), :request_key,
-               {CLOCK['postgresql']}
+        SELECT CAST(:parent AS text), c, :purpose, CAST(:order_no AS bigint),
+               CAST(:request_key AS text), {CLOCK['postgresql']}
           FROM unnest(CAST(:consumers AS text[])) c
-         WHERE NOT EXISTS (SELECT 1 FROM claims
+         WHERE NOT EXISTS (SELECT 1 FROM requests WHERE id = CAST(:request_key AS text))
+           AND NOT EXISTS (SELECT 1 FROM claims
                             WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
                               AND lifecycle <> 'api' AND adopted = 0
                               AND parent_key IS DISTINCT FROM CAST(:parent AS text))
          ORDER BY c
             ON CONFLICT (parent, consumer, purpose) DO NOTHING
         RETURNING consumer)
-    SELECT count(*) FROM noted
+    SELECT count(*), set_config('synchronous_commit', 'off', true) FROM noted
 """)  # noqa: S608 - the clock's expression is a constant
 
 
 class SqlAllocationOrders(SqlZones):
     """See ``scheduler.ports.zones``."""
 
-    def note_allocation(
+    def note_new_allocation(
         self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
-    ) -> list[str]:
+    ) -> bool:
+        if self.at_once is None or not order:
+            return False
         ids = sorted(set(consumers))
-        new = {
-            'parent': parent,
-            'purpose': kind_of(purpose),
-            'order_no': order,
-            'request_key': key,
-        }
-        if self.at_once is not None and order:
-            given = {**new, 'consumers': ids}
-            noted = write_once(self.at_once, lambda tx: tx.first(NOTE_AT_ONCE, **given)[0])
-            if noted == len(ids):
-                return []
-        return self._note_allocation(new, ids)
+        given = _noted(parent, key, order, purpose) | {'consumers': ids}
+        noted = write_once(self.at_once, lambda tx: tx.first(NOTE_AT_ONCE, **given)[0])
+        return bool(noted == len(ids))
 
     @writing_once
-    def _note_allocation(
-        self, tx: session.Tx, new: dict[str, Any], consumers: list[str]
+    def note_allocation(
+        self,
+        tx: session.Tx,
+        parent: str,
+        key: str,
+        order: int,
+        consumers: Collection[str],
+        purpose: Purpose,
     ) -> list[str]:
-        found = tx.first(OF_OTHERS, parent=new['parent'], ids=consumers)
+        new, ids = _noted(parent, key, order, purpose), sorted(set(consumers))
+        found = tx.first(OF_OTHERS, parent=new['parent'], ids=ids)
         if found is not None:
             raise exceptions.Refused(
                 f'consumer {found.consumer} has a claim that is not of this zone above; '
@@ -104,9 +107,9 @@ class SqlAllocationOrders(SqlZones):
         if not new['order_no']:
             return []
         new = {**new, 'updated_at': tx.now}
-        rows = [{**new, 'consumer': consumer} for consumer in consumers]
+        rows = [{**new, 'consumer': consumer} for consumer in ids]
         tx.insert_new(_o, rows, 'parent', 'consumer', 'purpose')
-        found = tx.all(KNOWN, parent=new['parent'], purpose=new['purpose'], ids=consumers)
+        found = tx.all(KNOWN, parent=new['parent'], purpose=new['purpose'], ids=ids)
         others = [row for row in found if row.request_key != new['request_key']]
         if any(row.order_no >= new['order_no'] for row in others):
             raise exceptions.AllocationOutdated()
@@ -121,3 +124,13 @@ class SqlAllocationOrders(SqlZones):
         ]
         tx.many(STEP, stepped)
         return sorted({row.request_key for row in others})
+
+
+def _noted(parent: str, key: str, order: int, purpose: Purpose) -> dict[str, Any]:
+    """What the rows of an allocation have in common."""
+    return {
+        'parent': parent,
+        'purpose': kind_of(purpose),
+        'order_no': order,
+        'request_key': key,
+    }

@@ -185,20 +185,50 @@ def allocate_in_zone(
         raise exceptions.invalid('body.request.request_id', f'expected the key, {key!r}')
     request = _of_parent(caller, parent, body.request)
     _check_loop(world, request)
-    known = _allocated(world, parent, key)
-    if known is not None and known.state == 'cancelled':
-        raise exceptions.RequestCancelled(request_id=key)
-    if known is None or known.state == 'open':
-        places = _opened(world, parent, body)
-        _note_order(world, parent, key, body)
+    places = _places(world, parent, key, body)
+    if places:
         request = msgspec.structs.replace(request, places=places)
     with world.gates.placements.passing(caller, parent.project_id):
         try:
             answer = world.client.select_destinations(request)
         except (exceptions.NoValidHost, exceptions.Conflict):
             raise exceptions.OfferGone() from None
-    world.insights.reload_soon()
+    world.zones.reload_soon()
     return _answered(world, parent, key, answer)
+
+
+def _places(
+    world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation
+) -> list[OfferedPlace]:
+    """Where an allocation may be placed, its order noted; empty: it was, and its answer is stored.
+
+    :raises RequestCancelled, AllocationOutdated, OfferGone: nothing is claimed any more
+    :raises TokenRefused, Refused: it says what is not so
+    """
+    refused: exceptions.GanttError | None = None
+    try:
+        places = _opened(world, parent, body)
+    except (exceptions.TokenRefused, exceptions.OfferGone) as e:
+        places, refused = [], e
+    if refused is None and _is_noted(world, parent, key, body):
+        return places
+    known = _allocated(world, parent, key)
+    if known is not None and known.state == 'cancelled':
+        raise exceptions.RequestCancelled(request_id=key)
+    if known is not None and known.state != 'open':
+        return []  # whatever has become of its tokens since
+    if refused is not None:
+        raise refused
+    _note_order(world, parent, key, body)
+    return places
+
+
+def _is_noted(world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation) -> bool:
+    """Whether it is new, and its order noted with nothing in the way."""
+    request = body.request
+    return world.store.note_new_allocation(
+        parent.name, key, body.order, request.consumers, request.spec.purpose
+    )
 
 
 def _note_order(
@@ -233,7 +263,7 @@ def give_back_to_zone(world: HandlerContext, caller: Caller, key: str) -> ZoneAl
     _allocated(world, parent, key)
     with world.gates.placements.passing(caller, parent.project_id):
         world.client.cancel_claims(key, f'given back by zone {parent.name}')
-    world.insights.reload_soon()
+    world.zones.reload_soon()
     return ZoneAllocated(key=key, state='cancelled')
 
 

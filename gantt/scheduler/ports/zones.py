@@ -265,6 +265,15 @@ class ZoneGiveBacks(Protocol):
 class AllocationOrders(Protocol):
     """In which order a zone above has sent allocations for a consumer."""
 
+    def note_new_allocation(
+        self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
+    ) -> bool:
+        """Note one that nothing is known of, as far as that takes one round trip.
+
+        :return: False: something is known, or is to be looked at statement by statement; then not
+            all of it may be noted, and ``note_allocation`` is for the rest
+        """
+
     def note_allocation(
         self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
     ) -> list[str]:

@@ -31,12 +31,14 @@ class Opening(NamedTuple):
     :ivar token: from which the keys of what it claims in other zones follow
     :ivar fingerprint: of the request as it came
     :ivar order: of what it claims in other zones
+    :ivar is_at_once: nobody else had it open, and nothing was ended for it
     """
 
     number: int
     token: str
     fingerprint: str
     order: int
+    is_at_once: bool = True
 
 
 class Ended(Exception):
@@ -80,8 +82,9 @@ class RequestRows:
         :raises Ended: it is answered, or cannot go on
         """
         takes_over: int | None = None
-        left_by_others = ''
+        left_by_others, tries = '', 0
         while True:
+            tries += 1
             left = end - self._clock.monotonic()
             if left <= 0:
                 why = 'another worker is at this request'
@@ -104,7 +107,7 @@ class RequestRows:
                 if left_by_others:
                     # Nobody settles it any more: what was claimed is ended before anything is.
                     self._end_opening(left_by_others)
-                return Opening(number, found.opening, fingerprint, found.order)
+                return Opening(number, found.opening, fingerprint, found.order, tries == 1)
             match outcome.outcome:
                 case CommitStatus.REPEAT:
                     self._recorder.count('gantt_repeats_total')

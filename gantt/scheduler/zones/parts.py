@@ -21,6 +21,7 @@ from gantt.scheduler.zones.bound import BoundPlaces
 from gantt.scheduler.zones.conditions import ZoneConditions
 from gantt.scheduler.zones.directory import ZoneDirectory
 from gantt.scheduler.zones.offers.evaluate import ZoneEvaluator
+from gantt.scheduler.zones.offers.fresh_hosts import FreshHosts
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts
 from gantt.scheduler.zones.offers.queries import CallRunner, ZoneQueries
 from gantt.scheduler.zones.offers.standing import ZoneStanding
@@ -28,10 +29,6 @@ from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 from gantt.scheduler.zones.offers.ways import RequestWays
 from gantt.scheduler.zones.present import PresentPlace
 from gantt.scheduler.zones.threads import MakeThreads, ThreadPool
-
-#: How old the table of the own hosts may be, in seconds, where nothing was claimed through this
-#: process meanwhile.  Offers are no promises: what is claimed is chosen anew under locks.
-FRESH_SECONDS = 0.05
 
 
 class NoCalls:
@@ -52,6 +49,7 @@ class ZoneParts:
 
     :ivar directory: the zones around this one
     :ivar calls: to those below
+    :ivar fresh: reads the own hosts while offers are asked for
     :ivar evaluator: what this zone and those below have for a request
     :ivar ways: by which requests have come here
     :ivar summaries: what those below say of themselves in advance
@@ -88,8 +86,9 @@ class ZoneParts:
         self.directory = ZoneDirectory(store, clock)
         self.calls, self.threads = calls, threads
         self._pipeline = pipeline
-        self.reload_soon = cache.reload_soon
-        self._own = OwnHosts(cache, pipeline, settings, FRESH_SECONDS)
+        self.fresh = FreshHosts(cache)
+        self.reload_soon = self.fresh.reload_soon
+        self._own = OwnHosts(cache, pipeline, settings, self.fresh.asked)
         self.summaries = ZoneSummaries(calls, self.directory.children, clock)
         self.standing, self.ways = ZoneStanding(clock), RequestWays(clock)
         self.bound = BoundPlaces(store, cache, self.directory.own_uuid)
@@ -121,6 +120,7 @@ class ZoneParts:
 
     def close(self) -> None:
         """Begin no more calls, and close their connections."""
+        self.fresh.close()
         self.summaries.close()
         self.evaluator.close()
         self.calls.close()

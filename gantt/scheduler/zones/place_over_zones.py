@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flow 3: a request that may go down is placed where it is best, here or in a zone below.
 
-    open its row → ask everybody what they have → take the best offer: the own hosts by the
-    thread that places, a zone below by an allocation under a key of its own → where that is
-    gone take the next one → store the answer, which ends it
+    open its row, and meanwhile ask everybody what they have → take the best offer: the own
+    hosts by the thread that places, a zone below by an allocation under a key of its own →
+    where that is gone take the next one → store the answer, which ends it
 
 The key of an allocation follows from who has the row open and the zone: a process that takes
 over comes to the same ones.  What became of an allocation that was not answered
@@ -63,6 +63,8 @@ LOG = logging.getLogger(__name__)
 EVALUATE_SHARE = 0.6
 #: What asking after an allocation may take, however little time is left.
 RESOLVE_SECONDS = 1.0
+#: Between two looks at whether a row is open.
+LOOK_SECONDS = 1.0
 #: Offers of one zone.
 WANT = 5
 NOBODY: Mapping[str, int] = {}
@@ -108,6 +110,8 @@ class PlaceOverZones:
             *(store, stored_answers, recorder, clock, settings, self._shares.end_opening)
         )
         down, here = zones.threads(THREADS, 'over-zones'), zones.threads(THREADS, 'over-zones-here')
+        #: As many as there are requests that wait for one.
+        self._openers = zones.threads(THREADS, 'zone-openings')
         self._waiter = down.waiter
         self._going_down = RequestThreads(
             down, 'in other zones', clock, settings, self._count_answer
@@ -174,7 +178,9 @@ class PlaceOverZones:
         """Take nothing new, finish what is inside; whether that was done in time."""
         end = self._clock.monotonic() + seconds
         done = self._staying.stop(seconds)
-        return self._going_down.stop(max(0.0, end - self._clock.monotonic())) and done
+        done = self._going_down.stop(max(0.0, end - self._clock.monotonic())) and done
+        self._openers.close()
+        return done
 
     def note_end(self, request_id: str) -> None:
         """Note what a request has below, as it is about to be cancelled."""
@@ -223,10 +229,31 @@ class PlaceOverZones:
             return self._tried(ruled, end)
         try:
             number = first_attempt(self._clock.wall())
-            opening = self._rows.open(ruled, fingerprint, number, end)
-            return self._place(ruled, opening, end)
+            if not _may_look_first(request):
+                return self._place(ruled, self._rows.open(ruled, fingerprint, number, end), end)
+            opening, found = self._opened_meanwhile(ruled, fingerprint, number, end)
+            return self._place(ruled, opening, end, found)
         except Ended as e:
             return e.answer
+
+    def _opened_meanwhile(
+        self, request: SelectDestinations, fingerprint: str, number: int, end: float
+    ) -> tuple[Opening, Evaluated | None]:
+        """Have its row opened while everybody is asked what they have: that holds nothing.
+
+        :return: what they have; None: it is to be asked, as it is looked at since the row is open
+        :raises Ended: it is answered, or cannot go on
+        """
+        opened = self._openers.begin(self._rows.open, request, fingerprint, number, end)
+        found: Evaluated | None = None
+        try:
+            found = self._offers(request, end, thorough=False)
+        except exceptions.GanttError as e:
+            LOG.info('asked again once its row is open: %s', e.message)
+        while not opened.done():
+            self._openers.wait([opened], LOOK_SECONDS)
+        opening: Opening = opened.result()
+        return opening, found if opening.is_at_once else None
 
     def _place_here(
         self, request: SelectDestinations, fingerprint: str, zones: Sequence[ZoneStep], end: float
@@ -297,16 +324,24 @@ class PlaceOverZones:
         self._recorder.record(decisions.record_of(decision, request))
         return answer
 
-    def _place(self, request: SelectDestinations, opening: Opening, end: float) -> Answer:
+    def _place(
+        self,
+        request: SelectDestinations,
+        opening: Opening,
+        end: float,
+        known: Evaluated | None = None,
+    ) -> Answer:
         """Take one offer after the other until all members have a place.
 
         :param opening: of its row, which is ours
+        :param known: what there is; None: it is to be asked
         """
         gone: set[tuple[str | None, str]] = set()
         lost = 0
         for attempt in range(self._settings.attempts_per_request):
             try:
-                found = self._offers(request, end, thorough=attempt > 0)
+                found = known or self._offers(request, end, thorough=attempt > 0)
+                known = None
             except exceptions.GanttError:
                 # Nothing is claimed: nobody has to wait for the deadline of the row.
                 self._store.give_up(request.request_id, self._settings.worker, opening.number)
@@ -521,6 +556,15 @@ class PlaceOverZones:
             self._serial += 1
             serial = self._serial
         return derived_id('decision over zones', request.request_id, self._settings.worker, serial)
+
+
+def _may_look_first(request: SelectDestinations) -> bool:
+    """Whether zones are asked while the row of a request is being opened.
+
+    What is known of the guest of a move is to be read behind its opening, and a repeat may have its
+    answer: nobody is asked for it.
+    """
+    return not (request.repeat or request.places or request.spec.purpose.is_move)
 
 
 def _key_of(one: Choice) -> tuple[str | None, str]:

@@ -157,6 +157,10 @@ class ZoneLine:
         """There are none."""
         return []
 
+    def note_new_allocation(self, *new: Any) -> bool:
+        """On SQLite it is looked at statement by statement."""
+        return False
+
     def silent_for(self) -> float:
         """A line fails at once, or it answers."""
         return 0.0

@@ -117,8 +117,9 @@ class SimZoneProcess(SchedulerProcess):
             random.Random(f'strategies of {name}'),
             lambda most, what: TaskThreads(loop, self, self._requests.set, most, what),
         )
-        # They are read by a task.
+        # They are read by a task, and hosts by who asks for offers.
         self.parts.summaries.close()
+        self.parts.fresh.close()
         self.scheduler.speak_with(self.parts)
         http = HttpSettings()
         self.world = HandlerContext(

@@ -132,7 +132,6 @@ class SimZone:
         if table is not None:
             self.cache.working = table
         self.settings = settings = SchedulerSettings(worker=name)
-        self.own = OwnHosts(self.cache, lambda: around.pipeline, settings, 0.0)
         self.parts = ZoneParts(
             store,
             around.links,
@@ -145,8 +144,10 @@ class SimZone:
             around.runner(),
             around.dice,
         )
-        # Whoever simulates says when summaries are read: no thread does.
+        # Whoever simulates says when something is read: no thread does.
         self.parts.summaries.close()
+        self.parts.fresh.close()
+        self.own = OwnHosts(self.cache, lambda: around.pipeline, settings, self.parts.fresh.asked)
         self._planner = Planner(store, self.cache, settings)
         self._serial = itertools.count(1)
         self.laid: dict[int, dict[str, Mapping[str, int]]] = {}

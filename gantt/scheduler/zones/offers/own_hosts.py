@@ -27,6 +27,7 @@ from gantt.core.zones.score import ScoreSet
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.placing import trial
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
 
 #: What every host that may be used now has room for.
 _LEAST = SelectDestinations(
@@ -39,6 +40,8 @@ _LEAST = SelectDestinations(
 #: What was read longer ago, in seconds, is no answer: the database is away, and nothing of it
 #: could be claimed.
 OLD_SECONDS = 2.0
+#: How old the table may be by which there is no place, in seconds.
+NEWEST_SECONDS = 0.05
 #: Hosts named in one offer for several members, beyond those that they would be on.
 SPARE_HOSTS = 5
 
@@ -59,13 +62,17 @@ class OwnOffers(msgspec.Struct, frozen=True):
     survivors: int = 0
     removed: dict[str, int] = {}
 
+    def has_room_for(self, members: int) -> bool:
+        """Whether there are places for so many."""
+        return bool(self.choices) and self.choices[0].fits >= members
+
 
 class OwnHosts:
     """Plans requests on the table of the own hosts, which is as before then.  Any thread.
 
     :param cache: a follower of the database, whose table may be read from any thread
     :param pipeline: as it is configured now
-    :param max_age: of the table, in seconds
+    :param asked: is called by who asks for offers
     """
 
     def __init__(
@@ -73,9 +80,9 @@ class OwnHosts:
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         settings: SchedulerSettings,
-        max_age: float,
+        asked: Callable[[], object],
     ) -> None:
-        self._cache, self._pipeline, self._max_age = cache, pipeline, max_age
+        self._cache, self._pipeline, self._asked = cache, pipeline, asked
         self._planner = trial.planner(cache, settings)
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
@@ -94,7 +101,24 @@ class OwnHosts:
             if is_only:
                 raise
             return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known')
-        with self._cache.borrowed(self._max_age) as table:
+        self._asked()
+        try:
+            found = self._read(request, want, FRESH_SECONDS)
+            if self._is_newest or found.has_room_for(len(request.consumers)):
+                return found
+        except exceptions.Refused:
+            if self._is_newest:
+                raise
+        # Before it is said that there is no room, or that a rule forbids it.
+        return self._read(request, want, NEWEST_SECONDS)
+
+    @property
+    def _is_newest(self) -> bool:
+        return self._cache.read_seconds_ago <= NEWEST_SECONDS
+
+    def _read(self, request: SelectDestinations, want: int, max_age: float) -> OwnOffers:
+        """As of so many seconds ago at most."""
+        with self._cache.borrowed(max_age) as table:
             if self._cache.read_seconds_ago > OLD_SECONDS:
                 raise exceptions.HostsUnknown(problem='they were read some time ago')
             return self._offers(table, request, want)
@@ -119,7 +143,7 @@ class OwnHosts:
 
     def fits(self, shapes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """How many of each shape fit, host by host."""
-        with self._cache.borrowed(self._max_age) as table:
+        with self._cache.borrowed(FRESH_SECONDS) as table:
             if not len(table):
                 return dict.fromkeys(shapes, 0)
             decision = self._planned(_LEAST, self._pipeline().comparable())
@@ -132,7 +156,7 @@ class OwnHosts:
 
     def table(self) -> HostTable:
         """All that is known of the own hosts."""
-        return self._cache.table(self._max_age)
+        return self._cache.table(FRESH_SECONDS)
 
     def _planned(self, request: SelectDestinations, pipeline: Pipeline) -> Decision:
         """By who has borrowed the table."""
