@@ -224,6 +224,7 @@ class Ledger:
         self._requests(tx, commit_batch)
         self._groups(tx, commit_batch)
         self._consumers(tx, commit_batch)
+        self._plans(tx, commit_batch)
         taken = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
         commit_batch.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, commit_batch.wanted())
@@ -270,10 +271,6 @@ class Ledger:
         makers = makers_of(commit_batch.swaps())
         tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers], 'uuid')
         commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
-        planned = commit_batch.planned_groups()
-        if planned:
-            plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
-            commit_batch.judge_plans(plans, group_plans.places_of(tx, planned))
 
     def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         values = commit_batch.consumers()
@@ -284,6 +281,17 @@ class Ledger:
             # Not "live = 1", by which PostgreSQL might read every live claim there is.
             live = load_claims(tx, where=[wanted, models.claims.c.live != 0])
             commit_batch.judge_consumers(live, self.owners(tx, commit_batch))
+
+    def _plans(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+        """Judge plans by their members' claims; these are read after those that give way.
+
+        A create that takes a free place over in between is seen here; one that does so later
+        changes what gives way, which is guarded.  The other way round neither would be seen.
+        """
+        planned = commit_batch.planned_groups()
+        if planned:
+            plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
+            commit_batch.judge_plans(plans, group_plans.places_of(tx, planned))
 
     @staticmethod
     def owners(tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, str | None]:
