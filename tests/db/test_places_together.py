@@ -7,8 +7,9 @@ import random
 import pytest
 
 from gantt import exceptions
+from gantt.db.claims.commit import Ledger
 from tests.builders import CLEAN, a_host, commit, generation_of, live, uuid_of
-from tests.db.conftest import KINDS
+from tests.db.conftest import KINDS, SERVERS
 from tests.db.test_concurrency import deadlocks, together
 from tests.plans import a_create, a_plan, by, places, planned
 from tests.services import PATIENT
@@ -61,6 +62,48 @@ def test_each_place_has_one_create_whoever_comes_first(stores, hosts):
     assert holders == {name: request for mine in won for name, request in mine.items()}
     assert stores[0].audit() == CLEAN
     assert deadlocks(stores[0]) == before
+
+
+@pytest.mark.parametrize('is_taken_before', [False, True])
+@pytest.mark.parametrize('kind', SERVERS)
+def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
+    kind, is_taken_before, open_store, monkeypatch
+):
+    """Between what a plan reads of places that give way and of claims of its members."""
+    planner = open_store(kind, waits=PATIENT)
+    other = open_store(like=planner, waits=PATIENT)
+    there = [a_host(f'cmp-{n}').with_room(vcpu=20).on(planner) for n in range(2)]
+    place = planned(planner, {'m': there[0]}, group=GROUP)['m']
+    first, second = a_create(by(place)), uuid_of('second')
+    if is_taken_before:
+        assert commit(other, first).outcomes[0].outcome == 'placed'
+
+    def take():
+        free = places(other, GROUP)['m']
+        assert commit(other, a_create(by(free), request_id=second)).outcomes[0].outcome == 'placed'
+
+    judged = Ledger._plans
+    # What others do before claims of members are read, and after.
+    before = [lambda: other.cancel_request(first.id, 'no')] if is_taken_before else [take]
+    after = [take] if is_taken_before else []
+
+    def among_others(self, tx, commit_batch):
+        is_plan = bool(commit_batch.planned_groups())
+        if is_plan and before:
+            before.pop()()
+        judged(self, tx, commit_batch)
+        if is_plan and after:
+            after.pop()()
+
+    monkeypatch.setattr(Ledger, '_plans', among_others)
+    plan = a_plan(GROUP, {'m': there[1]}, revision=2, generation=generation_of(planner, GROUP))
+    outcome = commit(planner, plan).outcomes[0]
+    assert not before and not after
+    assert (outcome.outcome, 'has a claim already' in outcome.reason) == ('group_changed', True)
+    assert places(planner, GROUP)['m'].request_id == second
+    planner.cancel_request(second, 'no')
+    assert places(planner, GROUP)['m'].is_free_place
+    assert planner.audit() == CLEAN
 
 
 def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, hosts):

@@ -180,6 +180,17 @@ class CommitBatch:
             if entry.draft.id in why:
                 entry.end(CommitStatus.GROUP_CHANGED, reason=why[entry.draft.id])
 
+    def has_unseen_places(self, living: Mapping[str, Sequence[Claim]]) -> bool:
+        """Whether a place would have to give way that :meth:`judge_consumers` was not given.
+
+        :param living: as :meth:`judge_plans` was given it
+        """
+        makes = {made.claim.consumer for entry in self.going() for made in entry.draft.claims}
+        ended = {claim.id for claim in (*(one for one, _ in self.released), *self._going_back)}
+        seen = self.known | ended
+        places = (claim for of_group in living.values() for claim in of_group)
+        return any(one.consumer in makes and one.id not in seen for one in places)
+
     # -- claims ---------------------------------------------------------------------
     def claim_ids(self) -> list[str]:
         """Ids of the claims to be made."""

@@ -286,12 +286,17 @@ class Ledger:
         """Judge plans by their members' claims; these are read after those that give way.
 
         A create that takes a free place over in between is seen here; one that does so later
-        changes what gives way, which is guarded.  The other way round neither would be seen.
+        changes what gives way, which is guarded.
+
+        :raises Again: a place came to be in between: nothing would guard that it gives way
         """
         planned = commit_batch.planned_groups()
         if planned:
             plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
-            commit_batch.judge_plans(plans, group_plans.places_of(tx, planned))
+            living = group_plans.places_of(tx, planned)
+            commit_batch.judge_plans(plans, living)
+            if commit_batch.has_unseen_places(living):
+                raise Again('a place came to be meanwhile')
 
     @staticmethod
     def owners(tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, str | None]:
