@@ -340,6 +340,25 @@ def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelle
     assert store.audit() == CLEAN
 
 
+def test_no_zone_hears_of_a_cancel_of_a_request_that_stays(store):
+    """Cancelled or taken over: none of them was sent anything of it."""
+    store.save_child_zone(EAST)
+    request, other = (
+        a_request(stays=True),
+        a_request(seconds=-1.0, stays=True, consumers=[new_uuid()]),
+    )
+    opened = store.open_request(request).opening
+    store.cancel_request(request.id, 'not wanted')
+    assert outcome_of(store, other) == 'ours'
+    taken = msgspec.structs.replace(other, owner='worker-2', takes_over=1, attempt=2, stays=False)
+    last = store.open_request(taken).opening
+    assert given_back_of(store) == set()
+    store.cancel_request(other.id, 'not wanted either')
+    assert {key for _, key in given_back_of(store)} >= {key_of(last, EAST.uuid)}
+    assert key_of(opened, EAST.uuid) not in {key for _, key in given_back_of(store)}
+    assert store.audit() == CLEAN
+
+
 def noted(store, *allocation):
     """As a zone notes one that is sent to it: at once where nothing is known of it."""
     return [] if store.note_new_allocation(*allocation) else store.note_allocation(*allocation)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that may go down: opened before any zone is asked, and finished with what they have."""
+"""Requests that may go down: opened before anything is claimed, finished with what they have."""
 
 import functools
 import uuid

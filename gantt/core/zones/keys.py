@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under which key the share of a request is claimed at a place."""
 
+import uuid
+
 from gantt.core.messages.base import derived_id
 
 
@@ -11,3 +13,20 @@ def key_of(opening: str, place: str) -> str:
     :param place: uuid of the zone below, or of this zone for a share of the own hosts
     """
     return derived_id('allocation', opening, place)
+
+
+#: What openings begin with whose requests are for hosts of their zone alone.
+_STAYS = 's-'
+
+
+def new_opening(stays: bool) -> str:
+    """Another one each time.
+
+    :param stays: nothing is claimed by it but on hosts of its zone, by the request itself
+    """
+    return (_STAYS if stays else '') + uuid.uuid4().hex
+
+
+def may_be_elsewhere(opening: str) -> bool:
+    """Whether anything may have been claimed under keys that follow from an opening."""
+    return not opening.startswith(_STAYS)

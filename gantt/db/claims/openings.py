@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from gantt.core.zones.keys import key_of
+from gantt.core.zones.keys import key_of, may_be_elsewhere
 from gantt.db.engine import session
 from gantt.db.schema import models
 
@@ -21,6 +21,8 @@ FIRST_SECONDS = 2.0
 
 def give_back_opening(tx: session.Tx, opening: str) -> None:
     """Note whatever an opening may have claimed, here and in each zone below."""
+    if not may_be_elsewhere(opening):
+        return
     children = [row.uuid for row in tx.all(sa.select(models.child_zones.c.uuid))]
     if children:
         own = tx.first(sa.select(models.zone.c.uuid))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who this zone is, the zones below and above it, and requests that may go down.
 
-A request that may go down has its row open before any zone is asked, and its consumers stand in
+A request that may go down has its row open before anything is claimed, and its consumers stand in
 ``consumers_on_their_way``: so two requests for one consumer meet, wherever each is placed.
 """
 
@@ -17,6 +17,7 @@ from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.request import Purpose
+from gantt.core.zones.keys import new_opening
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
 from gantt.db.claims import openings
 from gantt.db.claims.requests import DELETE, LOCK, SqlRequests
@@ -226,7 +227,7 @@ class SqlZones(SqlRequests):
 
     # -- requests that may go down -----------------------------------------------------
     def open_request(self, wanted: OpenRequest) -> OpenedRequest:
-        token = uuid.uuid4().hex
+        token = new_opening(wanted.stays)
         if self.at_once is not None and wanted.takes_over is None:
             consumers = sorted(set(wanted.consumers))
             given = {

@@ -46,7 +46,7 @@ class ZoneIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may go down, before any zone is asked.
+    """A request that may go down, before anything is claimed for it.
 
     :ivar attempt: its number where the row is new
     :ivar takes_over: the attempt to replace of a row that is past its deadline

@@ -12,6 +12,7 @@ from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import plain
+from gantt.core.zones.keys import may_be_elsewhere
 from gantt.scheduler.placing.admission import refusal
 from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Recorder, Store
@@ -104,7 +105,7 @@ class RequestRows:
             )
             outcome = found.outcome
             if outcome is None:
-                if left_by_others:
+                if left_by_others and may_be_elsewhere(left_by_others):
                     # Nobody settles it any more: what was claimed is ended before anything is.
                     self._end_opening(left_by_others)
                 return Opening(number, found.opening, fingerprint, found.order, tries == 1)

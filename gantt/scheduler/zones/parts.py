@@ -88,7 +88,7 @@ class ZoneParts:
         self._pipeline = pipeline
         self.fresh = FreshHosts(cache)
         self.reload_soon = self.fresh.reload_soon
-        self._own = OwnHosts(cache, pipeline, settings, self.fresh.asked)
+        self._own = OwnHosts(cache, pipeline, settings, self.fresh.requested)
         self.summaries = ZoneSummaries(calls, self.directory.children, clock)
         self.standing, self.ways = ZoneStanding(clock), RequestWays(clock)
         self.bound = BoundPlaces(store, cache, self.directory.own_uuid)

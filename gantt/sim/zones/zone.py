@@ -147,7 +147,9 @@ class SimZone:
         # Whoever simulates says when something is read: no thread does.
         self.parts.summaries.close()
         self.parts.fresh.close()
-        self.own = OwnHosts(self.cache, lambda: around.pipeline, settings, self.parts.fresh.asked)
+        self.own = OwnHosts(
+            self.cache, lambda: around.pipeline, settings, self.parts.fresh.requested
+        )
         self._planner = Planner(store, self.cache, settings)
         self._serial = itertools.count(1)
         self.laid: dict[int, dict[str, Mapping[str, int]]] = {}

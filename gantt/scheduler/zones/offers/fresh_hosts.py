@@ -27,15 +27,15 @@ class FreshHosts:
 
     def __init__(self, cache: HostFollower) -> None:
         self._cache = cache
-        self._asked_at = float('-inf')
+        self._requested_at = float('-inf')
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def asked(self) -> None:
+    def requested(self) -> None:
         """Offers are asked for: read what the next ones are made from."""
-        before, self._asked_at = self._asked_at, self._cache.clock.monotonic()
-        if self._asked_at - before < IDLE_SECONDS:
+        before, self._requested_at = self._requested_at, self._cache.clock.monotonic()
+        if self._requested_at - before < IDLE_SECONDS:
             return
         with self._lock:
             if self._thread is None and not self._is_closed:
@@ -57,7 +57,7 @@ class FreshHosts:
     # -- the thread --------------------------------------------------------------------
     def _run(self) -> None:
         while not self._is_closed:
-            is_idle = self._cache.clock.monotonic() - self._asked_at > IDLE_SECONDS
+            is_idle = self._cache.clock.monotonic() - self._requested_at > IDLE_SECONDS
             if self._wake.wait(None if is_idle else EACH_SECONDS):
                 self._wake.clear()
                 self._cache.clock.sleep(AFTER_SECONDS)

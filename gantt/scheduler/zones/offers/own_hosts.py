@@ -72,7 +72,7 @@ class OwnHosts:
 
     :param cache: a follower of the database, whose table may be read from any thread
     :param pipeline: as it is configured now
-    :param asked: is called by who asks for offers
+    :param requested: is called by who asks for offers
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class OwnHosts:
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         settings: SchedulerSettings,
-        asked: Callable[[], object],
+        requested: Callable[[], object],
     ) -> None:
-        self._cache, self._pipeline, self._asked = cache, pipeline, asked
+        self._cache, self._pipeline, self._requested = cache, pipeline, requested
         self._planner = trial.planner(cache, settings)
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
@@ -101,10 +101,11 @@ class OwnHosts:
             if is_only:
                 raise
             return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known')
-        self._asked()
+        self._requested()
         try:
             found = self._read(request, want, FRESH_SECONDS)
-            if self._is_newest or found.has_room_for(len(request.consumers)):
+            has_none = not found.hosts and not is_only  # a host comes more seldom than room
+            if self._is_newest or has_none or found.has_room_for(len(request.consumers)):
                 return found
         except exceptions.Refused:
             if self._is_newest:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request over zones does not wait for: its row, the change feed, a second packet."""
+
+import threading
+import time
+
+import msgspec
+import pytest
+
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
+from gantt.scheduler.zones.offers.own_hosts import NEWEST_SECONDS
+from gantt.zones import bounded_network
+from tests.world import a_request
+from tests.zones.tree import until
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def tree(zone):
+    """A zone above one with a host."""
+    east = zone('east').hosts(1, 8)
+    return zone('top').above(east), east
+
+
+def test_who_asks_for_offers_does_not_wait_for_the_feed(zone, monkeypatch):
+    east = zone('east').hosts(2)
+    cache, readers = east.insights.cache, []
+    fetch = cache.fetch
+    monkeypatch.setattr(
+        cache, 'fetch', lambda: (readers.append(threading.current_thread()), fetch())
+    )
+
+    def ask():
+        assert east.around.evaluator.evaluate(a_request(), 1, SECONDS).choices
+
+    ask()
+    until(lambda: len({one.name for one in readers}) == 2)  # it has begun
+    readers.clear()
+    end = time.monotonic() + 3 * FRESH_SECONDS
+    while time.monotonic() < end:
+        ask()
+        time.sleep(0.005)
+    others = [one for one in readers if one is not threading.current_thread()]
+    assert others and len(others) > len(readers) / 2
+    east.around.close()
+    others[0].join(SECONDS)
+    assert not others[0].is_alive()
+
+
+def test_there_is_no_room_only_as_of_the_newest_news(zone):
+    east = zone('east').hosts(1, 1)
+    east.around.fresh.close()
+    taken, wanted = a_request(vcpu=1), a_request(vcpu=1)
+    assert east.select(taken).outcome is Outcome.PLACED
+
+    def found():
+        return east.around.evaluator.evaluate(wanted, 1, SECONDS).outcome
+
+    assert found() is Outcome.NO_VALID_HOST
+    time.sleep(1.1 * NEWEST_SECONDS)
+    east.cancel(taken.request_id)
+    assert found() is Outcome.PLACED
+
+
+def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch):
+    top, _ = tree
+    calls, asked = top.scheduler._zones.calls, threading.Event()
+    evaluate, opened = calls.evaluate, top.store.open_request
+    monkeypatch.setattr(calls, 'evaluate', lambda *args: (asked.set(), evaluate(*args))[1])
+    seen = []
+    monkeypatch.setattr(
+        top.store, 'open_request', lambda one: (seen.append(asked.wait(SECONDS)), opened(one))[1]
+    )
+    request = a_request(vcpu=1, budget_ms=60_000)
+    assert top.select(request).outcome is Outcome.PLACED
+    assert seen == [True]
+    asked.clear()
+    monkeypatch.setattr(top.store, 'open_request', opened)
+    assert top.select(msgspec.structs.replace(request, repeat=True)).outcome is Outcome.PLACED
+    assert not asked.is_set(), 'it has its answer'
+
+
+def test_what_was_looked_at_before_others_had_left_a_request_is_looked_at_anew(tree, monkeypatch):
+    """What they had claimed is in the way until it is ended."""
+    top, _ = tree
+    calls, asked = top.scheduler._zones.calls, []
+    evaluate = calls.evaluate
+    monkeypatch.setattr(calls, 'evaluate', lambda *args: (asked.append(args), evaluate(*args))[1])
+    request = a_request(vcpu=1)
+    rows = top.scheduler.over_zones._rows
+    open_row = rows.open
+    monkeypatch.setattr(
+        rows, 'open', lambda *args, **said: open_row(*args, **said)._replace(is_at_once=False)
+    )
+    assert top.select(request).outcome is Outcome.PLACED
+    assert len(asked) == 2
+
+
+def test_head_and_body_of_a_call_are_sent_together():
+    class Line:
+        sent: list[bytes] = []
+
+        def write(self, buffer, timeout):
+            self.sent.append(bytes(buffer))
+
+        def read(self, most, timeout):
+            return b'answer'
+
+    line = Line()
+    stream = bounded_network._BoundedStream(line, bounded_network._CallBound())
+    stream.write(b'head')
+    stream.write(b'body')
+    assert stream.read(10) == b'answer'
+    assert stream.read(10) == b'answer'
+    assert line.sent == [b'headbody']
+    stream.write(b'x' * (bounded_network.HELD_BYTES + 1))
+    assert len(line.sent) == 2, 'what is long does not wait'
