@@ -69,10 +69,12 @@ class RulesFilter(ClosingFilter):
     def check_request(self, spec: RequestSpec) -> None:
         if spec.flavor.extra_specs:
             layers.flavor_rules(spec)
+        texts = spec.hints.get(layers.HINT)
+        if not texts:
+            return
         layers.of_user(spec)
         if not self._users:
             return
-        texts = spec.hints.get(layers.HINT, ())
         for number, rule in enumerate(layers.user_rules(tuple(texts))):
             hidden = [
                 fact.name for fact in rule.condition.facts if not self._is_permitted(fact.name)

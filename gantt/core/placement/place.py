@@ -110,7 +110,9 @@ def place(
     nearest: list[str] = []
     silent: list[str] = []
     try:
-        with older_claims.left_out(table, request, attempt):
+        grouped = request.spec.group is not None
+        none = older_claims.NOTHING_OLDER
+        with older_claims.left_out(table, request, attempt) if grouped else none:
             outcome, position = _each(run, wanted, pause, before is not None)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
