@@ -36,6 +36,7 @@ from gantt.core.groups.problem import Assignment, Goals, GroupProblem, goals
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.layout import plain
 from gantt.core.placement.pipeline import Pipeline
+from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
 
 #: Times that a group is planned again after a cut.
@@ -87,6 +88,7 @@ def plan_group(
     planning.begin(known)
     # To try a plan in the end takes about as long as to make the first one.
     planning.reserve = clock() - built
+    planning.pack()
     for _ in range(CUTS_MAX):
         planning.better()
         if not planning.is_cut():
@@ -169,16 +171,8 @@ class _Planning:
         """
         found = []
         for order in sequential.orders(self._problem):
-            trial = GroupTable(self._table, self._problem, self._pipeline)
-            sequential.place(self._problem, trial, order.tolist())
-            plan = trial.plan.copy()
-            if drop_broken(self._problem, plan):
-                trial = GroupTable(self._table, self._problem, self._pipeline)
-                trial.refused(plan)
-                plan = trial.plan.copy()
-            reached = goals(self._problem, plan, trial.score())
-            found.append((reached, plan, trial))
-            if not reached.missing and not reached.optional:
+            found.append(self._laid(order))
+            if not found[-1][0].missing and not found[-1][0].optional:
                 break
         self._sequential = found[0][0]
         first = min(found, key=lambda one: one[0])
@@ -188,6 +182,30 @@ class _Planning:
         self._first_by = self._by
         self._goals, self._plan, self._trial = first
         self._sound = (self._goals, self._plan.copy(), self._trial)
+
+    def pack(self) -> None:
+        """Where some have no place: one after the other on the fullest hosts, if that is better."""
+        for order in sequential.orders(self._problem):
+            if not (self._goals.missing or self._goals.optional) or self._left() <= 0.0:
+                return
+            packed = self._laid(order, fullest=True)
+            if packed[0] < self._goals:
+                self._goals, self._plan, self._trial = packed
+                self._by = self._first_by = 'sequential'
+                self._sound = (self._goals, self._plan.copy(), self._trial)
+
+    def _laid(
+        self, order: IntArray, *, fullest: bool = False
+    ) -> tuple[Goals, Assignment, GroupTable]:
+        """Members one after the other in this order, without those that break a policy then."""
+        trial = GroupTable(self._table, self._problem, self._pipeline)
+        sequential.place(self._problem, trial, order.tolist(), fullest=fullest)
+        plan = trial.plan.copy()
+        if drop_broken(self._problem, plan):
+            trial = GroupTable(self._table, self._problem, self._pipeline)
+            trial.refused(plan)
+            plan = trial.plan.copy()
+        return goals(self._problem, plan, trial.score()), plan, trial
 
     # -- better ones -------------------------------------------------------------------------
 

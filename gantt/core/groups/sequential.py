@@ -17,8 +17,15 @@ from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 TRIED_MAX = 16
 
 
-def place(problem: GroupProblem, trial: GroupTable, order: Sequence[int]) -> None:
-    """Lay units over the table in this order; those without a host stay without one."""
+def place(
+    problem: GroupProblem, trial: GroupTable, order: Sequence[int], *, fullest: bool = False
+) -> None:
+    """Lay units over the table in this order; those without a host stay without one.
+
+    :param fullest: each on the host with the least room left of those that would do, the rule
+        "best fit" of bin packing; else where a request of its own would go
+    """
+    room = Room(problem) if fullest else None
     waiting = [int(np.count_nonzero(p.of)) for p in problem.policies]
     of_unit: dict[int, list[int]] = {unit: [] for unit in order}
     for k, policy in enumerate(problem.policies):
@@ -28,7 +35,7 @@ def place(problem: GroupProblem, trial: GroupTable, order: Sequence[int]) -> Non
     for unit in order:
         mine = [(problem.policies[k], waiting[k]) for k in of_unit[unit]]
         for choice in problem.choices_of[problem.kinds[unit]]:
-            if _placed(problem, trial, unit, choice, mine):
+            if _placed(problem, trial, unit, choice, mine, room):
                 break
         for k in of_unit[unit]:
             waiting[k] -= bool(problem.policies[k].of[unit])
@@ -40,6 +47,7 @@ def _placed(
     unit: int,
     choice: int,
     policies: Sequence[tuple[JointPolicy, int]],
+    room: 'Room | None',
 ) -> bool:
     alive = trial.passing(choice)
     if not alive.any():
@@ -52,9 +60,39 @@ def _placed(
     alive = _narrowed(problem, choice, alive, costs)
     if not alive.any():
         return False
-    ranking = trial.rank(choice, alive)
-    best = ranking.best(min(TRIED_MAX, len(ranking.rows)))
-    return any(trial.lay(unit, choice, int(ranking.rows[i])) for i in best)
+    if room is None:
+        ranking = trial.rank(choice, alive)
+        best = ranking.best(min(TRIED_MAX, len(ranking.rows)))
+        return any(trial.lay(unit, choice, int(ranking.rows[i])) for i in best)
+    for row in room.fullest(alive):
+        if trial.lay(unit, choice, row):
+            room.take(row, choice)
+            return True
+    return False
+
+
+class Room:
+    """What hosts have left, as shares of what all have of a class, so that none decides alone."""
+
+    def __init__(self, problem: GroupProblem) -> None:
+        self._problem = problem
+        self._whole = _whole(problem)
+        self._left = problem.free / self._whole[:, None]
+
+    def fullest(self, alive: BoolArray) -> list[int]:
+        """Rows of those ``alive`` with the least room, at most ``TRIED_MAX``."""
+        rows = np.flatnonzero(alive)
+        left = np.zeros(len(rows))
+        for of_class, bins in zip(self._left, self._problem.bins, strict=True):
+            left += of_class[bins[rows]]
+        order: list[int] = rows[np.argsort(left, kind='stable')][:TRIED_MAX].tolist()
+        return order
+
+    def take(self, row: int, choice: int) -> None:
+        """A unit is there now."""
+        share = self._problem.choices[choice].demand / self._whole
+        for k, bins in enumerate(self._problem.bins):
+            self._left[k, bins[row]] -= share[k]
 
 
 def _narrowed(
@@ -81,9 +119,15 @@ def _least(alive: BoolArray, cost: FloatArray) -> BoolArray:
     return narrowed
 
 
+def _whole(problem: GroupProblem) -> FloatArray:
+    """By class, what all hosts have together."""
+    whole: FloatArray = np.maximum(problem.free.astype(float).sum(axis=1), 1.0)
+    return whole
+
+
 def orders(problem: GroupProblem) -> list[IntArray]:
     """The order in which members stand in the description, and the largest first."""
-    free = np.maximum(problem.free.astype(float).sum(axis=1), 1.0)
+    free = _whole(problem)
     demand = np.array(
         [
             (problem.choices[problem.choices_of[kind][0]].demand / free).sum()

@@ -183,3 +183,19 @@ def test_what_was_given_up_is_told_with_its_cost():
         ('affinity at host', 2.0, 0.0),
         ('anti-affinity at rack', 4.0, 8.0),
     }
+
+
+def test_where_members_are_spread_and_some_have_no_place_the_fullest_hosts_are_tried():
+    """3, 3, 2, 2, 2 on two hosts of 6: spread, the last one finds 1 and 1 left."""
+    table = a_cloud(*(a_host(n, vcpu=6) for n in (1, 2)))
+    members = [
+        *(a_member(f'large-{n}', resources={'VCPU': 3}) for n in range(2)),
+        *(a_member(f'small-{n}', resources={'VCPU': 2}) for n in range(3)),
+    ]
+    spread = plugin_loader.load_pipeline(weighers=['CPUWeigher'])
+    plan = planned(table, members, pipeline=spread, seconds=20.0)
+    assert plan.sequential.missing == 1
+    assert len(plan.members) == 5
+    assert plan.by == 'sequential'
+    hosts = hosts_of(plan)
+    assert hosts['large-0'] == hosts['large-1'] != hosts['small-0'] == hosts['small-1']
