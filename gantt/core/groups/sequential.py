@@ -25,7 +25,7 @@ def place(
     :param fullest: each on the host with the least room left of those that would do, the rule
         "best fit" of bin packing; else where a request of its own would go
     """
-    room = Room(problem) if fullest else None
+    room = RoomLeft(problem) if fullest else None
     waiting = [int(np.count_nonzero(p.of)) for p in problem.policies]
     of_unit: dict[int, list[int]] = {unit: [] for unit in order}
     for k, policy in enumerate(problem.policies):
@@ -47,7 +47,7 @@ def _placed(
     unit: int,
     choice: int,
     policies: Sequence[tuple[JointPolicy, int]],
-    room: 'Room | None',
+    room: 'RoomLeft | None',
 ) -> bool:
     alive = trial.passing(choice)
     if not alive.any():
@@ -71,7 +71,7 @@ def _placed(
     return False
 
 
-class Room:
+class RoomLeft:
     """What hosts have left, as shares of what all have of a class, so that none decides alone."""
 
     def __init__(self, problem: GroupProblem) -> None:
