@@ -115,7 +115,8 @@ class PlannerClient:
     ) -> dict[str, Any]:
         """Give the places back that no create has; a repeat finds no plan any more.
 
-        :raises NotFound: the group has no plan
+        :raises NotFound: the group has no plan; or an earlier try of this call, whose answer came
+            too late, has released it
         """
         message = ReleaseGroupPlan(group=group, reason=reason, only_project=only_project)
         return dict(self._called('release_group_plan', message, timeout))
