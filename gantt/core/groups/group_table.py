@@ -2,6 +2,7 @@
 """A copy of the host table on which a group is laid, member by member, through the pipeline."""
 
 from collections.abc import Mapping
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -135,15 +136,16 @@ class GroupTable:
 
     def score(self) -> float:
         """The score of all that is laid: of each member where it is, with the group there."""
-        problem, total = self._problem, 0.0
+        problem = self._problem
+        scores: list[float] = []
         placed = self.plan.rows >= 0
         for choice in np.unique(self.plan.choices[placed]).tolist():
             rows: IntArray = self.plan.rows[placed & (self.plan.choices == choice)]
             one = problem.choices[choice]
             if problem.is_steady:
-                total += float(one.gain.take(rows).sum())
+                scores += one.gain.take(rows).tolist()
                 continue
             known = np.flatnonzero(one.mask)
             found = joint_score.ranking(self._table, one.spec, self._pipeline, known)
-            total += float(found.total.take(np.searchsorted(known, rows)).sum())
-        return total
+            scores += found.total.take(np.searchsorted(known, rows)).tolist()
+        return fsum(scores)

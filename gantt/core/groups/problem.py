@@ -6,6 +6,7 @@ has choices, what its members need and then their alternatives.
 """
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 
 import msgspec
 import numpy as np
@@ -155,13 +156,14 @@ def goals(problem: GroupProblem, plan: Assignment, score: float | None = None) -
     """
     rows, placed = plan.rows, plan.rows >= 0
     steps = [0.0] * len(problem.steps)
-    weight, far, total = 0, 0, 0.0
+    weight, far = 0, 0
+    gains: list[float] = []
     first = np.array([of[0] for of in problem.choices_of], np.int64)
     for unit in np.flatnonzero(placed & (plan.choices != first[problem.kinds])).tolist():
         far += problem.choices_of[problem.kinds[unit]].index(int(plan.choices[unit]))
     for c in np.unique(plan.choices[placed]).tolist():
         choice, here = problem.choices[c], rows[placed & (plan.choices == c)]
-        total += float(choice.gain.take(here).sum())
+        gains += choice.gain.take(here).tolist()
         for at in range(len(steps)):
             steps[at] += int(choice.unmet[at].take(here).sum())
     for policy in problem.policies:
@@ -175,7 +177,8 @@ def goals(problem: GroupProblem, plan: Assignment, score: float | None = None) -
         steps=tuple(round(s) for s in steps),
         alternatives=far,
         weight=weight,
-        lack=-(total if score is None else score),
+        # Exact: plans of the same scores are equal, in whatever order these are added.
+        lack=-(fsum(gains) if score is None else score),
     )
 
 
