@@ -102,9 +102,7 @@ class PlannerCaller:
 
     def release(self, group: str) -> None:
         """Give the places back that no create has."""
-        # An earlier try of the call may have done it, and its answer come too late.
-        with contextlib.suppress(exceptions.NotFound):
-            self._client.release_group_plan(group, timeout=CALL_SECONDS)
+        self._client.release_group_plan(group, timeout=CALL_SECONDS)
 
 
 def placed(store: SqlStore, groups: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -111,26 +111,48 @@ class PlannerClient:
         reason: str = '',
         *,
         only_project: str | None = None,
+        planned_by: str | None = None,
         timeout: float = 10.0,
     ) -> dict[str, Any]:
-        """Give the places back that no create has; a repeat finds no plan any more.
+        """Give the places back that no create has.
 
-        :raises NotFound: the group has no plan; or an earlier try of this call, whose answer came
-            too late, has released it
+        :param planned_by: request that the plan is of, as its view has it: then nothing ends a plan
+            that is made later, not even a try of this call that was thought to be lost
+        :returns: ``claims``, ids of the members' claims; none where an earlier try of this call,
+            whose answer was lost, has released the plan
+        :raises NotFound: the group has no plan
+        :raises Refused: it has one of another request than ``planned_by``
         """
-        message = ReleaseGroupPlan(group=group, reason=reason, only_project=only_project)
-        return dict(self._called('release_group_plan', message, timeout))
+        message = ReleaseGroupPlan(
+            group=group, reason=reason, only_project=only_project, planned_by=planned_by
+        )
+        released = {'group': group, 'claims': []}
+        return dict(self._called('release_group_plan', message, timeout, released))
 
-    def _called(self, method: str, message: Any, timeout: float) -> Any:
+    def _called(self, method: str, message: Any, timeout: float, gone: Any = None) -> Any:
+        """A call with its repeats.
+
+        :param gone: the answer where a repeat finds no plan: a try before it may have ended it
+        """
         patience, tried = Patience(timeout), itertools.count(1)
+
+        def once(left: float) -> Any:
+            number = next(tried)
+            try:
+                return self._answered(
+                    method,
+                    patience.next(left),
+                    number,
+                    context_id=message.group,
+                    request=base.to_builtins(message),
+                )
+            except exceptions.NotFound:
+                if gone is None or number == 1:
+                    raise
+                return gone
+
         return again(
-            lambda left: self._answered(
-                method,
-                patience.next(left),
-                next(tried),
-                context_id=message.group,
-                request=base.to_builtins(message),
-            ),
+            once,
             timeout,
             most=TRIES_MOST,
             passing=_PASSING,

@@ -96,7 +96,12 @@ class PlansClient(Protocol):
         """
 
     def release_group_plan(
-        self, group: str, reason: str = '', *, only_project: str | None = None
+        self,
+        group: str,
+        reason: str = '',
+        *,
+        only_project: str | None = None,
+        planned_by: str | None = None,
     ) -> object:
         """Give places back.
 
@@ -123,7 +128,12 @@ class NoPlans:
         self._away()
 
     def release_group_plan(
-        self, group: str, reason: str = '', *, only_project: str | None = None
+        self,
+        group: str,
+        reason: str = '',
+        *,
+        only_project: str | None = None,
+        planned_by: str | None = None,
     ) -> object:
         self._away()
 

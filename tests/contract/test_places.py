@@ -632,6 +632,22 @@ def test_members_of_a_plan_are_released_alone(store, host):
     assert store.audit() == CLEAN
 
 
+def test_a_release_of_an_earlier_plan_ends_no_later_one(store, host):
+    group = new_uuid()
+    planned(store, {'a': host}, group=group)
+    earlier = store.load_group_plan(group).request_id
+    store.release_plan(group, 'not needed', planned_by=earlier)
+    generation = generation_of(store, group)
+    later = planned(store, {'a': host}, group=group, generation=generation)['a']
+    with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected') as found:
+        store.release_plan(group, 'not needed', planned_by=earlier)
+    assert found.value.kwargs['field'] == 'request.planned_by'
+    assert now(store, later).is_free_place
+    store.release_plan(group, '', planned_by=store.load_group_plan(group).request_id)
+    assert not now(store, later).is_live
+    assert store.audit() == CLEAN
+
+
 @pytest.mark.parametrize('group', ['00000000-0000-4000-8000-00000000000f', 'no id' * 50, ''])
 def test_what_has_no_plan_is_not_extended_and_not_released(store, group):
     with pytest.raises(exceptions.NotFound, match='plan of group'):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-planner`` on a real broker and database: killed in the middle of everything."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -134,6 +135,36 @@ def test_one_that_is_killed_after_its_commit_answers_with_what_was_committed(sit
     assert {claim.id for claim in site.claims(request.uuid)} == before
     assert site.planner.place_group(request) == answer
     site.planner.release_group_plan(answer.group)
+    assert clean(site)
+
+
+def test_a_release_that_stood_still_ends_no_later_plan(site):
+    group = str(uuid.uuid4())
+    first = a_plan_request(a_description(uuid=group), plan_ms=100)
+    site.planner.place_group(first)
+    site.rig.start('another', 'gantt-planner')
+    site.rig.wait_for('another', READY)
+    frozen, other = (site.rig.processes[name].pid for name in ('planner', 'another'))
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        # Each second message goes to who stands still, and is repeated to the other one.
+        for _ in range(2):
+            with contextlib.suppress(exceptions.NotFound):
+                site.planner.release_group_plan(group, planned_by=first.request_id, timeout=20.0)
+        again = a_plan_request(a_description(uuid=group), plan_ms=100, budget_ms=60_000)
+        site.planner.place_group(again)
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    os.kill(other, signal.SIGSTOP)
+    try:
+        # What it was sent while it stood still comes before this.
+        view = site.planner.show_group_plan(group, timeout=30.0)
+    finally:
+        os.kill(other, signal.SIGCONT)
+        site.rig.processes.pop('another').kill()
+    assert view.request_id == again.request_id
+    assert {one.state for one in view.members} == {'planned'}
+    site.planner.release_group_plan(group, planned_by=again.request_id)
     assert clean(site)
 
 

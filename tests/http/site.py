@@ -131,9 +131,16 @@ class DirectPlans:
             return self.planner.extend(message)
 
     def release_group_plan(
-        self, group: str, reason: str = '', *, only_project: str | None = None
+        self,
+        group: str,
+        reason: str = '',
+        *,
+        only_project: str | None = None,
+        planned_by: str | None = None,
     ) -> object:
-        message = ReleaseGroupPlan(group=group, reason=reason, only_project=only_project)
+        message = ReleaseGroupPlan(
+            group=group, reason=reason, only_project=only_project, planned_by=planned_by
+        )
         with self.lock:
             done = self.planner.release(message)
             self.world.turn()

@@ -74,6 +74,35 @@ def test_a_call_without_an_answer_may_have_been_done_and_its_repeat_finds_out(se
     assert 'may have been planned' not in str(found.value)
 
 
+def test_a_release_whose_answer_is_lost_is_repeated_as_one(served, monkeypatch):
+    calls = PlannerClient(served.carrier())
+    group = calls.place_group(a_plan_request(a_description())).group
+    call, lost = calls._caller.call, []
+
+    def loses_the_first(method, *args, **fields):
+        answer = call(method, *args, **fields)
+        if method == 'release_group_plan' and not lost:
+            lost.append(answer)
+            raise NoAnswer('release_group_plan: no answer from gantt-planner within 1.0 s')
+        return answer
+
+    monkeypatch.setattr(calls._caller, 'call', loses_the_first)
+    monkeypatch.setattr(calls._caller, 'is_unheard', lambda: False)
+    assert calls.release_group_plan(group) == {'group': group, 'claims': []}
+    assert len(lost[0]['claims']) == 3
+    with pytest.raises(exceptions.NotFound):
+        calls.release_group_plan(group)
+
+
+def test_a_release_names_the_plan_that_it_is_of(calls):
+    group = calls.place_group(a_plan_request(a_description())).group
+    with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected'):
+        calls.release_group_plan(group, planned_by=str(uuid.uuid4()))
+    view = calls.show_group_plan(group)
+    assert {one.state for one in view.members} == {'planned'}
+    assert len(calls.release_group_plan(group, planned_by=view.request_id)['claims']) == 3
+
+
 def refused(served, method='place_group', version=wire.PLANS, **request):
     """The error of a call with a body that our own client would not send."""
     raw = served.raw('gantt-planner', version)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.claims.claim import Claim, PlannedFor, State
 from gantt.core.messages import base
 from gantt.core.messages.request import Lifecycle
@@ -210,6 +211,19 @@ def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collectio
         ended, and it be found without
     """
     return claim_id in given_up or (is_adopted and guest in given_up)
+
+
+def check_planned_by(plan: GroupPlanRecord, request_id: str | None) -> None:
+    """
+    :raises Refused: the plan is not of the request that is meant
+    """
+    if request_id not in (None, plan.request_id):
+        raise exceptions.Refused(
+            f'request.planned_by: expected {plan.request_id}, the request that the plan is of now; '
+            f'got {request_id}; show it again, and repeat this where it is still wanted',
+            field='request.planned_by',
+            group=plan.group_uuid,
+        )
 
 
 def by_member(claims: Iterable[Claim]) -> list[Claim]:

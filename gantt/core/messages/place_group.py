@@ -133,11 +133,16 @@ class ExtendGroupPlan(Message, frozen=True, kw_only=True):
 
 
 class ReleaseGroupPlan(Message, frozen=True, kw_only=True):
-    """Give the places back that no create has taken over; who runs is not touched."""
+    """Give the places back that no create has taken over; who runs is not touched.
+
+    :ivar planned_by: request that the plan is of that is meant, as its view has it; another one is
+        refused, so that a copy of this message which comes late ends no later plan.  Null: any
+    """
 
     group: Uuid
     reason: Text = ''
     only_project: Text | None = None
+    planned_by: Uuid | None = None
 
 
 def _check_what_if(what_if: bool, dry_run: bool) -> None:

@@ -16,6 +16,7 @@ from gantt.core.claims.places import (
     GroupPlanRecord,
     PlannedUsage,
     by_member,
+    check_planned_by,
     held_until,
     is_of_plan,
     usage_of,
@@ -168,9 +169,14 @@ class SqlGroupPlans(HostTables):
 
     @writing
     def release_plan(
-        self, tx: session.Tx, uuid: str, reason: str, members: Collection[str] = ()
+        self,
+        tx: session.Tx,
+        uuid: str,
+        reason: str,
+        members: Collection[str] = (),
+        planned_by: str | None = None,
     ) -> ClaimResult:
-        _locked(tx, uuid)
+        check_planned_by(_locked(tx, uuid), planned_by)
         changes = Changes(tx, self.memory)
         outcomes = []
         for claim in _places_under_lock(changes, uuid):

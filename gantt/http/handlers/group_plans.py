@@ -194,7 +194,9 @@ def release_group_plan(
         summary = f'group {uuid}: {planned} places would be given back'
         return Change(dry_run=True, what=summary, now=now)
     with world.gates.placements.passing(caller):
-        world.plans.release_group_plan(uuid, query.reason, only_project=caller.only)
+        world.plans.release_group_plan(
+            uuid, query.reason, only_project=caller.only, planned_by=now.request_id
+        )
     world.insights.reload_soon()
     return Change(dry_run=False, what=f'group {uuid}: its plan is released', now=None)
 

@@ -313,9 +313,12 @@ class GroupPlanner:
         """Give places back.
 
         :raises NotFound: see ``show``
+        :raises Refused: its plan is of another request than the one that is meant
         """
         self._record(message.group, message.only_project)
-        result = self.store.release_plan(message.group, message.reason)
+        result = self.store.release_plan(
+            message.group, message.reason, planned_by=message.planned_by
+        )
         self.cache.reload_soon()
         claims = [outcome.claim_id for outcome in result.outcomes]
         return {'group': message.group, 'claims': claims}

@@ -39,13 +39,21 @@ class GroupPlans(Protocol):
         :raises NotFound: there is no such plan
         """
 
-    def release_plan(self, uuid: str, reason: str, members: Collection[str] = ()) -> ClaimResult:
+    def release_plan(
+        self,
+        uuid: str,
+        reason: str,
+        members: Collection[str] = (),
+        planned_by: str | None = None,
+    ) -> ClaimResult:
         """End the places that no create has, and the plan.
 
         A place that a create has is the create's from then on, and ends with it.
 
         :param members: places of these alone, by name, and the plan stays; empty: all
+        :param planned_by: the request that the plan has to be of; None: any
         :raises NotFound: there is no such plan
+        :raises Refused: it is of another request
         """
 
     def planned_usage(self, project: str) -> PlannedUsage:

@@ -11,6 +11,7 @@ from gantt.core.claims.places import (
     GroupPlanRecord,
     PlannedUsage,
     by_member,
+    check_planned_by,
     held_until,
     is_of_plan,
     usage_of,
@@ -70,8 +71,14 @@ class MemoryGroupPlans(Operators):
         return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
 
     @atomic
-    def release_plan(self, uuid: str, reason: str, members: Collection[str] = ()) -> ClaimResult:
-        self._plan(uuid)
+    def release_plan(
+        self,
+        uuid: str,
+        reason: str,
+        members: Collection[str] = (),
+        planned_by: str | None = None,
+    ) -> ClaimResult:
+        check_planned_by(self._plan(uuid), planned_by)
         outcomes = []
         for claim in self.load_places([uuid])[uuid]:
             if members and claim.member_name not in members:
