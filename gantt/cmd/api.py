@@ -191,6 +191,7 @@ def settings_of(conf: Any) -> HttpSettings:
         body_bytes_max=api.body_bytes_max,
         placements_max=settings.shared_threads(api.threads),
         placements_of_one_max=settings.half_of(api.threads),
+        plans_max=settings.waiting_threads(api.threads),
         evaluations_max=settings.half_of(api.threads),
         waits_max=settings.waiting_threads(api.threads),
         table_age_seconds=api.table_age_seconds,

@@ -23,7 +23,8 @@ OPTS = [
         max=512,
         help='Requests that gantt-api handles at a time; further ones wait. A placement or a '
         'cancel holds its thread until the scheduler has answered: these have three quarters of '
-        'the threads at most, those of one project as many of these as it leaves to others, and '
+        'the threads at most, plans of groups a quarter, those of one project as many of these '
+        'as it leaves to others, and '
         'one more is refused with 503. Two more may be at dry runs and the like: from nine '
         'threads on some are always left for others. The threads are shared in the same '
         'way: further requests of a project wait. Those who name none, or whose token was not '

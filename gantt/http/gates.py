@@ -77,22 +77,35 @@ def _owner(caller: Caller, project: str | None) -> tuple[str, str]:
 class QuotaGates(msgspec.Struct, frozen=True):
     """The gates of one process.
 
-    :ivar placements: wait for the schedulers
+    :ivar placements: wait for the schedulers, or for the one who plans groups
+    :ivar plans: of these, those that wait for the latter
     :ivar trials: are placed here: dry runs, what-if, capacity, replays
     :ivar evaluations: of zones above: placed here, and perhaps waiting for zones below
     :ivar waits: wait until something happens
     """
 
     placements: QuotaGate
+    plans: QuotaGate
     trials: QuotaGate
     evaluations: QuotaGate
     waits: QuotaGate
+
+    @contextlib.contextmanager
+    def planning(self, caller: Caller, project: str | None = None) -> Iterator[None]:
+        """Be inside while a group is planned.
+
+        :param project: see ``QuotaGate.passing``
+        :raises Busy: as many are there as may be
+        """
+        with self.plans.passing(caller, project), self.placements.passing(caller, project):
+            yield
 
 
 def gates(settings: HttpSettings) -> QuotaGates:
     """As it is configured."""
     return QuotaGates(
         QuotaGate('requests', settings.placements_max, settings.placements_of_one_max),
+        QuotaGate('plans of groups', settings.plans_max, settings.plans_max),
         QuotaGate('trials', settings.trials_max, settings.trials_max),
         QuotaGate('evaluations', settings.evaluations_max, settings.evaluations_max),
         QuotaGate('waits for events', settings.waits_max, settings.waits_max),

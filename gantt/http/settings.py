@@ -12,6 +12,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     :ivar placements_max: requests that may wait for the schedulers at once; threads beyond
         these are left for everything else
     :ivar placements_of_one_max: of them, of one project
+    :ivar plans_max: of ``placements_max``, those that wait for the one who plans groups: that takes
+        seconds, and no request waits for it
     :ivar trials_max: dry runs, what-ifs, capacities and replays at once
     :ivar evaluations_max: requests of zones above that are evaluated at once
     :ivar waits_max: callers that may wait for events at once, each with a thread
@@ -28,6 +30,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int = base.BYTES_MAX
     placements_max: int = 12
     placements_of_one_max: int = 8
+    plans_max: int = 4
     trials_max: int = 2
     evaluations_max: int = 8
     waits_max: int = 4
@@ -46,7 +49,7 @@ def shared_threads(threads: int) -> int:
 
 
 def waiting_threads(threads: int) -> int:
-    """Threads that may wait for events: a quarter."""
+    """Threads that may wait for events, and as many for plans of groups: a quarter."""
     return max(1, threads // 4)
 
 

@@ -11,7 +11,7 @@ from gantt.core.records.decision import Outcome
 from gantt.db.records import purge
 from gantt.http import gates, policy
 from gantt.http.app import make_app, without_zones
-from gantt.http.context import Caller
+from gantt.http.context import Caller, NoPlans
 from gantt.http.context import HandlerContext as HttpWorld
 from gantt.http.handlers import requests
 from gantt.http.settings import HttpSettings
@@ -227,6 +227,63 @@ def test_cancels_that_wait_leave_threads_for_others():
         thread.join(30)
     assert held.cancelled == 2
     assert caller.delete(path).status_code == 200  # the places of those that went are free
+
+
+class HeldPlans(NoPlans):
+    """Who plans groups, and does not answer until it may."""
+
+    def __init__(self):
+        self.begun, self.go_on = threading.Semaphore(0), threading.Event()
+
+    def place_group(self, request):
+        self.begun.release()
+        assert self.go_on.wait(60)
+        raise exceptions.Unavailable('no answer from gantt-planner')
+
+
+@pytest.mark.finding('P14', 'a planner that does not answer costs requests nothing')
+def test_plans_that_wait_leave_threads_for_requests():
+    site, plans = Site(), HeldPlans()
+    app = make_app(
+        site.insights,
+        site.world.store,
+        site.client,
+        site.metrics,
+        HttpSettings(plans_max=2, placements_max=3),
+        plans=plans,
+    )
+    caller = httpx.Client(transport=httpx.WSGITransport(app=app), base_url='http://localhost')
+
+    def ask(number, path='/v1/group-plans', **body):
+        headers = {
+            'OpenStack-API-Version': 'scheduler 1.10',
+            'X-User-Id': f'user {number}',
+            'X-Project-Id': f'project {number}',
+        }
+        return caller.post(path, json={'request_id': uuid_of(number), **body}, headers=headers)
+
+    member = {'name': 'web', 'spec': {'resources': {'VCPU': 1}}}
+    waiting = [
+        threading.Thread(
+            target=ask, args=(n,), kwargs={'group': {'members': [member]}}, daemon=True
+        )
+        for n in range(2)
+    ]
+    for thread in waiting:
+        thread.start()
+    for _ in waiting:
+        assert plans.begun.acquire(timeout=30)
+    for number in (2, 3):
+        refused = ask(number, group={'members': [member]})
+        assert refused.status_code == 503 and refused.headers['Retry-After']
+        assert 'plans of groups' in refused.json()['errors'][0]['detail']
+    placed = ask(4, '/v1/requests', consumers=[uuid_of(4, 1)], spec=member['spec'])
+    assert placed.status_code == 201, placed.text
+    plans.go_on.set()
+    for thread in waiting:
+        thread.join(30)
+    answered = ask(5, group={'members': [member]})
+    assert 'no answer from gantt-planner' in answered.json()['errors'][0]['detail']
 
 
 @pytest.mark.finding('M4', 'what is placed in the API process has a bound and a deadline')

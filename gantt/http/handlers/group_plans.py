@@ -109,7 +109,7 @@ def create_group_plan(
         )
     lease, budget = _lease(world, caller, body.lease_seconds), min(body.budget_ms, BUDGET_MS_MAX)
     body = msgspec.structs.replace(body, lease_seconds=lease, budget_ms=budget)
-    with world.gates.placements.passing(caller, project):
+    with world.gates.planning(caller, project):
         answer = world.plans.place_group(body)
     answer = _for_caller(world, caller, answer)
     if body.dry_run:
@@ -160,7 +160,7 @@ def change_group_plan(
         lease_seconds=_lease(world, caller, body.lease_seconds),
         budget_ms=min(body.budget_ms, BUDGET_MS_MAX),
     )
-    with world.gates.placements.passing(caller, record.project_id):
+    with world.gates.planning(caller, record.project_id):
         answer = world.plans.change_group(body)
     world.insights.reload_soon()
     return _for_caller(world, caller, answer)
@@ -178,7 +178,7 @@ def extend_group_plan(
     if query.dry_run:
         summary = f'group {uuid}: its places would be held for {seconds} s from now on'
         return Change(dry_run=True, what=summary, now=now)
-    with world.gates.placements.passing(caller):
+    with world.gates.planning(caller):
         world.plans.extend_group_plan(uuid, seconds, only_project=caller.only)
     summary = f'group {uuid}: its places are held for {seconds} s from now on'
     return Change(dry_run=False, what=summary, now=_view(world, caller, uuid))
@@ -193,7 +193,7 @@ def release_group_plan(
     if query.dry_run:
         summary = f'group {uuid}: {planned} places would be given back'
         return Change(dry_run=True, what=summary, now=now)
-    with world.gates.placements.passing(caller):
+    with world.gates.planning(caller):
         world.plans.release_group_plan(
             uuid, query.reason, only_project=caller.only, planned_by=now.request_id
         )
