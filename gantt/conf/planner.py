@@ -15,8 +15,9 @@ OPTS = [
         default=50,
         min=1,
         max=10_000,
-        help='Groups that may wait to be planned, one after the other. One more is answered '
-        '"busy" at once, with a hint when to retry.',
+        help='Groups that may wait to be planned, one after the other; projects take turns, by '
+        '[scheduler] project_weights, and each may have as many here as it leaves free. One more '
+        'is answered "busy" at once, with a hint when to retry.',
     ),
     mutable.FloatOpt(
         'plan_seconds',

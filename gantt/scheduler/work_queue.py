@@ -28,10 +28,16 @@ class WorkQueue(Generic[Item]):
     :param work: takes some with ``next`` and does what is due; called again and again with
         the seconds that it may wait for the first; returns how many it took
     :param limit: how many may wait
+    :param waiting: where they do; None: in the order in which they come
     """
 
     def __init__(
-        self, name: str, work: Callable[[float], int], limit: int, recorder: Recorder
+        self,
+        name: str,
+        work: Callable[[float], int],
+        limit: int,
+        recorder: Recorder,
+        waiting: queue.Queue[Item] | None = None,
     ) -> None:
         self.name = name
         self.limit = limit
@@ -41,7 +47,7 @@ class WorkQueue(Generic[Item]):
         #: No more is coming: what waits is worked off, then the thread ends.
         self.ending = threading.Event()
         self._work = work
-        self._queue: queue.Queue[Item] = queue.Queue(limit)
+        self._queue = queue.Queue[Item](limit) if waiting is None else waiting
         self._next: list[Item] = []  # none or one
         #: How many the working thread keeps for itself.
         self.set_aside_count = 0

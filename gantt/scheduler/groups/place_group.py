@@ -365,11 +365,8 @@ class PlaceGroups:
     def _seconds(self, request: Request, end: float) -> float:
         """That a plan may be improved for, from now on."""
         left = end - self._clock.monotonic()
-        wanted = self._bounds.plan_seconds
-        if request.plan_ms is not None:
-            wanted = request.plan_ms / 1000
         left -= min(SPARE_SHARE * left, SPARE_MOST)
-        return max(0.01, min(wanted, self._bounds.plan_seconds_max, left))
+        return max(0.01, min(self._bounds.plan_seconds_of(request.plan_ms), left))
 
     def _what_if(
         self, request: Request, target: Target, made: Made, end: float

@@ -21,6 +21,7 @@ from gantt.core.groups.model import GroupSolver
 from gantt.core.groups.plan_view import GroupPlanView
 from gantt.core.messages.place_group import (
     ExtendGroupPlan,
+    PlaceGroup,
     ReleaseGroupPlan,
     ShowGroupPlan,
 )
@@ -31,6 +32,7 @@ from gantt.scheduler.groups import shown_plans
 from gantt.scheduler.groups.place_group import PlaceGroups
 from gantt.scheduler.groups.plan_drafts import Request
 from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.scheduler.groups.waiting_groups import WaitingGroups
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.quotas import QuotaChecks
@@ -99,7 +101,7 @@ class GroupPlanner:
             solver,
         )
         self.work_queue: WorkQueue[_Waiting] = WorkQueue(
-            'groups', self._work, self.bounds.queue_limit, recorder
+            'groups', self._work, self.bounds.queue_limit, recorder, self._waiting_groups()
         )
         self._lock = threading.Lock()
         self._inside: dict[str, _Waiting] = {}
@@ -108,6 +110,14 @@ class GroupPlanner:
     def pipeline(self) -> Pipeline:
         """The filters and weighers in force."""
         return self._pipeline
+
+    def _waiting_groups(self) -> WaitingGroups[_Waiting]:
+        return WaitingGroups(
+            self.bounds.queue_limit,
+            lambda waiting: _project_of(waiting.request),
+            lambda waiting: _seconds_of(waiting.request, self.bounds),
+            lambda: self.settings.project_weights,
+        )
 
     # -- life --------------------------------------------------------------------------
     def start(self) -> None:
@@ -339,3 +349,14 @@ class GroupPlanner:
             'loaded': self.cache.is_loaded,
             'failing': [self.work_queue.name] if self.work_queue.is_failing else [],
         }
+
+
+def _project_of(request: Request) -> str:
+    """Whose places a group takes, as far as its request says it."""
+    own = request.project_id if isinstance(request, PlaceGroup) else None
+    return own or request.only_project or ''
+
+
+def _seconds_of(request: Request, bounds: PlannerSettings) -> float:
+    """That planning a group may take; what-if plans it in as much time again."""
+    return bounds.plan_seconds_of(request.plan_ms) * (2 if request.what_if else 1)

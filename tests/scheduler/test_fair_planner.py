@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P15 of plans: a project that asks for many groups makes no other one wait for all of them."""
+
+import pytest
+
+from gantt import exceptions
+from tests.planner import a_plan_request, a_planner
+from tests.world import World, new_uuid
+
+
+@pytest.fixture
+def world():
+    return World(hosts=4)
+
+
+def asked(planner, project, times=1, **fields):
+    """Groups of a project, queued: the futures of those that are, until one is turned away."""
+    found = []
+    for _ in range(times):
+        request = a_plan_request(project_id=project, dry_run=True, **fields)
+        found.append(planner.submit(request))
+    return found
+
+
+def order(planner, futures):
+    """Names of futures in the order in which they are answered."""
+    waiting, found = dict(futures), []
+    while waiting:
+        assert planner.step() == 1
+        (name,) = [name for name, future in waiting.items() if future.done()]
+        waiting.pop(name)
+        found.append(name)
+    return found
+
+
+def test_projects_take_turns(world):
+    planner = a_planner(world)
+    red = asked(planner, 'red', 4)
+    [blue] = asked(planner, 'blue')
+    futures = {f'red-{n}': one for n, one in enumerate(red)} | {'blue': blue}
+    assert order(planner, futures) == ['red-0', 'blue', 'red-1', 'red-2', 'red-3']
+
+
+def test_long_plans_are_turns_of_their_length(world):
+    planner = a_planner(world)
+    [long, *_] = red = asked(planner, 'red', 2, plan_ms=200)
+    blue = asked(planner, 'blue', 3, plan_ms=50)
+    futures = {f'red-{n}': one for n, one in enumerate(red)}
+    futures |= {f'blue-{n}': one for n, one in enumerate(blue)}
+    assert order(planner, futures) == ['red-0', 'blue-0', 'blue-1', 'blue-2', 'red-1']
+
+
+def test_a_project_of_more_weight_has_more_turns(world):
+    planner = a_planner(world)
+    planner.settings.project_weights = {'red': 3.0}
+    futures = {f'blue-{n}': one for n, one in enumerate(asked(planner, 'blue', 2))}
+    futures |= {f'red-{n}': one for n, one in enumerate(asked(planner, 'red', 3))}
+    found = order(planner, futures)
+    assert found[:2] == ['blue-0', 'red-0'] and found[-1] == 'blue-1'
+
+
+def test_no_project_fills_the_queue(world):
+    planner = a_planner(world, queue_limit=4)
+    for project, most in (('red', 2), ('blue', 1), ('green', 1)):
+        asked(planner, project, most)
+        with pytest.raises(exceptions.Busy, match='groups wait to be planned'):
+            asked(planner, project)
+    # What was turned away is nowhere: it is taken in as soon as there is room for it.
+    assert [planner.step() for _ in range(5)] == [1, 1, 1, 1, 0]
+    asked(planner, 'red', 2)
+
+
+def test_who_is_not_known_is_bounded_with_all_others_alone(world):
+    planner = a_planner(world, queue_limit=4)
+    asked(planner, None, 4)
+    with pytest.raises(exceptions.Busy):
+        asked(planner, new_uuid())
+
+
+def test_many_that_were_asked_for_leave_nothing_behind(world):
+    planner = a_planner(world, queue_limit=4)
+    for number in range(40):
+        asked(planner, f'project {number}')
+        assert planner.step() == 1
+    waiting = planner.work_queue._queue
+    assert (waiting._qsize(), len(waiting._own), planner._inside) == (0, 0, {})
