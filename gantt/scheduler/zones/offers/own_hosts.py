@@ -40,8 +40,6 @@ _LEAST = SelectDestinations(
 #: What was read longer ago, in seconds, is no answer: the database is away, and nothing of it
 #: could be claimed.
 OLD_SECONDS = 2.0
-#: How old the table may be by which there is no place, in seconds.
-NEWEST_SECONDS = 0.05
 #: Hosts named in one offer for several members, beyond those that they would be on.
 SPARE_HOSTS = 5
 
@@ -101,21 +99,19 @@ class OwnHosts:
             if is_only:
                 raise
             return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known')
+        clock = self._cache.clock
+        began = clock.monotonic()
         self._requested()
         try:
             found = self._read(request, want, FRESH_SECONDS)
             has_none = not found.hosts and not is_only  # a host comes more seldom than room
-            if self._is_newest or has_none or found.has_room_for(len(request.consumers)):
+            if has_none or found.has_room_for(len(request.consumers)):
                 return found
         except exceptions.Refused:
-            if self._is_newest:
-                raise
-        # Before it is said that there is no room, or that a rule forbids it.
-        return self._read(request, want, NEWEST_SECONDS)
-
-    @property
-    def _is_newest(self) -> bool:
-        return self._cache.read_seconds_ago <= NEWEST_SECONDS
+            pass
+        # That there is no room, or that a rule forbids it, is said as of a moment since it was
+        # asked: whoever asks may just have given a place back.
+        return self._read(request, want, clock.monotonic() - began)
 
     def _read(self, request: SelectDestinations, want: int, max_age: float) -> OwnOffers:
         """As of so many seconds ago at most."""
