@@ -25,6 +25,9 @@ __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
 # compile all of Gantt anew: half a second of a second and a half.
 os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
 sys.dont_write_bytecode = False
+# Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
+# also for "http".  Tests ask nobody whom those know; this one authority has signed nothing.
+os.environ['SSL_CERT_FILE'] = str(Path(__file__).with_name('authority.pem'))
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
