@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from oslo_context import context
 
 from tests import budget
@@ -28,6 +29,14 @@ sys.dont_write_bytecode = False
 # Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
 # also for "http".  Tests ask nobody whom those know; this one authority has signed nothing.
 os.environ['SSL_CERT_FILE'] = str(Path(__file__).with_name('authority.pem'))
+
+
+@sa.event.listens_for(sa.Engine, 'connect')
+def _wait_for_no_disk(connection: Any, record: object) -> None:
+    """SQLite waits for its disk at each commit, for the sake of a machine that loses its power."""
+    if hasattr(connection, 'create_function'):  # as no other driver has
+        connection.execute('PRAGMA synchronous = OFF')
+
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
