@@ -46,6 +46,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     **hosts.SILENT,
     'claims': {'sweep_seconds': 1, 'lease_seconds_max': LEASE_SECONDS_MAX},
     'rpc': {'drain_seconds': 2},
+    'planner': {'solver': False},  # a process for each zone, which nobody asks here
 }
 
 

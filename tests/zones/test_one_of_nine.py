@@ -17,7 +17,7 @@ from tests.nemesis.proxy import Link, Passage, Proxy
 from tests.zones.tree import VERSION, until
 from tests.zones.zone_process import ZoneProcess
 
-SECONDS = float(os.environ.get('GANTT_NINE_SECONDS', '2.5'))
+SECONDS = float(os.environ.get('GANTT_NINE_SECONDS', '1.5'))
 #: Requests at once, what each caller rests after one, and the share of them that has to be placed
 #: at the first call.
 AT_ONCE, REST, SERVED = 3, 0.1, 0.999
@@ -126,7 +126,7 @@ def test_the_other_eight_serve_whatever_the_ninth_does(nine):
 
             return [one for found in threads.map(ask, range(AT_ONCE)) for one in found]
 
-        load(2.0)
+        load(1.0)
         before = rss_mb(top)
         for way in WAYS:
             assert place(top, traits=[TRAIT]).status_code == 201
