@@ -22,21 +22,10 @@ from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
 
-# Where the environment forbids to keep what was compiled, each process that a test starts would
-# compile all of Gantt anew: half a second of a second and a half.
+# Where no bytecode is kept every process that a test starts compiles all of this tree, which is a
+# third of what its start takes.
 os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
 sys.dont_write_bytecode = False
-# Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
-# also for "http".  Tests ask nobody whom those know; this one authority has signed nothing.
-os.environ['SSL_CERT_FILE'] = str(Path(__file__).with_name('authority.pem'))
-
-
-@sa.event.listens_for(sa.Engine, 'connect')
-def _wait_for_no_disk(connection: Any, record: object) -> None:
-    """SQLite waits for its disk at each commit, for the sake of a machine that loses its power."""
-    if hasattr(connection, 'create_function'):  # as no other driver has
-        connection.execute('PRAGMA synchronous = OFF')
-
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
@@ -66,6 +55,18 @@ LEFT = (
 )
 #: The test that is run next by this process.
 FOLLOWING = pytest.StashKey[pytest.Item | None]()
+
+
+# Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
+# also for "http".  Tests ask nobody whom those know; this one authority has signed nothing.
+os.environ['SSL_CERT_FILE'] = str(Path(__file__).with_name('authority.pem'))
+
+
+@sa.event.listens_for(sa.Engine, 'connect')
+def _wait_for_no_disk(connection: Any, record: object) -> None:
+    """SQLite waits for its disk at each commit, for the sake of a machine that loses its power."""
+    if hasattr(connection, 'create_function'):  # as no other driver has
+        connection.execute('PRAGMA synchronous = OFF')
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
