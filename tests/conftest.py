@@ -217,6 +217,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = _spread(items)
 
 
+def pytest_collection_finish() -> None:
+    """No look for garbage goes over all that was imported and collected: it stays."""
+    gc.collect()
+    gc.freeze()
+
+
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     """The files that wait more than they compute, evenly among the first of the others.
 
