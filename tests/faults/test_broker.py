@@ -19,7 +19,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from bench.rig import Rig
+from tests.warm import Rig
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.db.engine import session
