@@ -6,7 +6,9 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 # isort: split
 import gc
 import itertools
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,11 @@ from tests import budget
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
+
+# Where no bytecode is kept every process that a test starts compiles all of this tree, which is a
+# third of what its start takes.
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+sys.dont_write_bytecode = False
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
