@@ -92,8 +92,9 @@ def _run(
     arguments: Sequence[str], files: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> None:
     """In the process: the command, as if it had been started as one."""
-    # A daemon of the tests may have processes of its own, as a supervisor has.
+    # As in any process, one of its own is a plain fork of it; a supervisor has such.
     multiprocessing.current_process()._config['daemon'] = False
+    multiprocessing.set_start_method('fork', force=True)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
