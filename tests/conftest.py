@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from oslo_context import context
 
-from tests import budget
+from tests import budget, statements  # noqa: F401  statements: it listens
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
