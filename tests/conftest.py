@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from oslo_context import context
 
-from tests import budget
+from tests import budget, compiled
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
+
+compiled.share()
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
