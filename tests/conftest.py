@@ -7,19 +7,17 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 import gc
 import itertools
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oslo_context import context
 
-from tests import budget, compiled
+from tests import budget
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
-
-compiled.share()
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
@@ -80,21 +78,6 @@ def _no_request_in_the_log() -> Iterator[None]:
     left = context.get_current()
     vars(context._request_store).pop('context', None)
     assert left is None, f'the log still names request {left.request_id}'
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """The tests themselves, all of them in each process, are no garbage to be looked through.
-
-    That took 0.4 s at each full collection.
-    """
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
-        gc.collect()
-        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
