@@ -228,6 +228,7 @@ def rig(
     options: dict[str, dict[str, object]] | None = None,
     database: Callable[[], AbstractContextManager[str]] = postgresql_database,
     is_synced: bool = False,
+    kind: type[Rig] = Rig,
 ) -> Iterator[Rig]:
     """A rig on RabbitMQ and a database server, its database synced.
 
@@ -238,7 +239,7 @@ def rig(
         virtual_host() as broker,
         database() as url,
     ):
-        made = Rig(url, broker, pathlib.Path(folder), options)
+        made = kind(url, broker, pathlib.Path(folder), options)
         try:
             if not is_synced:
                 made.run('gantt-manage', 'db', 'sync')

@@ -6,18 +6,26 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 # isort: split
 import gc
 import itertools
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from oslo_context import context
 
 from tests import budget
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
+
+# Where no bytecode is kept every process that a test starts compiles all of this tree, which is a
+# third of what its start takes.
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+sys.dont_write_bytecode = False
 
 #: Every kind of store; use with ``make_store``.
 STORES = [
@@ -47,6 +55,18 @@ LEFT = (
 )
 #: The test that is run next by this process.
 FOLLOWING = pytest.StashKey[pytest.Item | None]()
+
+
+# Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
+# also for "http".  Tests ask nobody whom those know; this one authority has signed nothing.
+os.environ['SSL_CERT_FILE'] = str(Path(__file__).with_name('authority.pem'))
+
+
+@sa.event.listens_for(sa.Engine, 'connect')
+def _wait_for_no_disk(connection: Any, record: object) -> None:
+    """SQLite waits for its disk at each commit, for the sake of a machine that loses its power."""
+    if hasattr(connection, 'create_function'):  # as no other driver has
+        connection.execute('PRAGMA synchronous = OFF')
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -195,6 +215,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if ':' in item.name and item.path.name != 'test_gabbi.py':
             raise pytest.UsageError(f'{item.nodeid}: the id of a test may hold no colon')
     items[:] = _spread(items)
+
+
+def pytest_collection_finish() -> None:
+    """No look for garbage goes over all that was imported and collected: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -7,7 +7,15 @@ import eventlet wherever it is installed, which costs memory, prints a warning
 and hooks into fork: here it counts as not installed.
 """
 
+import gc
 import sys
+
+#: New objects before the garbage collector looks at the young ones; of ten such looks one is at
+#: the older ones, of ten of these one at all.  Python's own is 700, 10 and 10: a sixth of a start
+#: would go into looking at what was just imported.
+COLLECT_EACH = (20_000, 10, 10)
+
+gc.set_threshold(*COLLECT_EACH)
 
 sys.modules['eventlet'] = None  # type: ignore[assignment]
 

@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
-from gantt.cmd import USAGE
+from gantt.cmd import COLLECT_EACH, USAGE
 from gantt.conf import files, finite, quotas, security, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.conf.zones import strategies_from_conf
@@ -44,9 +44,6 @@ DECISIONS = logging.getLogger('gantt.decisions')
 #: 64 MiB with the first large message that is freed, and gives as much as that never back.
 M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -8, -1, -3
 ARENAS, FREE_BYTES_MAX, LARGE_BYTES = 2, 4 << 20, 1 << 20
-#: New objects before the young are looked at; of ten such looks one is at the older ones,
-#: of ten of these one at all.  Python's own is 700, 10 and 10.
-COLLECT_EACH = (20_000, 10, 10)
 
 
 def trail_file(conf: Any) -> TrailFile:
@@ -119,7 +116,7 @@ def release_free_memory() -> None:
 
 
 def collect_seldom() -> None:
-    """Let the garbage collector look seldom, and never at what is there already.
+    """Let the garbage collector never look at what is there already; it looks seldom anyway.
 
     A table of many hosts is full of objects that live for long and have no cycles among
     them.  As Python comes, it looks at all of them again and again, each time in the

@@ -62,6 +62,9 @@ sweep_seconds = 1
 [rpc]
 drain_seconds = 5
 
+[planner]
+solver = false
+
 [compute]
 farm_prefix = {name}
 """

@@ -6,6 +6,7 @@ nothing else.  They are read once: a change of the file needs a new start, as a
 change of an option does.
 """
 
+import functools
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -141,8 +142,9 @@ class PolicyEnforcer:
         return text
 
 
+@functools.cache
 def defaults() -> PolicyEnforcer:
-    """The rules as they stand in the code."""
+    """The rules as they stand in the code; read once, as nothing changes them."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     policy.Enforcer(conf)  # registers its options

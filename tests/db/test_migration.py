@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The migrations make exactly the tables that the code works with."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
 import sqlalchemy as sa
+from alembic import script
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
@@ -58,6 +61,18 @@ def test_sync_again_changes_nothing(engine):
     assert migration.sync(engine) == migration.expected()
     assert store.load_everything().incarnation == before.incarnation
     store.close()
+
+
+def test_the_steps_are_read_as_alembic_reads_them():
+    found = script.ScriptDirectory.from_config(migration._config())
+    assert [step.revision for step in found.walk_revisions()] == list(migration.revisions())
+    assert found.get_heads() == [migration.expected()]
+
+
+def test_a_process_that_serves_imports_no_alembic():
+    said = "import sys, gantt.cmd.standalone; print([n for n in sys.modules if 'alembic' in n])"
+    done = subprocess.run([sys.executable, '-c', said], capture_output=True, text=True, check=True)
+    assert done.stdout == '[]\n'
 
 
 def test_step_by_step_ends_at_the_same_version(engine):

@@ -19,12 +19,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from bench.rig import Rig
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.db.engine import session
 from tests.nemesis import amqp, hosts, load, rabbit
 from tests.nemesis.site import Site, _free_port, until
+from tests.warm import Rig
 
 pytestmark = [
     pytest.mark.rabbit,

@@ -16,7 +16,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from bench.rig import Rig, postgresql_database
+from bench.rig import postgresql_database
 from gantt import client, exceptions
 from gantt.client.compute import ComputeClient, topic_of
 from gantt.core.messages import base
@@ -24,6 +24,7 @@ from gantt.core.messages.build import Delete
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.db.schema import migration, models
 from gantt.db.stores.store import SqlStore
+from tests import warm
 from tests.builders import CLEAN
 from tests.forms import forms
 from tests.nemesis.load import a_conf
@@ -85,7 +86,7 @@ class Side:
             'compute': {'farm_prefix': name},
             'api': {'port': self.api_port},
         }
-        self.rig = Rig(database, broker, self.folder, options, tree)
+        self.rig = warm.Rig(database, broker, self.folder, options, tree)
 
     def start_scheduler(self):
         self.rig.start('scheduler', 'gantt-scheduler')

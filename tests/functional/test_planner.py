@@ -15,6 +15,7 @@ from gantt import client, exceptions
 from gantt.client.planner import PlannerClient
 from gantt.core.messages.request import RequestSpec
 from gantt.db.stores.store import SqlStore
+from tests import warm
 from tests.functional.test_workers import until
 from tests.planner import a_description, a_member, a_plan_request
 from tests.rpc.bus import a_conf
@@ -61,7 +62,7 @@ class PlannedSite:
 
 @pytest.fixture(scope='module')
 def site(rabbit_url, postgresql_url):
-    with rig(OPTIONS) as made:
+    with rig(OPTIONS, kind=warm.Rig) as made:
         found = PlannedSite(made)
         yield found
         found.close()

@@ -25,7 +25,9 @@ VERSION = {'OpenStack-API-Version': 'scheduler 1.7'}
 @pytest.fixture
 def site(store_url, tmp_path):
     """A configuration with a database and a port, and no broker; its processes end with it."""
-    made = Rig(store_url('sqlite'), '', tmp_path, {'api': {'port': 0}})
+    made = Rig(
+        store_url('sqlite'), '', tmp_path, {'api': {'port': 0}, 'planner': {'solver': False}}
+    )
     lines = made.config.read_text().splitlines(keepends=True)
     made.config.write_text(''.join(one for one in lines if not one.startswith('transport_url')))
     with contextlib.closing(made):

@@ -5,10 +5,9 @@
     lived = mortal.run(url, 'sweep', 100, dies_at=3, of_writes=True)    # … that writes
     life = mortal.Life(url, 'sweep', 100)               # to be killed by somebody else
 
-It is forked from a server of its own, so that one takes some hundredths of a second.
+It is forked from a warm one, so that it takes some hundredths of a second.
 """
 
-import multiprocessing
 import os
 import re
 import signal
@@ -18,11 +17,9 @@ import sqlalchemy as sa
 
 from gantt.db.claims.commit_postgresql import CarefulLedger
 from gantt.db.stores.store import SqlStore
+from tests import warm
 
 SECONDS = 30.0
-_processes = multiprocessing.get_context('forkserver')
-# The program too: each of them would read it anew.
-_processes.set_forkserver_preload(['__main__', __name__])
 #: What a statement that changes something has; locks are none.
 _WRITES = re.compile(r'(?<!FOR )(?<!KEY )\b(INSERT|UPDATE|DELETE)\b')
 
@@ -39,7 +36,7 @@ class Life:
     def __init__(
         self, url: str, verb: str, *arguments: Any, dies_at: int = 0, of_writes: bool = False
     ) -> None:
-        self._process = _processes.Process(
+        self._process = warm.PROCESSES.Process(
             target=_live, args=(url, verb, arguments, dies_at, of_writes), daemon=True
         )
         self._process.start()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real service: scheduler processes, each with its own way to broker and database.
 
+They are forked from a warm one, see ``tests/warm.py``, unless they are given variables.
+
     site = Site(folder, database_url, broker_url)
     site.start('one', 'two', claims={'lease_seconds': 30})
     site.audit()
@@ -22,6 +24,7 @@ from bench.rig import Rig
 from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
+from tests import warm
 from tests.services import UNHURRIED
 
 #: What a process says once it can be asked, where it is not "is ready".
@@ -79,21 +82,23 @@ class Site:
             options['database'] = in_database
         for name in names:
             if name not in self.rigs:
-                self.rigs[name] = self._rig(name, database, broker, options)
+                # What is preloaded, for one, is so in no process that is forked.
+                make = Rig if environment else warm.Rig
+                self.rigs[name] = self._rig(make, name, database, broker, options)
             with _environment(environment or {}):
                 self.rigs[name].start(name, command, *words)
         for name in names:
             self.rigs[name].wait_for(name, READY.get(command, 'is ready'))
 
-    def _rig(self, name: str, database: str, broker: str, options: dict) -> Rig:
+    def _rig(self, make: type[Rig], name: str, database: str, broker: str, options: dict) -> Rig:
         folder = self.folder / name
         folder.mkdir()
         options = {group: dict(values) for group, values in options.items()}
         options.setdefault('DEFAULT', {}).update(host=name)
         options['DEFAULT']['metrics_port'] = self._ports[name] = _free_port()
-        return Rig(database or self.database, broker or self.broker, folder, options)
+        return make(database or self.database, broker or self.broker, folder, options)
 
-    def process(self, name: str) -> subprocess.Popen[bytes]:
+    def process(self, name: str) -> subprocess.Popen[bytes] | warm.Started:
         """The process of a name."""
         return self.rigs[name].processes[name]
 
@@ -170,7 +175,7 @@ class Site:
         """
         folder = self.folder / 'manage'
         folder.mkdir(exist_ok=True)
-        return Rig(database or self.database, self.broker, folder).run('gantt-manage', *words)
+        return warm.Rig(database or self.database, self.broker, folder).run('gantt-manage', *words)
 
     def close(self) -> None:
         """End all processes, frozen ones too, without ceremony."""

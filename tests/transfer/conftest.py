@@ -2,12 +2,14 @@
 """Servers that speak Placement, empty for each test: the real one where it is, and Gantt."""
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gantt.db.stores.store import SqlStore
 from gantt.http import policy
 from gantt.http.placement.app import make_placement_app
 from gantt.http.server import HttpServer
@@ -16,6 +18,7 @@ from gantt.telemetry.metrics import MetricRegistry
 from gantt.transfer.server import PlacementServer
 from tests.placement import real
 from tests.placement.server import Server
+from tests.transfer import cloud
 
 PYTHON = Path(__file__).parents[2] / '.venv-placement/bin/python'
 SERVERS = ['gantt', 'placement']
@@ -46,19 +49,47 @@ def real_placement() -> Iterator[str]:
         yield urls['legacy']
 
 
+@contextlib.contextmanager
+def serving(store: Any) -> Iterator[str]:
+    """URL of Placement's interface over a store, meanwhile."""
+    app = make_placement_app(store, MetricRegistry(), HttpSettings(), policy.defaults())
+    server = HttpServer(app, '127.0.0.1', 0, threads=4)
+    server.start()
+    try:
+        yield f'http://127.0.0.1:{server.port}'
+    finally:
+        server.stop(5)
+
+
 @pytest.fixture
 def serve(make_store: Callable[..., Any]) -> Iterator[Callable[[Any], str]]:
     """``serve(store)``: URL of Placement's interface over a store."""
     with contextlib.ExitStack() as stack:
+        yield lambda store: stack.enter_context(serving(store))
 
-        def start(store: Any) -> str:
-            app = make_placement_app(store, MetricRegistry(), HttpSettings(), policy.defaults())
-            server = HttpServer(app, '127.0.0.1', 0, threads=4)
-            server.start()
-            stack.callback(server.stop, 5)
-            return f'http://127.0.0.1:{server.port}'
 
-        yield start
+@pytest.fixture(scope='session')
+def cloud_file(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
+    """A SQLite file with the cloud, built over Gantt's interface; copy it."""
+    path = tmp_path_factory.mktemp('cloud') / 'cloud.db'
+    shutil.copy(sqlite_template, path)
+    with contextlib.closing(SqlStore.for_url(f'sqlite:///{path}')) as store:
+        with serving(store) as url, contextlib.closing(Server(url)) as server:
+            cloud.build(server)
+    return path
+
+
+@pytest.fixture
+def built_server(
+    serve: Callable[[Any], str],
+    tmp_path: Path,
+    cloud_file: Path,
+    writing_to: Callable[[str], Server],
+) -> Iterator[Server]:
+    """One of Gantt with the cloud in it, its URL in ``url``."""
+    path = shutil.copy(cloud_file, tmp_path / 'cloud.db')
+    with contextlib.closing(SqlStore.for_url(f'sqlite:///{path}')) as store:
+        yield writing_to(serve(store))
 
 
 @pytest.fixture

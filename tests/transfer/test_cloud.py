@@ -20,6 +20,20 @@ def compared(one, other):
     return [each.line('here', 'there') for each in found]
 
 
+@pytest.fixture
+def cloud_at(request, empty_server, writing_to):
+    """``cloud_at(kind)``: a server with the cloud in it; Gantt's is a copy of one."""
+
+    def start(kind):
+        if kind == 'gantt':
+            return request.getfixturevalue('built_server')
+        server = writing_to(empty_server(kind))
+        cloud.build(server)
+        return server
+
+    return start
+
+
 def nothing_left(report):
     return (report.left, report.changing, report.reported) == ([], [], [])
 
@@ -35,10 +49,9 @@ def nothing_left(report):
         pytest.param('placement', 'mysql', marks=[pytest.mark.mysql, pytest.mark.slow]),
     ],
 )
-def test_a_cloud_is_taken_over(kind, store_kind, empty_server, writing_to, at, make_store):
-    url = empty_server(kind)
-    server = writing_to(url)
-    cloud.build(server)
+def test_a_cloud_is_taken_over(kind, store_kind, cloud_at, at, make_store):
+    server = cloud_at(kind)
+    url = server.url
     store = make_store(store_kind)
     own, theirs = OwnSide(store), at(url)
     lines = []
@@ -56,11 +69,9 @@ def test_a_cloud_is_taken_over(kind, store_kind, empty_server, writing_to, at, m
 
 
 @pytest.mark.parametrize('kind', [SERVERS[0], pytest.param(SERVERS[1], marks=pytest.mark.slow)])
-def test_what_changes_is_named_and_taken_over(kind, empty_server, writing_to, at, make_store):
-    url = empty_server(kind)
-    server = writing_to(url)
-    cloud.build(server)
-    own, theirs = OwnSide(make_store('memory')), at(url)
+def test_what_changes_is_named_and_taken_over(kind, cloud_at, at, make_store):
+    server = cloud_at(kind)
+    own, theirs = OwnSide(make_store('memory')), at(server.url)
     assert nothing_left(copying.copy(theirs, own, quietly))
     cloud.restock(server, cloud.pool(1), DISK_GB={'total': 2000, 'reserved': 7})
     server.request('PUT', '/traits/CUSTOM_NEW')
@@ -93,10 +104,9 @@ def test_what_changes_is_named_and_taken_over(kind, empty_server, writing_to, at
 
 @pytest.mark.parametrize('kind', SERVERS)
 def test_a_cloud_is_written_to_another_server(
-    kind, empty_server, writing_to, at, make_store, serve
+    kind, empty_server, writing_to, at, make_store, built_server
 ):
-    first = serve(make_store('sqlite'))
-    cloud.build(writing_to(first))
+    first = built_server.url
     own = OwnSide(make_store('memory'))
     assert nothing_left(copying.copy(at(first), own, quietly))
     url = empty_server(kind)

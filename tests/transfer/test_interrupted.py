@@ -38,10 +38,9 @@ class Wrapped:
 
 
 @pytest.fixture
-def server(serve, make_store, writing_to):
-    found = writing_to(serve(make_store('sqlite')))
-    cloud.build(found)
-    return found
+def server(built_server):
+    """The cloud."""
+    return built_server
 
 
 @pytest.fixture

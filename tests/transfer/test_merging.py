@@ -22,11 +22,9 @@ ROOTS = {
 
 
 @pytest.fixture
-def server(serve, make_store, writing_to):
-    """A cloud, its URL in ``url``."""
-    found = writing_to(serve(make_store('sqlite')))
-    cloud.build(found)
-    return found
+def server(built_server):
+    """The cloud."""
+    return built_server
 
 
 @pytest.fixture

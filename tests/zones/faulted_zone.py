@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import httpx
 import sqlalchemy as sa
 
-from bench.rig import Rig
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores.store import SqlStore
 from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
+from tests import warm
 from tests.nemesis import hosts, postgres
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
@@ -46,6 +46,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     **hosts.SILENT,
     'claims': {'sweep_seconds': 1, 'lease_seconds_max': LEASE_SECONDS_MAX},
     'rpc': {'drain_seconds': 2},
+    'planner': {'solver': False},  # a process for each zone, which nobody asks here
 }
 
 
@@ -81,7 +82,7 @@ class FaultedZone:
         self._prepare()
         reached = database if self.to_database is None else self.to_database.url(database)
         own = {'DEFAULT': {'host': name}, 'api': {'port': self._port}}
-        self._rig = Rig(reached, 'kombu+memory:///', folder, OPTIONS | own)
+        self._rig = warm.Rig(reached, 'kombu+memory:///', folder, OPTIONS | own)
 
     def _prepare(self) -> None:
         engine = session.build_engine(self.database, waits=UNHURRIED)

@@ -17,9 +17,10 @@ from tests.nemesis.proxy import Link, Passage, Proxy
 from tests.zones.tree import VERSION, until
 from tests.zones.zone_process import ZoneProcess
 
-SECONDS = float(os.environ.get('GANTT_NINE_SECONDS', '2.5'))
-#: Requests at once, and the share of them that has to be placed at the first call.
-AT_ONCE, SERVED = 3, 0.999
+SECONDS = float(os.environ.get('GANTT_NINE_SECONDS', '1.5'))
+#: Requests at once, what each caller rests after one, and the share of them that has to be placed
+#: at the first call.
+AT_ONCE, REST, SERVED = 3, 0.1, 0.999
 #: What the process above may grow by: a few answers that are read to their bound, not one whole.
 GROWTH_MB = 60
 LATE_SECONDS = 5.0
@@ -120,11 +121,12 @@ def test_the_other_eight_serve_whatever_the_ninth_does(nine):
                 found = []
                 while (begun := time.monotonic()) < end:
                     found.append((place(top).status_code, time.monotonic() - begun))
+                    time.sleep(REST)
                 return found
 
             return [one for found in threads.map(ask, range(AT_ONCE)) for one in found]
 
-        load(2.0)
+        load(1.0)
         before = rss_mb(top)
         for way in WAYS:
             assert place(top, traits=[TRAIT]).status_code == 201

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from bench.rig import Rig, rig
+from tests import warm
 from tests.zones.tree import VERSION, until
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
@@ -47,7 +48,8 @@ def request(request_id: str, vcpu: int = 1) -> dict[str, object]:
 @pytest.fixture(scope='module')
 def zones(rabbit_url, postgresql_url):
     """A zone without hosts, and one with four that is not below it yet."""
-    with rig({'api': {'port': 0}}) as above, rig({'api': {'port': 0}}) as below:
+    options: dict[str, dict[str, object]] = {'api': {'port': 0}}
+    with rig(options, kind=warm.Rig) as above, rig(options, kind=warm.Rig) as below:
         top, east = Running(above), Running(below)
         below.start('farm', 'gantt-compute', '--fake', '4', '--name', 'below')
         until(lambda: len(east.call('GET', '/v1/hosts').json()['hosts']) == 4, 60)

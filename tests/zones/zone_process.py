@@ -5,18 +5,15 @@ The test calls its methods by name, over a pipe; zones call one another over HTT
 """
 
 import contextlib
-import multiprocessing
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import httpx
 
+from tests.warm import PROCESSES
 from tests.zones.tree import VERSION
 
-#: Imports are made once, for all of them.
-_SERVER = multiprocessing.get_context('forkserver')
-_SERVER.set_forkserver_preload(['tests.zones.tree', 'gantt.db.stores.store'])
 #: So long a call may take.
 SECONDS = 60.0
 
@@ -26,8 +23,8 @@ class ZoneProcess:
 
     def __init__(self, name: str, database: str) -> None:
         self.name = name
-        self._here, there = _SERVER.Pipe()
-        self._process = _SERVER.Process(target=_serve, args=(name, database, there), daemon=True)
+        self._here, there = PROCESSES.Pipe()
+        self._process = PROCESSES.Process(target=_serve, args=(name, database, there), daemon=True)
         self._process.start()
         self.url, self.uuid = self._answer()
         self.pid = self._process.pid

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema's version: make it, ask for it, insist on it."""
+"""The schema's version: make it, ask for it, insist on it.
+
+Only taking steps needs Alembic.  Importing it is a tenth of the start of a process, which asks
+for the version alone: that is read here, as Alembic reads it.
+"""
 
 import contextlib
 import functools
 import os
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command, config, script
-from alembic.runtime import migration
 
 from gantt import exceptions
 from gantt.db.engine import retry, session
 from gantt.db.schema import claim_form, models
+
+if TYPE_CHECKING:
+    from alembic import config
 
 #: What a migration waits for a table that others use, or for another migration.
 LOCK_SECONDS = 5
@@ -23,9 +29,13 @@ TURN_SECONDS = 60.0
 TRIES = 5
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
+#: Where Alembic notes what the database is at.
+_VERSIONS = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
-def _config() -> config.Config:
+def _config() -> 'config.Config':
+    from alembic import config
+
     settings = config.Config()
     settings.set_main_option('script_location', HERE.replace('%', '%%'))
     return settings
@@ -34,10 +44,7 @@ def _config() -> config.Config:
 @functools.cache
 def expected() -> str:
     """The revision that this version of Gantt needs; read once, as the steps come with the code."""
-    head = script.ScriptDirectory.from_config(_config()).get_current_head()
-    if head is None:
-        raise exceptions.Bug(invariant='there is one head of the migrations')
-    return head
+    return revisions()[0]
 
 
 def current(engine: sa.Engine) -> str | None:
@@ -46,10 +53,16 @@ def current(engine: sa.Engine) -> str | None:
     :raises DatabaseUnavailable: it does not answer, or refuses us
     """
     with _logged_steps(), engine.connect() as connection:
-        heads = migration.MigrationContext.configure(connection).get_current_heads()
+        heads = _heads(connection)
         if not heads and connection.dialect.name == 'postgresql':
             _must_see(connection)
     return ', '.join(heads) or None
+
+
+def _heads(connection: sa.Connection) -> list[str]:
+    if not sa.inspect(connection).has_table(_VERSIONS.name):
+        return []
+    return list(connection.execute(sa.select(_VERSIONS.c.version_num)).scalars())
 
 
 def _must_see(connection: sa.Connection) -> None:
@@ -89,7 +102,7 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     settings = _config()
     with _logged_steps(), engine.connect() as connection, _turn(connection):
         settings.attributes['connection'] = connection
-        is_new = not migration.MigrationContext.configure(connection).get_current_heads()
+        is_new = not _heads(connection)
         connection.rollback()
         _upgrade(connection, settings, revision)
         if is_new and revision in ('head', expected()):
@@ -97,8 +110,10 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     return version(engine)
 
 
-def _upgrade(connection: sa.Connection, settings: config.Config, revision: str) -> None:
+def _upgrade(connection: sa.Connection, settings: 'config.Config', revision: str) -> None:
     """Take the steps; one that meets the writers of other processes in a circle is begun anew."""
+    from alembic import command
+
     for left in range(TRIES - 1, -1, -1):
         try:
             command.upgrade(settings, revision)
@@ -288,6 +303,9 @@ def empty(engine: sa.Engine) -> None:
 
 @functools.cache
 def revisions() -> tuple[str, ...]:
-    """All revisions, newest first; read once."""
-    found = script.ScriptDirectory.from_config(_config())
-    return tuple(step.revision for step in found.walk_revisions())
+    """All revisions, newest first; read once.
+
+    Each step is a file of the same name, and their numbers say their order.
+    """
+    names = (os.path.splitext(one) for one in os.listdir(os.path.join(HERE, 'versions')))
+    return tuple(sorted((n for n, kind in names if kind == '.py' and n[0].isdigit()), reverse=True))
