@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from oslo_context import context
 
-from tests import budget
+from tests import budget, statements  # noqa: F401  statements: it listens
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']

@@ -16,6 +16,7 @@ It takes some four seconds to start, each node of a cluster likewise.
 """
 
 import contextlib
+import glob
 import os
 import pathlib
 import shutil
@@ -31,7 +32,10 @@ import pytest
 #: The script behind Debian's wrapper, which insists on the user of the service.
 SERVERS = ('/usr/lib/rabbitmq/bin/rabbitmq-server',)
 CONTROLS = ('/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmqctl',)
+#: Part of Erlang; rabbitmqctl does where it is not installed.
+CALLER = '/usr/lib/erlang/lib/erl_interface-*/bin/erl_call'
 START_SECONDS = 60.0
+COOKIE = 'GANTT'
 
 
 class Papers(NamedTuple):
@@ -71,7 +75,7 @@ class Node:
         (folder / 'rabbitmq.conf').write_text('\n'.join(self._lines(papers, joins, size)))
         (folder / 'env').touch()
         cookie = folder / '.erlang.cookie'
-        cookie.write_text('GANTT')
+        cookie.write_text(COOKIE)
         cookie.chmod(0o400)
         self._environment = {
             **os.environ,
@@ -179,11 +183,24 @@ class Node:
 
     def evaluate(self, expression: str) -> str:
         """In the node; Erlang, with a full stop."""
-        return self._control('eval', expression)
+        caller = next(iter(glob.glob(CALLER)), None)
+        if caller is None:
+            return self._control('eval', expression).strip()
+        # In 2 ms, where rabbitmqctl computes for half a second.
+        done = subprocess.run(
+            [caller, '-c', COOKIE, '-sname', self.name, '-e'],
+            input=f'{expression}\n',
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        said = done.stdout.strip()
+        assert done.returncode == 0 and said.startswith('{ok, '), said + done.stderr
+        return said.removeprefix('{ok, ').removesuffix('}')
 
     def connections(self) -> int:
         """How many clients are connected to this node."""
-        return self._control('list_connections', 'pid').count(f'<{self.name}.')
+        return int(self.evaluate('length(rabbit_networking:connections_local()).'))
 
     def _control(self, *words: str) -> str:
         script = pathlib.Path(self._script).resolve().parent / 'rabbitmqctl'
@@ -221,7 +238,7 @@ class Nodes(NamedTuple):
     def join(self, node: Node) -> None:
         """They reach each other again; returns when every node runs and sees all."""
         others = self._names_of_others(node)
-        node.evaluate(f"[erlang:set_cookie(N, 'GANTT') || N <- {others}].")
+        node.evaluate(f"[erlang:set_cookie(N, '{COOKIE}') || N <- {others}].")
         self.wait_until_whole()
 
     def _names_of_others(self, node: Node) -> str:
@@ -235,7 +252,7 @@ class Nodes(NamedTuple):
         """
         end = time.monotonic() + START_SECONDS
         count, size = 'length(rabbit_nodes:all_running()).', str(len(self.nodes))
-        while not all(n.listens and n.evaluate(count).strip() == size for n in self.nodes):
+        while not all(n.listens and n.evaluate(count) == size for n in self.nodes):
             assert time.monotonic() < end, 'the cluster is not whole'
             time.sleep(0.2)
 
