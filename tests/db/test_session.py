@@ -3,10 +3,12 @@
 
 import concurrent.futures
 import contextlib
+import gc
 import multiprocessing
 import threading
 import time
 import uuid
+import weakref
 
 import psycopg
 import pytest
@@ -164,10 +166,13 @@ def _at_once(database, count):
 
 
 @pytest.mark.postgresql
-def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url):
+@pytest.mark.parametrize('is_pool_new', [False, True])
+def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_new):
     engine = session.build_engine(postgresql_url, max_pool_size=1, max_overflow=2, pool_timeout=2)
     one = session.Database(engine)
     other = session.Database(engine, keep=8, session_settings=['SET enable_seqscan = off'])
+    if is_pool_new:
+        engine.dispose()  # it has another pool since
 
     def seqscan(tx):
         return tx.connection.exec_driver_sql('SHOW enable_seqscan').scalar_one()
@@ -197,6 +202,16 @@ def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url):
         database.close()
     assert engine.pool.checkedout() == 0
     engine.dispose()
+
+
+def test_an_engine_that_nobody_uses_any_more_is_freed(store_url):
+    store = store_module.SqlStore.for_url(store_url('sqlite'))
+    a_host().on(store)
+    store.close()
+    engine = weakref.ref(store.engine)
+    del store
+    gc.collect()
+    assert engine() is None
 
 
 @pytest.mark.postgresql

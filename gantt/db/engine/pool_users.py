@@ -28,7 +28,8 @@ class PoolUsers:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._most = connections_most(engine)
-        self._pool = engine.pool
+        # Not the engine or its pool: what is kept for an engine must not keep it.
+        self._engine = weakref.ref(engine)
         self._users: weakref.WeakSet[PoolUser] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._opening = 0
@@ -66,8 +67,11 @@ class PoolUsers:
 
     def is_short(self) -> bool:
         """Whether somebody may wait for a connection: then none is kept."""
-        pool = self._pool
-        if self._most is None or not isinstance(pool, sa.pool.QueuePool):
+        engine = self._engine()
+        if self._most is None or engine is None:
+            return False
+        pool = engine.pool
+        if not isinstance(pool, sa.pool.QueuePool):
             return False
         return pool.checkedout() + self._opening > self._most
 
