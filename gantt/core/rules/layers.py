@@ -89,15 +89,12 @@ def of_user(spec: RequestSpec) -> Layer:
     texts = spec.hints.get(HINT)
     if not texts:
         return _EMPTY
-    # Asked for several times in a decision: the very same texts are not compared again.
-    seen, layer = _last_of_user[0]
-    if seen is not texts:
-        layer = layer_of(user_rules(tuple(texts)))
-        _last_of_user[0] = texts, layer
-    return layer
+    return _layer_of_user(tuple(texts))
 
 
-_last_of_user: list[tuple[Sequence[str], Layer]] = [((), _EMPTY)]
+@functools.lru_cache(maxsize=512)
+def _layer_of_user(texts: tuple[str, ...]) -> Layer:
+    return layer_of(user_rules(texts))
 
 
 def flavor_rules(spec: RequestSpec) -> list[Rule]:
