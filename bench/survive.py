@@ -88,16 +88,18 @@ def once(
     lease: int = LEASE_SECONDS,
     report: int = REPORT_SECONDS,
     beside: int = 0,
+    kind: type[Rig] = Rig,
 ) -> Outcome:
     """One run; what it came to.
 
     :param beside: schedulers that stay alive beside the one that is killed
+    :param kind: of what starts the processes
     """
     options: dict[str, dict[str, object]] = {
         'claims': {'lease_seconds': lease, 'sweep_seconds': 2},
         'scheduler': {'report_seconds': report},
     }
-    with rig(options) as made:
+    with rig(options, kind=kind) as made:
         for number in range(beside):
             _start_scheduler(made, -1 - number)
         _start_scheduler(made, 0)

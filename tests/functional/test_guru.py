@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from bench.rig import rig
+from tests import warm
 from tests.functional.test_workers import children, until
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
@@ -36,7 +37,7 @@ def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, po
         'rpc': {'nova_transport_url': f'rabbit://guest:{SECRET}@127.0.0.1:5672/'},
         'oslo_reports': {'log_dir': str(tmp_path)},
     }
-    with rig(options) as made:
+    with rig(options, kind=warm.Rig) as made:
         made.start('api', 'gantt-api')
         made.start('scheduler', 'gantt-scheduler')
         made.wait_for('api', 'listens on')

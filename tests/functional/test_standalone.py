@@ -16,6 +16,7 @@ import pytest
 from bench.rig import Rig, rig
 from gantt import client
 from gantt.core.messages.request import RequestSpec
+from tests import warm
 from tests.rpc.bus import a_conf
 
 COMMAND = [sys.executable, '-m', 'gantt.cmd.standalone']
@@ -111,7 +112,7 @@ def test_what_is_wrong_with_it_is_said_and_ends_it(site, tmp_path):
 @pytest.mark.rabbit
 @pytest.mark.postgresql
 def test_with_a_broker_hosts_and_conductors_reach_it(rabbit_url, postgresql_url):
-    with rig({'api': {'port': 0}}) as made:
+    with rig({'api': {'port': 0}, 'planner': {'solver': False}}, kind=warm.Rig) as made:
         api = running(made, 'site')
         made.start('farm', 'gantt-compute', '--fake', '2')
         until(lambda: len(api.get('/v1/hosts').json()['hosts']) == 2)

@@ -4,6 +4,7 @@
 import pytest
 
 from bench import survive
+from tests import warm
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(240)]
 
@@ -12,7 +13,9 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(24
 def test_the_scheduler_is_killed_three_times_and_no_claim_is_lost(
     rabbit_url, postgresql_url, beside
 ):
-    outcome = survive.once(hosts=30, requests=150, kills=3, lease=8, report=4, beside=beside)
+    outcome = survive.once(
+        hosts=30, requests=150, kills=3, lease=8, report=4, beside=beside, kind=warm.Rig
+    )
     assert outcome.kills == 3
     assert outcome.problems == []
     assert outcome.acknowledged == 150

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from bench.rig import rig
+from tests import warm
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 
@@ -32,7 +33,7 @@ def until(asked, what: str, seconds: float = 40.0):
 @pytest.fixture
 def two(rabbit_url, postgresql_url):
     """A ``gantt-scheduler`` of two workers."""
-    with rig({'scheduler': {'workers': 2}}) as made:
+    with rig({'scheduler': {'workers': 2}}, kind=warm.Rig) as made:
         made.start('scheduler', 'gantt-scheduler')
         until(lambda: made.log('scheduler').count('is ready') == 2, 'two workers are ready')
         yield made
@@ -63,7 +64,7 @@ def test_workers_end_where_their_supervisor_is_killed(two):
 
 @pytest.mark.parametrize('workers', [1, 2])
 def test_options_are_read_again_at_sighup(rabbit_url, postgresql_url, workers):
-    with rig({'scheduler': {'workers': workers, 'queue_limit': 99}}) as made:
+    with rig({'scheduler': {'workers': workers, 'queue_limit': 99}}, kind=warm.Rig) as made:
         made.start('scheduler', 'gantt-scheduler')
         until(lambda: made.log('scheduler').count('is ready') == workers, 'ready')
         text = made.config.read_text()

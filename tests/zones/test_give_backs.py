@@ -131,7 +131,7 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
     top.scheduler.follower.stop(10.0)
     monkeypatch.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
-    wanted = a_request(vcpu=1, budget_ms=1500)
+    wanted = a_request(vcpu=1, budget_ms=4000)
     assert top.select(wanted).outcome is Outcome.FAILED
     assert east.live() == 1
     other = restarted(top)
@@ -149,7 +149,7 @@ def test_a_request_whose_consumer_another_one_takes_is_given_back(tree, monkeypa
     monkeypatch.setattr(top.store, 'left_requests', lambda limit: [])
     with monkeypatch.context() as dies:
         dies.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
-        left = a_request(vcpu=1, budget_ms=1500)
+        left = a_request(vcpu=1, budget_ms=4000)
         assert top.select(left).outcome is Outcome.FAILED
     top.host('top-1', 64)
     stays = a_request(vcpu=1, consumers=left.consumers, hops=0)
