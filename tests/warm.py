@@ -88,6 +88,18 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
 
+def completed(module: str, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    """The ``main`` of a module, run to its end as a command."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, error = pathlib.Path(folder, 'out'), pathlib.Path(folder, 'error')
+        process = Started([module, *words], out, error, os.environ)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, code, out.read_text(), error.read_text())
+
+
 def _run(
     arguments: Sequence[str], files: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> None:
@@ -119,17 +131,10 @@ class Rig(rig.Rig):
         """As that of a plain rig."""
         if self.tree is not None:
             return super().run(command, *words, seconds=seconds)
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            out, error = pathlib.Path(folder, 'out'), pathlib.Path(folder, 'error')
-            process = Started(self._words(command, words), out, error, os.environ)
-            try:
-                code = process.wait(seconds)
-            finally:
-                process.kill()
-            if code:
-                said = out.read_text() + error.read_text()
-                raise RuntimeError(f'{command} {" ".join(words)}: {said}')
-            return out.read_text()
+        done = completed(*self._words(command, words), seconds=seconds)
+        if done.returncode:
+            raise RuntimeError(f'{command} {" ".join(words)}: {done.stdout}{done.stderr}')
+        return done.stdout
 
     def start(self, name: str, command: str, *words: str) -> 'subprocess.Popen[bytes] | Started':
         """As that of a plain rig."""

@@ -3,19 +3,17 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from bench import conditions, counted_scheduler, decide, every_filter
 from bench.__main__ import names
 from gantt import plugin_loader
+from tests import warm
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, '-m', 'bench', *args], capture_output=True, text=True, timeout=100
-    )
+    return warm.completed('bench.__main__', *args, seconds=100)
 
 
 def test_decide_prints_one_json_object_last_and_every_filter_has_work():

@@ -329,7 +329,7 @@ MYSQL = pytest.param('mysql', marks=pytest.mark.mysql)
 @pytest.mark.parametrize('kind', [POSTGRESQL, MYSQL])
 def test_what_was_answered_is_there_whoever_is_killed(kind, a_site, closing, rabbit_url):
     site = a_site(kind)
-    storm(site, rabbit_url, closing, 8, 60)
+    storm(site, rabbit_url, closing, 4, 60)
     site.close()
 
 

@@ -27,7 +27,7 @@ from tests.core.builders import a_change, a_host, a_table, an_id, decide
 from tests.properties.policy_worlds import GROUP, OTHER, Guest, worlds
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(worlds())
 def test_what_each_policy_costs_is_what_is_counted(world):
     for strength in ('hard', 'drop', 'soft'):

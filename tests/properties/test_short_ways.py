@@ -68,7 +68,7 @@ def amounts(draw):
 
 
 @given(amounts(), st.integers(1, 20))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_amounts_are_what_one_host_after_the_other_says(sizes, asked):
     table = a_table(
         *(

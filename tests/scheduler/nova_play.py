@@ -24,6 +24,7 @@ What is not promised, and so not played:
 """
 
 import copy
+import functools
 from collections.abc import Iterable, Iterator
 
 from gantt.core.claims.claim import Claim
@@ -43,6 +44,8 @@ LOST, NOW, LATE, LATER = None, 0, 1, 4
 #: A second scheduler hears everything so many rounds after the first.
 LAG = 2
 GUEST = uuid_of('the guest')
+#: Read once; who changes something in one copies it.
+captured = functools.cache(load)
 #: Within this all is as Nova has it, but moves that nobody ended: what the documents promise.
 STATED_ROUNDS = int(LEASE_SECONDS / SYNC_SECONDS) + 2 * ABSENCES + LATER + 1
 #: Where clocks differ: a list of a clock that is behind ends nothing until it has caught up,
@@ -182,7 +185,7 @@ class Play:
 
     # -- what is said of it ------------------------------------------------------------
     def update(self, host: str, moving: bool = False) -> None:
-        args = copy.deepcopy(load('update_instance_info').args)
+        args = copy.deepcopy(captured('update_instance_info').args)
         args['host_name'] = host
         (one,) = args['instance_info']['nova_object.data']['objects']
         data = one['nova_object.data']
@@ -197,12 +200,12 @@ class Play:
         self._send(self._cast(casts.update_instance_info(args)), next(self._outcomes, NOW))
 
     def delete(self, host: str) -> None:
-        args = load('delete_instance_info').args | {'host_name': host, 'instance_uuid': GUEST}
+        args = captured('delete_instance_info').args | {'host_name': host, 'instance_uuid': GUEST}
         self._send(self._cast(casts.delete_instance_info(args)), next(self._outcomes, NOW))
 
     def sync(self, host: str) -> None:
         uuids = [GUEST] if self.where == host else []
-        args = load('sync_instance_info').args | {'host_name': host, 'instance_uuids': uuids}
+        args = captured('sync_instance_info').args | {'host_name': host, 'instance_uuids': uuids}
         of, lost = self._deaf.get(host, (1, 0))
         is_lost = not self._quiet and self._round % of < lost
         turns = self._slow.get(host, [NOW])
