@@ -3,6 +3,7 @@
 
     made = warm.Rig(database, broker, folder, options)     # as one of bench/rig.py
     life = warm.PROCESSES.Process(target=..., daemon=True)
+    done = warm.run('gantt.cmd.manage', '--config-file', path, 'audit')
 
 Each is forked from a server of the process that runs tests, which has opened nothing.  How a
 command starts from nothing is shown where a plain rig is used, as in ``tests/functional``.
@@ -112,6 +113,28 @@ def _run(
         atexit._run_exitfuncs()
 
 
+def run(
+    module: str,
+    *words: object,
+    seconds: float = 110.0,
+    environment: Mapping[str, str] | None = None,
+) -> 'subprocess.CompletedProcess[str]':
+    """Run a command of ours to its end, as ``subprocess.run`` does with what it prints.
+
+    :param environment: variables that it has beside those of this process
+    :raises TimeoutExpired: it did not end
+    """
+    arguments = [module, *map(str, words)]
+    with tempfile.TemporaryDirectory() as folder:
+        out, error = pathlib.Path(folder, 'out'), pathlib.Path(folder, 'error')
+        process = Started(arguments, out, error, {**os.environ, **(environment or {})})
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), error.read_text())
+
+
 class Rig(rig.Rig):
     """Whose processes are forked from a warm one, where they run this tree's code."""
 
@@ -119,17 +142,11 @@ class Rig(rig.Rig):
         """As that of a plain rig."""
         if self.tree is not None:
             return super().run(command, *words, seconds=seconds)
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            out, error = pathlib.Path(folder, 'out'), pathlib.Path(folder, 'error')
-            process = Started(self._words(command, words), out, error, os.environ)
-            try:
-                code = process.wait(seconds)
-            finally:
-                process.kill()
-            if code:
-                said = out.read_text() + error.read_text()
-                raise RuntimeError(f'{command} {" ".join(words)}: {said}')
-            return out.read_text()
+        done = run(*self._words(command, words), seconds=seconds)
+        if done.returncode:
+            said = done.stdout + done.stderr
+            raise RuntimeError(f'{command} {" ".join(words)}: {said}')
+        return done.stdout
 
     def start(self, name: str, command: str, *words: str) -> 'subprocess.Popen[bytes] | Started':
         """As that of a plain rig."""
