@@ -9,7 +9,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -217,10 +217,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = _spread(items)
 
 
-def pytest_collection_finish() -> None:
-    """No look for garbage goes over all that was imported and collected: it stays."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """No look for garbage goes over all that is imported and collected: it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:

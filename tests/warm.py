@@ -3,6 +3,7 @@
 
     made = warm.Rig(database, broker, folder, options)     # as one of bench/rig.py
     life = warm.PROCESSES.Process(target=..., daemon=True)
+    done = warm.run('gantt.cmd.manage', '--config-file', path, 'audit')
 
 Each is forked from a server of the process that runs tests, which has opened nothing.  How a
 command starts from nothing is shown where a plain rig is used, as in ``tests/functional``.
@@ -88,18 +89,6 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
 
-def completed(module: str, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-    """The ``main`` of a module, run to its end as a command."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, error = pathlib.Path(folder, 'out'), pathlib.Path(folder, 'error')
-        process = Started([module, *words], out, error, os.environ)
-        try:
-            code = process.wait(seconds)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(words, code, out.read_text(), error.read_text())
-
-
 def _run(
     arguments: Sequence[str], files: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> None:
@@ -124,6 +113,28 @@ def _run(
         atexit._run_exitfuncs()
 
 
+def run(
+    module: str,
+    *words: object,
+    seconds: float = 110.0,
+    environment: Mapping[str, str] | None = None,
+) -> 'subprocess.CompletedProcess[str]':
+    """Run a command of ours to its end, as ``subprocess.run`` does with what it prints.
+
+    :param environment: variables that it has beside those of this process
+    :raises TimeoutExpired: it did not end
+    """
+    arguments = [module, *map(str, words)]
+    with tempfile.TemporaryDirectory() as folder:
+        out, error = pathlib.Path(folder, 'out'), pathlib.Path(folder, 'error')
+        process = Started(arguments, out, error, {**os.environ, **(environment or {})})
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), error.read_text())
+
+
 class Rig(rig.Rig):
     """Whose processes are forked from a warm one, where they run this tree's code."""
 
@@ -131,9 +142,10 @@ class Rig(rig.Rig):
         """As that of a plain rig."""
         if self.tree is not None:
             return super().run(command, *words, seconds=seconds)
-        done = completed(*self._words(command, words), seconds=seconds)
+        done = run(*self._words(command, words), seconds=seconds)
         if done.returncode:
-            raise RuntimeError(f'{command} {" ".join(words)}: {done.stdout}{done.stderr}')
+            said = done.stdout + done.stderr
+            raise RuntimeError(f'{command} {" ".join(words)}: {said}')
         return done.stdout
 
     def start(self, name: str, command: str, *words: str) -> 'subprocess.Popen[bytes] | Started':

@@ -13,7 +13,7 @@ from tests import warm
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return warm.completed('bench.__main__', *args, seconds=100)
+    return warm.run('bench.__main__', *args, seconds=100)
 
 
 def test_decide_prints_one_json_object_last_and_every_filter_has_work():

@@ -5,8 +5,6 @@ import contextlib
 import functools
 import json
 import re
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -41,9 +39,9 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
+from tests import warm
 from tests.compute.hosts_in_memory import HostsInMemory
 from tests.compute.test_farm import until
-from tests.house.conftest import ROOT
 from tests.options import options_of
 from tests.rpc.bus import Bus, a_conf
 from tests.services import rabbitmqctl
@@ -118,22 +116,7 @@ def run(tmp_path, url, *arguments, more=''):
     """``gantt-manage broker users``: the exit code, and all that it printed."""
     config = tmp_path / 'gantt.conf'
     config.write_text(f'[DEFAULT]\ntransport_url = {url}\nlog_file = {tmp_path}/log\n{more}')
-    done = subprocess.run(
-        [
-            sys.executable,
-            '-m',
-            'gantt.cmd.manage',
-            '--config-file',
-            config,
-            'broker',
-            'users',
-            *arguments,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    done = warm.run('gantt.cmd.manage', '--config-file', config, 'broker', 'users', *arguments)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -498,13 +481,7 @@ def test_what_stays_here_or_is_verified_is_not_refused(a_file, caplog):
 )
 def test_a_process_does_not_start_with_it(a_file, program, text, option):
     _, path = a_file(text + STRICT)
-    done = subprocess.run(
-        [sys.executable, '-m', f'gantt.cmd.{program}', '--config-file', path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    done = warm.run(f'gantt.cmd.{program}', '--config-file', path)
     assert done.returncode == 1
     (line,) = (
         one for one in done.stderr.splitlines() if one.startswith(f'gantt-{program}: {option}')

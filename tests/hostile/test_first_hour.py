@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What somebody meets who has Gantt since an hour: mistakes, and what is said about them."""
 
+import os
 import socket
-import subprocess
-import sys
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,7 +22,7 @@ from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.rpc import wire
 from gantt.telemetry import log
-from tests.house.conftest import ROOT
+from tests import warm
 from tests.http.site import Site as HttpSite
 from tests.nemesis.site import until
 from tests.rpc.bus import Bus
@@ -41,13 +40,7 @@ def manage(tmp_path):
             f'[DEFAULT]\nstate_path = {tmp_path}\nlog_file = {tmp_path}/log\n'
             f'transport_url = {broker}\n[database]\nconnection = {url}\n'
         )
-        done = subprocess.run(
-            [sys.executable, '-m', 'gantt.cmd.manage', '--config-file', config, *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=110,
-        )
+        done = warm.run('gantt.cmd.manage', '--config-file', config, *arguments)
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -278,20 +271,16 @@ def start_scheduler(tmp_path, nowhere):
             f'transport_url = {broker}\nmetrics_port = 0\n[database]\nconnection = {url}\n'
             '[rpc]\nstart_wait_seconds = 3600\n'
         )
-        process = subprocess.Popen(
-            [sys.executable, '-m', 'gantt.cmd.scheduler', '--config-file', config],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = ['gantt.cmd.scheduler', '--config-file', str(config)]
+        out, error = tmp_path / 'out', tmp_path / 'error'
+        process = warm.Started(words, out, error, os.environ)
         started.append(process)
         return process
 
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait(10)
 
 
 @pytest.fixture
@@ -311,8 +300,8 @@ def test_a_wrong_password_of_the_broker_ends_the_start_with_one_line(
     place = parts.netloc.rpartition('@')[2]
     url = parts._replace(netloc=f'guest:wr0ng@{place}').geturl()
     # Trying for an hour is configured.
-    _, said = start_scheduler(url).communicate(timeout=100)
-    (line,) = said.splitlines()
+    assert start_scheduler(url).wait(100) == 1
+    (line,) = (tmp_path / 'error').read_text().splitlines()
     assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in line and 'wr0ng' not in line
     code, said = manage(f'sqlite:///{tmp_path}/gantt.db', 'config', 'check', broker=url)
     (line,) = (one for one in said.splitlines() if one.startswith('broker '))

@@ -8,8 +8,6 @@ import json
 import re
 import shlex
 import socket
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -27,6 +25,7 @@ from gantt.conf import files
 from gantt.core.claims.claim import State
 from gantt.http.server import HttpServer
 from gantt.telemetry import log
+from tests import warm
 from tests.cli.conftest import run
 from tests.compute.hosts_in_memory import Port
 from tests.house.conftest import ROOT
@@ -177,13 +176,7 @@ def test_an_api_that_is_away_is_no_defect():
 
 
 def test_claims_are_built_by_played_hosts_only(config):
-    done = subprocess.run(
-        [sys.executable, '-m', 'gantt.cmd.compute', '--config-file', config, '--build-claims'],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    done = warm.run('gantt.cmd.compute', '--config-file', config, '--build-claims')
     assert done.returncode == 1
     assert '--build-claims: it is about hosts that are played' in done.stderr
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings on a cloud of an unmodified Nova: what a list of it may do, and who meets it."""
 
+import contextlib
 import io
 import logging
 import pathlib
@@ -12,7 +13,6 @@ import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from bench.rig import rig
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cli.main import main
@@ -33,6 +33,7 @@ from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry import answer_log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
+from tests import warm
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid
 from tests.conftest import READERS, STORES
 from tests.http.site import DirectClient
@@ -255,10 +256,12 @@ def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
 @pytest.mark.rabbit
 @pytest.mark.postgresql
 @pytest.mark.finding('C2', 'no two programs of one configuration want one port')
-def test_a_scheduler_whose_port_is_taken_takes_no_call(rabbit_url, postgresql_url):
+def test_a_scheduler_whose_port_is_taken_takes_no_call(rabbit_url, store_url, tmp_path):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
-        with rig({'DEFAULT': {'metrics_port': port}}) as made:
+        options = {'DEFAULT': {'metrics_port': port}}
+        url = store_url('postgresql')
+        with contextlib.closing(warm.Rig(url, rabbit_url, tmp_path, options)) as made:
             assert made.start('scheduler', 'gantt-scheduler').wait(60) == 1
             said = made.log('scheduler')
             assert f'[DEFAULT] metrics_port: cannot listen on 127.0.0.1:{port}' in said

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from bench.rig import Rig
+from tests import warm
 from tests.http import identity
 from tests.http.site import fixed
+from tests.warm import Rig
 
 #: Nobody listens on port 1.
 NO_BROKER = 'rabbit://guest:guest@127.0.0.1:1/'
@@ -46,12 +47,7 @@ def rig(store_url: Callable[[str], str], tmp_path: pathlib.Path, port: int) -> I
 
 def _fails(rig: Rig) -> str:
     """The one line that a start which fails says on standard error."""
-    done = subprocess.run(
-        [sys.executable, '-m', 'gantt.cmd.api', '--config-file', str(rig.config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = warm.run('gantt.cmd.api', '--config-file', rig.config, seconds=60)
     assert done.returncode == 1, done.stderr
     [line] = [x for x in done.stderr.splitlines() if x.startswith('gantt-api: ')]
     return line
@@ -159,13 +155,8 @@ def test_from_the_command_line_to_a_claim(
     rig = Rig(store_url('sqlite'), rabbit_url, tmp_path, {'api': {'port': port}})
 
     def gantt(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, '-m', 'gantt.cli.main', *words],
-            env={**os.environ, 'GANTT_ENDPOINT': f'http://127.0.0.1:{port}', 'COLUMNS': '80'},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        variables = {'GANTT_ENDPOINT': f'http://127.0.0.1:{port}', 'COLUMNS': '80'}
+        return warm.run('gantt.cli.main', *words, seconds=60, environment=variables)
 
     try:
         rig.start('scheduler', 'gantt-scheduler')
