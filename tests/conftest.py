@@ -55,6 +55,8 @@ LEFT = (
 )
 #: The test that is run next by this process.
 FOLLOWING = pytest.StashKey[pytest.Item | None]()
+#: The file for whose tests nothing from before it is looked through for garbage.
+SETTLED = pytest.StashKey[Path]()
 
 
 # Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
@@ -103,7 +105,13 @@ def _no_request_in_the_log() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Note which test comes next in this process."""
-    item.session.stash[FOLLOWING] = nextitem
+    stash = item.session.stash
+    stash[FOLLOWING] = nextitem
+    if item.get_closest_marker('leaves_sockets') and stash.get(SETTLED, None) != item.path:
+        # Each of its tests looks for garbage: what was compiled before is none, a second each.
+        stash[SETTLED] = item.path
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope='session')
