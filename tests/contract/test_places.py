@@ -632,6 +632,22 @@ def test_members_of_a_plan_are_released_alone(store, host):
     assert store.audit() == CLEAN
 
 
+def test_a_plan_that_was_made_beside_another_is_made_again_whatever_bars_it(store, host):
+    place = planned(store, {'a': host})['a']
+    created(store, place)
+    host.confirm(place)
+    late = a_plan(place.group, {'a': host}, generation=generation_of(store, place.group))
+    [made] = late.build().claims
+    runs = msgspec.structs.replace(made.claim, consumer=now(store, place).consumer)
+    late = late.having(claims=[ClaimDraft(claim=runs)])
+    assert commit(store, late).outcomes[0].outcome is CommitStatus.GROUP_CHANGED
+    other = ClaimDraft(claim=msgspec.structs.replace(runs, member_name='b'))
+    plan = msgspec.structs.replace(late.build().plan, revision=2)
+    newer = late.having(plan=plan, claims=[other])
+    assert commit(store, newer).outcomes[0].outcome is CommitStatus.BARRED
+    assert store.audit() == CLEAN
+
+
 def test_a_release_of_an_earlier_plan_ends_no_later_one(store, host):
     group = new_uuid()
     planned(store, {'a': host}, group=group)

@@ -91,9 +91,10 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
         is_plan = bool(commit_batch.planned_groups())
         if is_plan and before:
             before.pop()()
-        judged(self, tx, commit_batch)
+        living = judged(self, tx, commit_batch)
         if is_plan and after:
             after.pop()()
+        return living
 
     monkeypatch.setattr(Ledger, '_plans', among_others)
     plan = a_plan(GROUP, {'m': there[1]}, revision=2, generation=generation_of(planner, GROUP))

@@ -24,7 +24,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.claim import State
+from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import group_plans, groups, places
@@ -224,7 +224,6 @@ class Ledger:
         self._requests(tx, commit_batch)
         self._groups(tx, commit_batch)
         self._consumers(tx, commit_batch)
-        self._plans(tx, commit_batch)
         taken = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
         commit_batch.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, commit_batch.wanted())
@@ -280,23 +279,30 @@ class Ledger:
             wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
             # Not "live = 1", by which PostgreSQL might read every live claim there is.
             live = load_claims(tx, where=[wanted, models.claims.c.live != 0])
+            # A plan that was made beside something else is made again, whatever bars it.
+            living = self._plans(tx, commit_batch)
             commit_batch.judge_consumers(live, self.owners(tx, commit_batch))
+            if commit_batch.has_unseen_places(living):
+                raise Again('a place came to be meanwhile')
+        else:
+            self._plans(tx, commit_batch)
 
-    def _plans(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+    def _plans(self, tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, Sequence[Claim]]:
         """Judge plans by their members' claims; these are read after those that give way.
 
         A create that takes a free place over in between is seen here; one that does so later
-        changes what gives way, which is guarded.
+        changes what gives way, which is guarded.  Of a place that came to be in between nothing
+        would guard that it gives way.
 
-        :raises Again: a place came to be in between: nothing would guard that it gives way
+        :returns: these claims, by group
         """
         planned = commit_batch.planned_groups()
-        if planned:
-            plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
-            living = group_plans.places_of(tx, planned)
-            commit_batch.judge_plans(plans, living)
-            if commit_batch.has_unseen_places(living):
-                raise Again('a place came to be meanwhile')
+        if not planned:
+            return {}
+        plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
+        living = group_plans.places_of(tx, planned)
+        commit_batch.judge_plans(plans, living)
+        return living
 
     @staticmethod
     def owners(tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, str | None]:
