@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions as they are kept, and what purging leaves."""
 
+import time
+
 import pytest
 
 from tests.builders import (
@@ -129,6 +131,7 @@ def test_the_oldest_decisions_go_first(store):
     records = [a_decision(reason=str(i)) for i in range(5)]
     for record in records:
         store.save_decisions([record])
+        time.sleep(0.002)  # the clock of SQLite has milliseconds
     assert store.purge(**{**KEEP, 'decisions': 2}) == 3
     assert [r.reason for r in store.decisions()] == ['4', '3']
     assert store.load_decision(records[0].id) is None

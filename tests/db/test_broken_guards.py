@@ -13,7 +13,7 @@ from gantt.core.claims.claim import Event, State
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.claims import batch, claims, commit_postgresql, one_trip, transitions
 from gantt.db.claims import commit as ledger
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.hosts import reports as db_reports
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, live, state_of
 from tests.contract import test_acceptance as accepted
@@ -251,7 +251,7 @@ def any_order(patch):
 
 def leases_of_the_confirmed(patch):
     """The sweeper ends whatever has a lease behind it."""
-    patch.setattr(rows, 'expires_at', lambda one: one.lease_until)
+    patch.setattr(claim_rows, 'expires_at', lambda one: one.lease_until)
     patch.setitem(claim.TRANSITIONS, (State.CONFIRMED, Event.EXPIRE), State.EXPIRED)
 
 

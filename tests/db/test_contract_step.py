@@ -16,7 +16,7 @@ from gantt.core.records.process import ServiceNote
 from gantt.db.claims import one_trip
 from gantt.db.claims.batch import CommitBatch
 from gantt.db.claims.contract import ClaimsContract
-from gantt.db.hosts import rows
+from gantt.db.hosts import claim_rows
 from gantt.db.schema import claim_form, migration, models
 from gantt.scheduler.clock import ManualClock
 from gantt.testing.store.memory import MemoryStore
@@ -168,7 +168,7 @@ def test_the_mark_waits_for_who_writes(kind, open_store):
     written, may_commit, marked = threading.Event(), threading.Event(), threading.Event()
 
     def write(tx):
-        rows.insert_claims(tx, [twin], rows.writes_narrow(tx))
+        claim_rows.insert_claims(tx, [twin], claim_rows.writes_narrow(tx))
         written.set()
         assert may_commit.wait(20)
 

@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.process import ServiceNote
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import claim_rows, providers
 from gantt.db.schema import models
 from gantt.scheduler.ports import ReshapedProvider
 from tests.builders import CLEAN, a_draft, a_host, commit, uuid_of
@@ -236,7 +236,7 @@ def test_a_provider_is_where_it_stands_now(make_store, moves):
         store.move_provider(pool, host.row.uuid if moves == 'below a host' else None)
     other = uuid_of('other')
     store.write_allocations([wish(other, {**shares, host.row.uuid: {'VCPU': 1}})])
-    claims = store.database.read(lambda tx: rows.load_claims(tx, live=True))
+    claims = store.database.read(lambda tx: claim_rows.load_claims(tx, live=True))
     (made,) = (claim for claim in claims if claim.consumer == other)
     assert made.provider_id == host.row.id
     assert store.load_allocations(other).allocations == {**shares, host.row.uuid: {'VCPU': 1}}
@@ -244,7 +244,7 @@ def test_a_provider_is_where_it_stands_now(make_store, moves):
     assert store.audit() == CLEAN
     # Of it alone: on the root that it has now.
     store.write_allocations([wish(other, shares)])
-    claims = store.database.read(lambda tx: rows.load_claims(tx, live=True))
+    claims = store.database.read(lambda tx: claim_rows.load_claims(tx, live=True))
     (made,) = (claim for claim in claims if claim.consumer == other)
     root = store.load_provider(store.load_provider(pool).root)
     assert made.provider_id == root.id

@@ -16,7 +16,7 @@ from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.db.engine import session, watch
-from gantt.db.hosts import rows
+from gantt.db.hosts import claim_rows
 from gantt.db.schema import models
 from tests import world as worlds
 from tests.builders import a_draft, a_host, commit, new_uuid, report_outcome
@@ -136,7 +136,7 @@ class Frozen:
     def insert_claim(self, consumer):
         """Of a consumer that no other claim may have beside it."""
         claim = Claim(id=new_uuid(), request_id=None, consumer=consumer, provider_id=0)
-        values = rows.claim_values(claim, narrow=True)
+        values = claim_rows.claim_values(claim, narrow=True)
         self.connection.execute(models.claims.insert().values(values))
 
     def let_go(self):

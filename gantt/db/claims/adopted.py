@@ -9,9 +9,9 @@ from gantt.core.claims.claim import Claim
 from gantt.db.claims import groups
 from gantt.db.claims.claims import Changes
 from gantt.db.engine import session
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import claim_rows, providers, rows
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import claim_form, models
 
 _c = models.claims
@@ -22,7 +22,7 @@ PARTS = 500
 def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
     """Write claims that are new; their consumers are there already."""
     if made:
-        rows.insert_claims(tx, made, rows.writes_narrow(tx))
+        claim_rows.insert_claims(tx, made, claim_rows.writes_narrow(tx))
 
 
 def flag(changes: Changes, hosts: HostRecords) -> None:
@@ -61,7 +61,7 @@ def adopt(
     known = providers.ids_by_name(tx, {guest.host for guest in guests})
     there = [guest for guest in guests if guest.host in known]
     groups.lock(tx, {guest.group for guest in there if guest.group is not None})
-    rows.hold_consumers(tx, _consumers(there))
+    claim_rows.hold_consumers(tx, _consumers(there))
     changes.lock(known.values())
     adoption = _adoption(changes, guests)
     outcomes = [adoption.judge(guest) for guest in guests]

@@ -40,7 +40,7 @@ from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.free import room_of
 from gantt.db.claims.batch_entry import BatchEntry, inheriting, one_of_each_group, owned
-from gantt.db.hosts import pools, providers, rows
+from gantt.db.hosts import claim_rows, pools, providers, rows
 
 #: Columns of a request that change where it is carried on.
 CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
@@ -205,7 +205,9 @@ class CommitBatch:
     # -- consumers -------------------------------------------------------------------
     def consumers(self) -> list[dict[str, Any]]:
         """Rows of the consumers that drafts still going claim for, ascending; to be counted up."""
-        values = rows.consumer_values(one for entry in self.going() for one in owned(entry.draft))
+        values = claim_rows.consumer_values(
+            one for entry in self.going() for one in owned(entry.draft)
+        )
         self.stepped = {row['uuid'] for row in values}
         return values
 

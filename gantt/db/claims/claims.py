@@ -26,7 +26,7 @@ from gantt.db.claims import places
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import inherited, providers, rows, sole
+from gantt.db.hosts import claim_rows, inherited, providers, rows, sole
 from gantt.db.hosts.base import is_id
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
@@ -49,7 +49,7 @@ WRITE_LAYOUT = (
 
 def owners_of(tx: session.Tx, consumers: Iterable[str]) -> dict[str, str | None]:
     """The project of each of these consumers of whom a claim is stored, live or ended."""
-    found = rows.owners(tx, list(filter(is_id, consumers)))
+    found = claim_rows.owners(tx, list(filter(is_id, consumers)))
     return {consumer: of['project_id'] for consumer, of in found.items()}
 
 
@@ -87,11 +87,11 @@ class Changes:
                     'b_id': before.id,
                     'b_state': before.state.value,
                     'is_sole': int(sole.sole_of(now) is not None),
-                    **{name: rows.CLAIM[name](now) for name in CHANGED},
+                    **{name: claim_rows.CLAIM[name](now) for name in CHANGED},
                 }
             )
         if now.layout != before.layout:
-            self._layouts.append({'b_id': before.id, 'layout': rows.CLAIM['layout'](now)})
+            self._layouts.append({'b_id': before.id, 'layout': claim_rows.CLAIM['layout'](now)})
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
             again = None if ends_place else lives_on(before, self.tx.now)
@@ -185,7 +185,7 @@ class Inheritances:
         if wanted:
             self._others |= {guest: {} for guest in wanted}
             theirs = [claim_form.of_guests(wanted), claim_form.is_live]
-            for one in rows.load_claims(self._tx, where=theirs):
+            for one in claim_rows.load_claims(self._tx, where=theirs):
                 if guest_of(one) in wanted:
                     self._others[guest_of(one)][one.id] = one
 
@@ -196,7 +196,7 @@ class Inheritances:
 
 def write_inherited(tx: session.Tx, claim: Claim, provider_id: int) -> None:
     """What a claim takes of one provider, and inherits there, as it has become."""
-    values = rows.amount_values(claim.allocations[provider_id])
+    values = claim_rows.amount_values(claim.allocations[provider_id])
     values['inherits'] = inherited.text_of(claim.inherits.get(provider_id))
     where = (_a.c.claim_id == claim.id, _a.c.provider_id == provider_id)
     tx.run(_a.update().where(*where).values(values))
@@ -225,7 +225,7 @@ def lock_claims(changes: Changes, ids: Sequence[str], on: set[int]) -> list[Clai
     :param on: the providers that they were on before anything was locked
     """
     changes.lock(on)
-    claims = rows.load_claims(changes.tx, ids=ids) if ids else []
+    claims = claim_rows.load_claims(changes.tx, ids=ids) if ids else []
     if providers_of(claims) - on:
         raise Again('a claim went to another provider meanwhile')
     return claims

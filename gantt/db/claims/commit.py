@@ -35,8 +35,8 @@ from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
 from gantt.db.engine.waiting import Meanwhile
-from gantt.db.hosts import pools, providers, rows
-from gantt.db.hosts.rows import layouts_on, load_claims
+from gantt.db.hosts import claim_rows, pools, providers, rows
+from gantt.db.hosts.claim_rows import layouts_on, load_claims
 from gantt.db.records import decisions
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
@@ -218,7 +218,7 @@ class Ledger:
         """Steps 1 to 6 inside a transaction."""
         records = [draft.decision for draft in commit_batch.batch if draft.decision is not None]
         host_sets = decisions.fresh_sets(tx, records)
-        self.memory.narrow = commit_batch.narrow = rows.writes_narrow(tx)
+        self.memory.narrow = commit_batch.narrow = claim_rows.writes_narrow(tx)
         commit_batch.now = tx.now
         refuse_references(commit_batch.batch, commit_batch.narrow)
         self._requests(tx, commit_batch)
@@ -276,9 +276,7 @@ class Ledger:
         if values:
             if not commit_batch.narrow:
                 tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
-            wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
-            # Not "live = 1", by which PostgreSQL might read every live claim there is.
-            live = load_claims(tx, where=[wanted, models.claims.c.live != 0])
+            live = load_claims(tx, consumers=[row['uuid'] for row in values], live=True)
             # A plan that was made beside something else is made again, whatever bars it.
             living = self._plans(tx, commit_batch)
             commit_batch.judge_consumers(live, self.owners(tx, commit_batch))
@@ -389,7 +387,7 @@ class Ledger:
             places.keep_consumers(tx, commit_batch.again)
         made = [*commit_batch.claims, *commit_batch.again]
         if made:
-            rows.insert_claims(tx, made, commit_batch.narrow)
+            claim_rows.insert_claims(tx, made, commit_batch.narrow)
         ours = [*made, *(place for _, place in commit_batch.handed)]
         if ours and commit_batch.narrow:
             # Who inserted for the same consumers was waited for, and may be confirmed by now.

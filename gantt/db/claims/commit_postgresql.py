@@ -35,7 +35,7 @@ from gantt.db.claims.batch_entry import makers_of, one_of_each_group
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
-from gantt.db.hosts import pools, providers, rows
+from gantt.db.hosts import claim_rows, pools, providers, rows
 from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools
 from gantt.db.records import decisions
 from gantt.db.schema import claim_form, models
@@ -103,7 +103,7 @@ _REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'update
 _RARE = ('guest', 'planned')
 #: By whether they are narrow, see ``claim_form``.
 _CLAIM = {
-    False: columns_of(models.claims, *_RARE, *_REST, *rows.NARROW),
+    False: columns_of(models.claims, *_RARE, *_REST, *claim_rows.NARROW),
     True: columns_of(models.claims, *_RARE, *_REST),
 }
 _ALLOCATION = columns_of(models.allocations)
@@ -287,7 +287,7 @@ class CarefulLedger(ledger.Ledger):
         """The form that claims have, as this process read it last; the write looks again."""
         narrow = self.memory.narrow
         if narrow is None:
-            narrow = self.memory.narrow = database.read(rows.read_narrow)
+            narrow = self.memory.narrow = database.read(claim_rows.read_narrow)
         ledger.refuse_references(batch, narrow)
         return narrow
 
@@ -303,7 +303,7 @@ class CarefulLedger(ledger.Ledger):
         locked, shares = self._lock(tx, raw, commit_batch)
         laid_on, served = commit_batch.read_under_lock()
         serves = pools.serving(tx, locked, served, shares) if served else {}
-        commit_batch.finish(locked, rows.layouts_on(tx, laid_on), serves)
+        commit_batch.finish(locked, claim_rows.layouts_on(tx, laid_on), serves)
         self._write_rare(tx, commit_batch)
         commit_batch.step(locked, tx.stamp)
         result = commit_batch.result(locked, CommitPath.CAREFUL)
@@ -510,7 +510,9 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
     made = commit_batch.claims
     made = sorted(made, key=lambda claim: claim.consumer)
     shares = [
-        values for claim in made for values in rows.allocation_values(claim, commit_batch.narrow)
+        values
+        for claim in made
+        for values in claim_rows.allocation_values(claim, commit_batch.narrow)
     ]
     records = list(commit_batch.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
@@ -522,7 +524,7 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
             for i in range(len(_core_class_columns))
         ),
         *(
-            array(kind, [*map(rows.CLAIM[column], made)])
+            array(kind, [*map(claim_rows.CLAIM[column], made)])
             for column, kind in _CLAIM[commit_batch.narrow]
         ),
         commit_batch.now,

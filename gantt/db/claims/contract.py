@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.db.engine import arrays, session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.rows import AMOUNTS
+from gantt.db.hosts.claim_rows import AMOUNTS
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.claim_form import MOVING, NARROW, STEP, WIDE
 

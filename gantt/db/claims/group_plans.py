@@ -29,7 +29,7 @@ from gantt.db.engine import session
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts.base import HostTables, is_id
-from gantt.db.hosts.rows import load_claims
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 

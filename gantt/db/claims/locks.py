@@ -30,9 +30,9 @@ from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import CommitBatch
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
-from gantt.db.hosts import providers, rows, sole
+from gantt.db.hosts import claim_rows, providers, sole
 from gantt.db.hosts.base import HostTables
-from gantt.db.hosts.rows import load_claims
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import models
 
 LOG = logging.getLogger(__name__)
@@ -420,7 +420,7 @@ def _reach(tx: session.Tx, drafts: Sequence[RequestDraft]) -> dict[str, set[int]
         for consumer in consumers_of(draft):
             of_consumer.setdefault(consumer, []).append(draft.id)
     over = [draft.id for draft in drafts if draft.takes_over is not None]
-    found = load_claims(tx, where=[_c.c.consumer.in_(sorted(of_consumer)), _c.c.live != 0])
+    found = load_claims(tx, consumers=sorted(of_consumer), live=True)
     found += load_claims(tx, request_ids=over, live=True) if over else []
     for claim in found:
         for key in (*of_consumer.get(claim.consumer, ()), claim.request_id):
@@ -440,10 +440,10 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
         made = [made.claim for draft in drafts for made in draft.claims]
         places = [place for draft in drafts for place in draft.takes_places]
-        if rows.writes_narrow(tx):
+        if claim_rows.writes_narrow(tx):
             _insert_soles(tx, made, places)
         else:
-            people = rows.consumer_values([*made, *places])
+            people = claim_rows.consumer_values([*made, *places])
             tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
@@ -459,7 +459,7 @@ def _insert_soles(tx: session.Tx, made: Iterable[Claim], places: Iterable[PlaceT
     wanted = {of for claim in made if (of := sole.sole_of(claim)) is not None}
     soles = sorted(wanted | {place.consumer + sole.sole_end(Purpose.CREATE) for place in places})
     ended = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
-    values = rows.claim_values(ended, narrow=True)
+    values = claim_rows.claim_values(ended, narrow=True)
     found = [{**values, 'id': f'? {n}', 'sole': sole} for n, sole in enumerate(soles)]
     if found:
         tx.connection.execute(_SOLES[tx.kind], found)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import Claim
 from gantt.db.engine import retry, session
-from gantt.db.hosts import rows, sole
+from gantt.db.hosts import claim_rows, sole
 from gantt.db.schema import claim_form, models
 
 _c = models.claims
@@ -56,7 +56,7 @@ def values(before: Claim, now: Claim) -> dict[str, Any]:
         'b_id': before.id,
         'b_state': before.state.value,
         'b_updated_at': before.updated_at,
-        **{name: rows.CLAIM[name](now) for name in (*_ANYWAY, *_NARROW)},
+        **{name: claim_rows.CLAIM[name](now) for name in (*_ANYWAY, *_NARROW)},
     }
 
 
@@ -95,13 +95,13 @@ def insert(tx: session.Tx, places: Sequence[Claim]) -> None:
     """
     if places:
         keep_consumers(tx, places)
-        rows.insert_claims(tx, places, rows.writes_narrow(tx))
+        claim_rows.insert_claims(tx, places, claim_rows.writes_narrow(tx))
 
 
 def keep_consumers(tx: session.Tx, claims: Iterable[Claim]) -> None:
     """Let consumers have rows, where claims that are wide may become theirs."""
-    people = rows.consumer_values(claims)
-    if people and rows.form_held(tx) != claim_form.NARROW:
+    people = claim_rows.consumer_values(claims)
+    if people and claim_rows.form_held(tx) != claim_form.NARROW:
         tx.insert_new(models.consumers, [{**one, 'generation': 0} for one in people], 'uuid')
 
 

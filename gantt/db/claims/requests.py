@@ -27,7 +27,7 @@ from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts.base import is_id
-from gantt.db.hosts.rows import load_claims
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult, RequestLine, StoredRequest
 

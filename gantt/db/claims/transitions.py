@@ -32,10 +32,10 @@ from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts import providers, rows
+from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.hosts.base import is_id
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
@@ -197,8 +197,10 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     if row is None:
         return _all_gone(words)
     stamp = row.claims_stamp
-    found = tx.all(rows.CLAIMS.where(_c.c.id.in_(words.claim_ids), _c.c.provider_id == row.id))
-    known = {one.id: rows.claim(one, {}) for one in found}
+    found = tx.all(
+        claim_rows.CLAIMS.where(_c.c.id.in_(words.claim_ids), _c.c.provider_id == row.id)
+    )
+    known = {one.id: claim_rows.claim(one, {}) for one in found}
     outcomes = {}
     for claim_id in dict.fromkeys(words.claim_ids):
         claim = known.get(claim_id)
@@ -320,7 +322,7 @@ def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
         ids = [one.id for one in claims if providers_of([one]).isdisjoint(aside.left)]
     again = load_claims(tx, ids=ids) if ids else []
     # Confirmed, extended or ended since: no business of the sweeper any more.
-    due = [c for c in again if (until := rows.expires_at(c)) is not None and until < tx.now]
+    due = [c for c in again if (until := claim_rows.expires_at(c)) is not None and until < tx.now]
     due.sort(key=lambda claim: (claim.lease_until, claim.id))
     stored = nova_host.protected_by_moves(due, _of_nova(changes, due), tx.now)
     for claim in due:

@@ -31,9 +31,9 @@ from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again, MoreLocks, RowsLocked
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts import aggregates, providers, rows
+from gantt.db.hosts import aggregates, claim_rows, providers, rows
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 
@@ -114,7 +114,7 @@ class GuestEventBatch:
         if not casts:
             return NovaUpdateResult()
         groups.lock(tx, self.groups)
-        rows.hold_consumers(tx, list(self.adopted.values()))
+        claim_rows.hold_consumers(tx, list(self.adopted.values()))
         changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.also_locked))
         locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
         casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
@@ -151,7 +151,7 @@ class GuestEventBatch:
         needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
         if not needed.isdisjoint(aside.left):
             raise RowsLocked('a guest moves to or from a host whose row is locked')
-        people = rows.consumer_values(desk.made)
+        people = claim_rows.consumer_values(desk.made)
         strange = [row for row in people if row['uuid'] not in self.adopted]
         voided = {claim.group for claim in desk.made if claim.group is not None}
         if strange or not needed <= set(changes.locked.counters) or not voided <= self.groups:
@@ -337,10 +337,10 @@ def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
 
 
 def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:
-    own = {name: rows.CLAIM[name](claim) for name in rows.AMOUNTS}
+    own = {name: claim_rows.CLAIM[name](claim) for name in claim_rows.AMOUNTS}
     narrow = bool(tx.run(_c.update().where(_c.c.id == claim.id, claim_form.is_narrow).values(own)))
     tx.run(_l.delete().where(_l.c.claim_id == claim.id))
-    tx.many(_l.insert(), rows.allocation_values(claim, narrow))
+    tx.many(_l.insert(), claim_rows.allocation_values(claim, narrow))
 
 
 def _joined(one: NovaEffect, other: NovaEffect) -> NovaEffect:

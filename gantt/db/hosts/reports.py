@@ -36,9 +36,9 @@ from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import MoreLocks
 from gantt.db.engine.session import writing
-from gantt.db.hosts import aggregates, guests, providers, rows
+from gantt.db.hosts import aggregates, claim_rows, guests, providers, rows
+from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
 
@@ -76,7 +76,7 @@ class Fold:
         )
         groups.lock(tx, self.groups)
         # Locked where they are there, too: a purge may just find that nothing is theirs.
-        rows.hold_consumers(tx, list(self.adopted.values()))
+        claim_rows.hold_consumers(tx, list(self.adopted.values()))
         known = providers.ids_by_name(tx, (report.name for report in self.reports))
         changes.lock(aside.without(set(known.values()) | self.beside))
         desks = self._desks(changes, known)
@@ -183,7 +183,7 @@ class Fold:
                 aside.left.add(desk.row.id)
         if any(desk.row.id in aside.left for desk in written):
             raise MoreLocks('a report changes what others keep locked')
-        people = rows.consumer_values(claim for desk in written for claim in desk.made)
+        people = claim_rows.consumer_values(claim for desk in written for claim in desk.made)
         strange = [row for row in people if row['uuid'] not in self.adopted]
         if strange or not (voided <= self.groups and also_needed <= self.beside):
             self.groups |= voided

@@ -38,7 +38,7 @@ from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import providers, rows, sole, trees
+from gantt.db.hosts import claim_rows, providers, rows, sole, trees
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.placement import consumers as stored
 from gantt.db.placement.places import KnownPlace, KnownPlaces
@@ -75,7 +75,7 @@ WRITTEN_BY = (
 )
 _OWNER = ('project_id', 'user_id', 'consumer_type')
 #: All that a write changes of a claim that stays, in the narrow form.
-CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *rows.AMOUNTS)
+CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *claim_rows.AMOUNTS)
 REWRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED)
 #: Claims end as they were read, or not at all: of each change the time is another one.
 END = arrays.by_key(
@@ -98,7 +98,7 @@ ENDED_OF = (
     .where(_c.c.consumer.in_(_uuids), _c.c.live == 0, claim_form.is_narrow)
     .distinct()
 )
-#: What has ended says whose the consumer is as well, see ``rows.OWNERS``.
+#: What has ended says whose the consumer is as well, see ``claim_rows.OWNERS``.
 DISOWN = (
     _c.update()
     .where(
@@ -267,7 +267,9 @@ class AllocationWriter:
         guests = sorted(rules.guests_concerned(changes))
         if not guests:
             return []
-        theirs = rows.load_claims(self.tx, where=[claim_form.of_guests(guests), claim_form.is_live])
+        theirs = claim_rows.load_claims(
+            self.tx, where=[claim_form.of_guests(guests), claim_form.is_live]
+        )
         theirs = [claim for claim in theirs if guest_of(claim) in guests]
         consumers = {wish.consumer for wish in wishes}
         return rules.resolve_heirs(changes, theirs, consumers, self.tx.now)
@@ -369,9 +371,9 @@ class AllocationWriter:
         if changed:
             tx.run(FORGET_SHARES, ids=[one['b_id'] for one in changed])
         made = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
-        tx.many(_c.insert(), [rows.claim_values(claim, True) for claim in made])
+        tx.many(_c.insert(), [claim_rows.claim_values(claim, True) for claim in made])
         shares = [*made, *(now for _, now in changes.changed)]
-        values = [one for claim in shares for one in rows.allocation_values(claim, True)]
+        values = [one for claim in shares for one in claim_rows.allocation_values(claim, True)]
         tx.many(_a.insert(), values)
         self._write_consumers(changes)
         providers.save(tx, self.locked, self._touched, usage_only=usage_only)
@@ -405,7 +407,7 @@ class AllocationWriter:
 
 
 def _values(before: Claim, now: Claim) -> dict[str, Any]:
-    values = {name: rows.CLAIM[name](now) for name in CHANGED}
+    values = {name: claim_rows.CLAIM[name](now) for name in CHANGED}
     return {'b_id': before.id, 'b_state': before.state.value, **values}
 
 
@@ -531,7 +533,7 @@ class SqlAllocations(HostTables):
         is_known = time.monotonic() < self._alone_until
         if is_known and self._all_narrow:
             return  # the form does not change any more
-        self._all_narrow = rows.form_held(tx) == claim_form.NARROW
+        self._all_narrow = claim_rows.form_held(tx) == claim_form.NARROW
         if not is_known:
             trees.must_be_known(tx, STEP)
             self._alone_until = time.monotonic() + ALONE_SECONDS

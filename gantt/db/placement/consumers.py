@@ -16,7 +16,7 @@ from gantt.core.claims.allocations import ConsumerState
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.db.engine import session
-from gantt.db.hosts import inherited, rows
+from gantt.db.hosts import claim_rows, inherited
 from gantt.db.schema import claim_form, models
 
 _c = models.claims
@@ -31,13 +31,13 @@ _FIELDS = (
 #: Made once: to make it takes longer than to run it.
 LIVE_OF = (
     sa.select(
-        *(_c.c[name] for name in (*_FIELDS, *rows.AMOUNTS)),
+        *(_c.c[name] for name in (*_FIELDS, *claim_rows.AMOUNTS)),
         claim_form.PROJECT.label('project_id'),
         claim_form.USER.label('user_id'),
         claim_form.TYPE.label('consumer_type'),
         _w.c.generation,
         _w.c.digest,
-        *rows.SHARE,
+        *claim_rows.SHARE,
     )
     .select_from(
         claim_form.OWNED.outerjoin(_a, _a.c.claim_id == _c.c.id).outerjoin(
@@ -88,7 +88,7 @@ def _claim(some: Sequence[Any]) -> Claim:
         state=State(first.state),
         lifecycle=Lifecycle(first.lifecycle),
         purpose=Purpose(first.purpose),
-        allocations=rows.taken(some),
+        allocations=claim_rows.taken(some),
         inherits=inherited.of_rows(some),
         project_id=first.project_id,
         user_id=first.user_id,

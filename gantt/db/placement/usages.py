@@ -11,7 +11,7 @@ from gantt.core.claims import allocations as rules
 from gantt.db.claims.claims import providers_of
 from gantt.db.engine import session
 from gantt.db.engine.session import reading
-from gantt.db.hosts import rows
+from gantt.db.hosts import claim_rows, rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.placement import consumers
 from gantt.db.schema import claim_form, models
@@ -76,7 +76,7 @@ class SqlUsages(HostTables):
         found = tx.all(TAKEN, pid=provider.id)
         for row in found:
             here = taken.setdefault(row.consumer, {})
-            for name, amount in rows.amounts(row).items():
+            for name, amount in claim_rows.amounts(row).items():
                 here[name] = here.get(name, 0) + amount
         return ProviderAllocations(
             generation=provider.generation,

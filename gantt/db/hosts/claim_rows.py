@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of claims with their allocations, read and written as the core's types."""
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
+from gantt.core.claims.places import PlaceLetGo, PlaceTaken
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.resources.host import HostKind
+from gantt.db.engine import retry, session
+from gantt.db.hosts import inherited, planned, sole
+from gantt.db.hosts.rows import NOTHING, Amounts, decode_amounts, layout, text
+from gantt.db.schema import claim_form, models
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
+
+
+def expires_at(claim: Claim) -> float | None:
+    """When the sweeper may end it, None: never."""
+    if claim.state is State.RESERVED and claim.lifecycle in EXPIRES:
+        return claim.lease_until
+    return None
+
+
+#: Columns of ``claims`` that are not a field of ``Claim`` as it is -> how they follow from it.
+_MADE: dict[str, Callable[[Claim], Any]] = {
+    'state': lambda claim: claim.state.value,
+    'live': lambda claim: int(claim.state in LIVE),
+    'lifecycle': lambda claim: claim.lifecycle.value,
+    'purpose': lambda claim: claim.purpose.value,
+    'expires_at': lambda claim: expires_at(claim),
+    'group_uuid': lambda claim: claim.group,
+    'layout': lambda claim: None if claim.layout is None else text(claim.layout),
+    'planned': lambda claim: None if claim.planned is None else text(claim.planned),
+    'adopted': lambda claim: int(claim.adopted),
+    'other': lambda claim: _other(claim.allocations.get(claim.provider_id, {})),
+    'sole': lambda claim: sole.sole_of(claim),
+    **{
+        column: lambda claim, name=name: _of_own_host(claim, name)  # type: ignore[misc]
+        for name, column in CORE_CLASS_COLUMNS.items()
+    },
+}
+#: Columns that only narrow claims have, see ``claim_form``.
+AMOUNTS = (*CORE_CLASS_COLUMNS.values(), 'other')
+NARROW = (*AMOUNTS, 'project_id', 'user_id', 'consumer_type', 'sole')
+#: Every column of ``claims``, and how it is got from a claim.
+CLAIM: dict[str, Callable[[Claim], Any]] = {
+    column.name: _MADE.get(column.name) or operator.attrgetter(column.name)
+    for column in models.claims.c
+}
+_READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', *NARROW)]
+_FIELDS = [
+    *('group' if column.name == 'group_uuid' else column.name for column in _READ),
+    *('project_id', 'user_id', 'consumer_type', 'host'),
+]
+CLAIMS = sa.select(
+    *_READ,
+    claim_form.PROJECT.label('project_id'),
+    claim_form.USER.label('user_id'),
+    claim_form.TYPE.label('consumer_type'),
+    # Of claims that lie on a provider which is no host: none.
+    sa.case((models.providers.c.kind == HostKind.HOST.value, models.providers.c.name)).label(
+        'host'
+    ),
+    *(models.claims.c[column] for column in AMOUNTS),
+).select_from(
+    claim_form.OWNED.outerjoin(
+        models.providers, models.providers.c.id == models.claims.c.provider_id
+    )
+)
+
+
+def _of_own_host(claim: Claim, name: str) -> int | None:
+    amounts = claim.allocations.get(claim.provider_id)
+    return None if amounts is None else amounts.get(name, 0)
+
+
+def _other(amounts: Mapping[str, int]) -> str | None:
+    other = {name: amount for name, amount in amounts.items() if name not in CORE_CLASS_COLUMNS}
+    return text(other) if other else None
+
+
+def claim_values(claim: Claim, narrow: bool) -> dict[str, Any]:
+    """The columns of ``claims`` for a claim."""
+    return {name: of(claim) for name, of in CLAIM.items() if narrow or name not in NARROW}
+
+
+def claim(row: Sequence[Any], allocations: Amounts, inherits: Amounts = NOTHING) -> Claim:
+    """A claim from a row of ``CLAIMS``."""
+    values = dict(zip(_FIELDS, row, strict=False))
+    values['state'] = State(values['state'])
+    values['lifecycle'] = Lifecycle(values['lifecycle'])
+    values['purpose'] = Purpose(values['purpose'])
+    if values['layout'] is not None:
+        values['layout'] = msgspec.json.decode(values['layout'])
+    values['planned'] = planned.of_text(values['planned'])
+    values['adopted'] = bool(values['adopted'])
+    values['host'] = values['host'] or ''
+    values['consumer_type'] = values['consumer_type'] or 'INSTANCE'
+    return Claim(allocations=allocations, inherits=inherits, **values)
+
+
+def consumer_values(claims: Iterable[Claim | PlaceTaken | PlaceLetGo]) -> list[dict[str, Any]]:
+    """The columns of ``consumers`` for the consumers of these claims."""
+    rows = {
+        claim.consumer: {
+            'uuid': claim.consumer,
+            'project_id': claim.project_id,
+            'user_id': claim.user_id,
+            'type': claim.consumer_type,
+        }
+        for claim in claims
+    }
+    return [rows[uuid] for uuid in sorted(rows)]
+
+
+def allocation_values(claim: Claim, narrow: bool) -> list[dict[str, Any]]:
+    """The rows of ``allocations`` for a claim."""
+    return [
+        {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
+        | {'inherits': inherited.text_of(claim.inherits.get(provider_id))}
+        for provider_id, amounts in sorted(claim.allocations.items())
+        if not narrow or provider_id != claim.provider_id
+    ]
+
+
+def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
+    """Hot classes as columns, the rest as JSON."""
+    values: dict[str, Any] = {
+        column: amounts.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()
+    }
+    return {**values, 'other': _other(amounts)}
+
+
+def amounts(row: Any, prefix: str = '') -> dict[str, int]:
+    """The amounts of one row of ``allocations``, or of a narrow claim."""
+    found = {
+        name: amount
+        for name, column in CORE_CLASS_COLUMNS.items()
+        if (amount := getattr(row, prefix + column))
+    }
+    other = getattr(row, f'{prefix}other')
+    if other is not None:
+        found.update(decode_amounts(other))
+    return found
+
+
+# -- claims with their allocations ------------------------------------------------------
+_ids: Any = sa.bindparam('ids', expanding=True)
+_a = models.allocations
+#: What a claim takes beside its host, as :func:`taken` reads it.
+SHARE = [column.label(f'beside_{column.name}') for column in _a.c if column.name != 'claim_id']
+_c = models.claims.c
+LAYOUTS = sa.select(_c.provider_id, _c.id, _c.layout).where(
+    _c.provider_id.in_(_ids), _c.live == 1, _c.layout.is_not(None)
+)
+
+
+def load_claims(
+    tx: session.Tx,
+    *,
+    ids: Sequence[str] | None = None,
+    request_ids: Sequence[str] | None = None,
+    provider_ids: Sequence[int] | None = None,
+    consumers: Sequence[str] | None = None,
+    live: bool = False,
+    where: Sequence[Any] = (),
+    limit: int | None = None,
+) -> list[Claim]:
+    """Claims with their allocations, ascending by id."""
+    given = [ids, request_ids, provider_ids, consumers]
+    among = {n: list(some) for n, some in zip(_AMONG, given, strict=True) if some is not None}
+    query, whole = _claims_among(tuple(among), live)
+    if where or limit is not None:
+        query = query.where(*where)
+        whole = with_shares(query if limit is None else query.order_by(_c.id).limit(limit))
+    return whole_claims(tx.all(whole, **among))
+
+
+_AMONG = ('id', 'request_id', 'provider_id', 'consumer')
+
+
+@functools.cache
+def _claims_among(columns: tuple[str, ...], live: bool) -> tuple[Any, Any]:
+    """``CLAIMS`` by columns, and whole; made once, which takes longer than to run it."""
+    query = CLAIMS.where(*(_c[name].in_(sa.bindparam(name, expanding=True)) for name in columns))
+    if live:
+        # Of a few consumers not "= 1", by which PostgreSQL might read every live claim there is.
+        query = query.where(_c.live != 0 if 'consumer' in columns else _c.live == 1)
+    return query, with_shares(query)
+
+
+def with_shares(query: Any) -> Any:
+    """A query of ``CLAIMS`` with all that they take, ascending by id.
+
+    In one statement: a claim may be moved from one form to the other between two.
+    """
+    of = query.subquery('of')
+    source = of.outerjoin(_a, _a.c.claim_id == of.c.id)
+    return sa.select(of, *SHARE).select_from(source).order_by(of.c.id)
+
+
+def whole_claims(found: Sequence[Any]) -> list[Claim]:
+    """Claims from rows of such a query."""
+    by_claim = itertools.groupby(found, operator.attrgetter('id'))
+    return [
+        claim(rows[0], taken(rows), inherited.of_rows(rows))
+        for rows in (list(of) for _, of in by_claim)
+    ]
+
+
+def taken(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
+    """What a claim takes: rows of it, one for each provider in ``allocations``, or one alone."""
+    first = rows[0]
+    taken = {} if first.vcpu is None else {first.provider_id: amounts(first)}
+    for row in rows:
+        if row.beside_provider_id is not None:
+            taken[row.beside_provider_id] = amounts(row, 'beside_')
+    return taken
+
+
+def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layout]]:
+    """Host -> claim -> what it takes inside, of the live claims; every host is in it."""
+    found: dict[int, dict[str, Layout]] = {pid: {} for pid in sorted(hosts)}
+    for row in tx.all(LAYOUTS, ids=list(found)) if found else ():
+        inside = layout(row.layout)
+        if inside is not None:
+            found[row.provider_id][row.id] = inside
+    return found
+
+
+_consumer_ids: Any = sa.bindparam('ids', expanding=True)
+#: Those of the claim that was made first come last: they are what holds.
+OWNERS = (
+    sa.select(
+        models.claims.c.consumer,
+        claim_form.PROJECT.label('project_id'),
+        claim_form.USER.label('user_id'),
+        claim_form.TYPE.label('consumer_type'),
+    )
+    .select_from(claim_form.OWNED)
+    .where(models.claims.c.consumer.in_(_consumer_ids))
+    .order_by(models.claims.c.created_at.desc(), models.claims.c.id.desc())
+)
+
+
+def owners(tx: session.Tx, consumers: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Project, user and type of these consumers of whom a claim is stored, live or ended."""
+    found = tx.all(OWNERS, ids=sorted(set(consumers))) if consumers else ()
+    return {
+        row.consumer: {
+            'project_id': row.project_id,
+            'user_id': row.user_id,
+            'consumer_type': row.consumer_type or 'INSTANCE',
+        }
+        for row in found
+    }
+
+
+# -- the forms of claims: whose they are, which one is written ----------------------
+def read_narrow(tx: session.Tx) -> bool:
+    """Whether claims are written in the narrow form just now."""
+    return bool(tx.first(claim_form.FORM).claims_form != claim_form.WIDE)
+
+
+def writes_narrow(tx: session.Tx) -> bool:
+    """Whether this transaction writes the narrow form; the mark waits until it has ended."""
+    return form_held(tx) != claim_form.WIDE
+
+
+def form_held(tx: session.Tx) -> int:
+    """``meta.claims_form``, which whoever changes it writes once this transaction has ended."""
+    if tx.kind == 'postgresql':  # what it takes anyway, before it looks
+        tx.connection.exec_driver_sql('LOCK TABLE claims IN ROW EXCLUSIVE MODE')
+    form = claim_form.FORM_SHARED if tx.kind == 'mysql' else claim_form.FORM
+    return int(tx.first(form).claims_form)
+
+
+def hold_consumers(tx: session.Tx, values: Sequence[dict[str, Any]]) -> None:
+    """Lock consumers for whom claims are about to be made, where these are wide.
+
+    Narrow ones meet at ``sole``, and have no rows of consumers that a purge could take.
+    """
+    if values and not writes_narrow(tx):
+        tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
+
+
+def insert_claims(tx: session.Tx, made: Sequence[Claim], narrow: bool) -> None:
+    """The rows of claims that are new.
+
+    A consumer stays its project's while a claim of it is stored: a wide claim says so by its row,
+    a narrow one takes over what those before it say.
+
+    :raises Again: another transaction has made a claim that may not live beside one of these
+    """
+    if narrow:
+        known = owners(tx, [claim.consumer for claim in made])
+        made = [msgspec.structs.replace(one, **known.get(one.consumer, {})) for one in made]
+    # Who inserts for the same consumers waits, in this order.
+    made = sorted(made, key=lambda claim: (claim.consumer, claim.id))
+    try:
+        tx.many(models.claims.insert(), [claim_values(claim, narrow) for claim in made])
+    except Exception as e:
+        if not sole.is_of_sole(retry.root_of(e)):
+            raise
+        raise retry.Again('a claim for the same consumer came to be meanwhile') from e
+    amounts = [values for claim in made for values in allocation_values(claim, narrow)]
+    tx.many(models.allocations.insert(), amounts)
