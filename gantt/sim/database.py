@@ -251,6 +251,8 @@ class Line:
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         if kwargs:  # purge and readers: nothing that a caller waits for
+            if name in WRITES:
+                raise exceptions.Bug(invariant=f'{name} is watched, by its arguments in order')
             return getattr(self._database.store, name)(*args, **kwargs)
         return self._database.call(self._process, name, args)
 

@@ -17,8 +17,8 @@ class ForgetsPlaces(Broken):
     """A plan that is released leaves its places behind."""
 
     @atomic
-    def release_plan(self, uuid, reason, members=()):
-        result = super().release_plan(uuid, reason, members=['nobody'])
+    def release_plan(self, uuid, reason, members=(), planned_by=None):
+        result = super().release_plan(uuid, reason, ['nobody'], planned_by)
         del self._tables.plans[uuid]
         return result
 

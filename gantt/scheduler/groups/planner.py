@@ -326,9 +326,7 @@ class GroupPlanner:
         :raises Refused: its plan is of another request than the one that is meant
         """
         self._record(message.group, message.only_project)
-        result = self.store.release_plan(
-            message.group, message.reason, planned_by=message.planned_by
-        )
+        result = self.store.release_plan(message.group, message.reason, (), message.planned_by)
         self.cache.reload_soon()
         claims = [outcome.claim_id for outcome in result.outcomes]
         return {'group': message.group, 'claims': claims}
