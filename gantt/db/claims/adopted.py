@@ -2,7 +2,6 @@
 """Claims that nobody asked for: of guests that were found, or told of, running."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
@@ -61,7 +60,7 @@ def adopt(
     known = providers.ids_by_name(tx, {guest.host for guest in guests})
     there = [guest for guest in guests if guest.host in known]
     groups.lock(tx, {guest.group for guest in there if guest.group is not None})
-    claim_rows.hold_consumers(tx, _consumers(there))
+    claim_rows.hold_consumers(tx, claim_rows.consumer_values(there))
     changes.lock(known.values())
     adoption = _adoption(changes, guests)
     outcomes = [adoption.judge(guest) for guest in guests]
@@ -92,16 +91,3 @@ def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
         where = [claim_form.of_guests(consumers[start : start + PARTS]), _c.c.live != 0]
         live += load_claims(changes.tx, where=where)
     return Adoption({row.name: row for row in hosts}, live, changes.tx.now)
-
-
-def _consumers(guests: Sequence[GuestToAdopt]) -> list[dict[str, Any]]:
-    values = {
-        guest.consumer: {
-            'uuid': guest.consumer,
-            'project_id': guest.project_id,
-            'user_id': guest.user_id,
-            'type': guest.consumer_type,
-        }
-        for guest in guests
-    }
-    return [values[uuid] for uuid in sorted(values)]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from gantt.core.claims.adoption import GuestToAdopt
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.claims.places import PlaceLetGo, PlaceTaken
 from gantt.core.messages.layout import Layout
@@ -107,7 +108,9 @@ def claim(row: Sequence[Any], allocations: Amounts, inherits: Amounts = NOTHING)
     return Claim(allocations=allocations, inherits=inherits, **values)
 
 
-def consumer_values(claims: Iterable[Claim | PlaceTaken | PlaceLetGo]) -> list[dict[str, Any]]:
+def consumer_values(
+    claims: Iterable[Claim | PlaceTaken | PlaceLetGo | GuestToAdopt],
+) -> list[dict[str, Any]]:
     """The columns of ``consumers`` for the consumers of these claims."""
     rows = {
         claim.consumer: {
