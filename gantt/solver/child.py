@@ -32,6 +32,7 @@ def main(memory_mb: int, nice: int) -> int:
 
 def _serve(solver: object, calls: BinaryIO, answers: BinaryIO) -> int:
     model: Model | None = None
+    write(answers, b'')  # it has begun
     while (body := read(calls)) is not None:
         kind, value = pickle.loads(body)  # nosec B301 # of our own parent alone
         if kind == MODEL:

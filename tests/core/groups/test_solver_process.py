@@ -3,6 +3,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from gantt.core.groups.model import SolverGoal
 from gantt.core.groups.plan_group import plan_group
 from gantt.core.groups.problem import Assignment
 from gantt.core.messages import group_description
+from gantt.solver import process
 from gantt.solver.cp_sat import CpSat
 from gantt.solver.process import SolverProcess
 from tests.core.builders import a_host, a_table
@@ -101,3 +103,46 @@ def test_one_that_needs_more_memory_than_it_may_have_ends_and_says_so():
         small.stop()
     assert found.status == 'unknown'
     assert found.problem.startswith('the solver ended')
+
+
+def ends(work):
+    """Whether it comes back by itself."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize('hosts', [9, 2000])
+def test_one_that_stands_still_is_ended_and_another_one_begun(solver, monkeypatch, hosts):
+    """With a model that fits into a pipe, and with one that does not."""
+    monkeypatch.setattr(process, 'GRACE_SECONDS', 0.2)
+    model, found = a_model(hosts), []
+    assert solver.solve(a_model(), SolverGoal(0), seconds=20.0, seed=1).status == 'optimal'
+    frozen = solver.pid
+    os.kill(frozen, signal.SIGSTOP)
+
+    def work():
+        found.append(solver.solve(model, SolverGoal(0), seconds=0.2, seed=1))
+
+    assert ends(work)
+    assert found[0].status == 'unknown'
+    assert found[0].problem == 'the solver did not answer in time, and was ended'
+    assert solver.solve(a_model(), SolverGoal(0), seconds=20.0, seed=1).status == 'optimal'
+    assert solver.pid != frozen
+
+
+def test_a_call_ends_with_the_solver(solver):
+    solver.start()
+    os.kill(solver.pid, signal.SIGSTOP)
+    found = []
+
+    def work():
+        found.append(solver.solve(a_model(), SolverGoal(0), seconds=600.0, seed=1))
+
+    calling = threading.Thread(target=work, daemon=True)
+    calling.start()
+    assert ends(solver.stop)
+    calling.join(60)
+    # Where the solver had ended before it was called, another one was begun.
+    assert [one.status for one in found] in (['unknown'], ['optimal'])
