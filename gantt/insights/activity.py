@@ -12,13 +12,15 @@ import math
 import statistics
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.records.decision import Decision, MemberDecision, Outcome
-from gantt.core.records.decision_codec import unpack
+from gantt.core.messages.request import RequestKind
+from gantt.core.messages.since import since
+from gantt.core.records.decision import MemberDecision, Outcome
+from gantt.core.records.decision_codec import StoredDecision, unpack
 from gantt.core.records.history import History
 from gantt.insights.explain import explaining
 from gantt.insights.views import View
@@ -84,8 +86,10 @@ class RefusedFunnel(View, frozen=True, kw_only=True):
 
     :ivar decisions: how many are summed up
     :ivar truncated: there were more of them within the window
-    :ivar hosts: looked at, over all of them; less what is removed it is ``left`` of the last
+    :ivar hosts: sum over the decisions of the hosts that each looked at: a host counts once for
+        every decision; less what is removed it is ``left`` of the last
     :ivar funnel: filters that removed any host, as they ran
+    :ivar pools: refusals for want of a pool, which are not among ``decisions``
     """
 
     window_seconds: float
@@ -93,11 +97,13 @@ class RefusedFunnel(View, frozen=True, kw_only=True):
     truncated: bool
     hosts: int
     funnel: list[FilterSum]
+    pools: Annotated[int, since(10)] = 0
 
 
 class _Refusal(msgspec.Struct, frozen=True):
     """Of one decision: hosts, and by filter what was removed and why."""
 
+    kind: str
     hosts: int
     steps: list[tuple[str, int, str]]
 
@@ -187,7 +193,8 @@ class ActivityReader:
         found = self._store.decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
         since = self._store.ping() - window
         ids = [record.id for record in found if record.created_at >= since]
-        refusals = [self._refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
+        stored = [self._refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
+        refusals = [refusal for refusal in stored if refusal.kind == RequestKind.HOST.value]
         hosts = sum(refusal.hosts for refusal in refusals)
         return RefusedFunnel(
             window_seconds=window,
@@ -195,12 +202,13 @@ class ActivityReader:
             truncated=len(ids) > REFUSALS_MAX,
             hosts=hosts,
             funnel=_sums(hosts, [refusal.steps for refusal in refusals]),
+            pools=len(stored) - len(refusals),
         )
 
     def _read_refusal(self, decision_id: str) -> _Refusal:
         """A kept refusal in short."""
         found = self._store.load_decision(decision_id)
-        return _in_short(unpack(found[0]).decision) if found else _Refusal(0, [])
+        return _in_short(unpack(found[0])) if found else _Refusal(RequestKind.HOST.value, 0, [])
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -219,14 +227,17 @@ def _by_part(history: History, window: float) -> list[list[float]]:
     return [sorted(part) for part in parts]
 
 
-def _in_short(decision: Decision) -> _Refusal:
+def _in_short(stored: StoredDecision) -> _Refusal:
     """Of a refusal only the member that found no host counts: the others did."""
+    decision, kind = stored.decision, RequestKind.HOST
+    if stored.request is not None:
+        kind = stored.request.spec.kind
     failed = [member for member in decision.members if member.selection is None]
     if not failed:
-        return _Refusal(0, [])
+        return _Refusal(kind.value, 0, [])
     member: MemberDecision = failed[-1]
     steps = explaining.funnel(decision.hosts, member)
-    return _Refusal(decision.hosts, [(s.filter, s.removed, s.reason) for s in steps])
+    return _Refusal(kind.value, decision.hosts, [(s.filter, s.removed, s.reason) for s in steps])
 
 
 def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:

@@ -427,6 +427,7 @@ class Explanation(View, frozen=True, kw_only=True):
     :ivar table_age_seconds: the same, by the name that it had before 1.3
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
     :ivar trace: the id that is the same one in all zones, of W3C Trace Context
+    :ivar kind: host | pool: of what ``hosts`` are counted
     :ivar added: what pre-filters added to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
     :ivar zones: of a request over zones: what each of them was queried for, and has answered
@@ -472,6 +473,7 @@ class Explanation(View, frozen=True, kw_only=True):
     zones: Annotated[list[ZoneStep], since(8)] = []
     zones_explained: Annotated[dict[str, ZoneExplanation], since(8)] = {}
     trace: Annotated[str | None, since(10)] = None
+    kind: Annotated[str, since(10)] = 'host'
 
 
 class RoomView(View, frozen=True, kw_only=True):

@@ -11,18 +11,19 @@ import pytest
 
 from bench.browser import COMMANDS, Browser, command
 from gantt import exceptions
+from gantt.core.messages.resource_classes import Inventory
 from gantt.http import auth
 from gantt.http.app import make_app
 from gantt.http.server import HttpServer
 from tests.http import identity
+from tests.http.callers import as_caller, ask
+from tests.http.dashboard import LOADED, walk
 from tests.http.identity import Keystone
 from tests.http.site import Site, fixed
 from tests.planner import a_description, a_member, a_plan_request, places
 from tests.plans import created
 
 WIDTHS = {'phone': (390, 844), 'desktop': (1280, 900)}
-#: Everything was asked for and answered, once.
-LOADED = "document.getElementById('freshness').textContent.startsWith('updated')"
 #: Points of the canvas with anything on them, and how many colours these have.
 PAINTED = """(() => {
   const c = document.getElementById('map');
@@ -134,10 +135,51 @@ def test_it_says_what_the_interface_says(
     )
     claims = _text(browser, '#claims .bars').split('\n')
     assert [line for line in claims if line][:4] == ['reserved', '3', 'confirmed', '1']
-    assert '2 refusals, 12 hosts looked at' in _text(browser, '#refused')
+    assert '2 refusals. A host counts once for each of them: 12 in all.' in _text(
+        browser, '#refused'
+    )
+    assert 'disk free' in _text(browser, '#tiles')
     assert 'ResourcesFilter\n−10, 0 left' in _text(browser, '#refused')
     assert '2 ×' in _text(browser, '#groups')
     assert [row.split('\n')[0] for row in _rows(browser)] == 2 * ['no valid host'] + 2 * ['placed']
+
+
+def test_nothing_that_can_be_opened_shows_a_value_that_is_not_there(
+    browser: Browser, site: Site, serve: Callable[[Any], str]
+) -> None:
+    """Hosts in each condition, with dedicated CPUs, decisions for hosts and pools, a plan."""
+    _lively(site)
+    store = site.world.store
+    dedicated = site.hosts['cmp-4']
+    dedicated.facts['inventories'] |= {'PCPU': Inventory(total=8)}
+    dedicated.report()
+    store.disable_host('cmp-3', 'new memory', 'ops')
+    store.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
+    site.world.turn()
+    site.insights.reload_soon()
+    with as_caller(site, 'admin', project=None) as caller:
+        for number, amount in ((60, 60), (61, 600)):
+            ask(caller, number, {'kind': 'pool', 'resources': {'DISK_GB': amount}})
+    site.plans.place_group(a_plan_request(a_description(a_member('web', 3), uuid=fixed(7))))
+    site.insights.reload_soon()
+    browser.open(f'{serve(site.app)}/dashboard')
+    shown = {}
+    for name, broken, text in walk(browser):
+        assert broken == [], (name, text)
+        shown[name] = text
+    assert {'class PCPU', 'window 86400', 'outcome failed', 'host 5'} <= set(shown)
+    dialogs = [text for name, text in shown.items() if name.startswith('#decisions')]
+    assert len(dialogs) == 6
+    pools = [text for text in dialogs if '60 GiB disk' in text or '600 GiB disk' in text]
+    assert len(pools) == 2
+    for text in pools:
+        assert '1 pool was looked at' in text
+        assert 'hosts' not in text.split('How it was made')[0]
+    page = shown['page']
+    assert '2 refusals. A host counts once for each of them: 12 in all.' in page
+    assert '1 refusal for want of a pool beside them.' in page
+    for noun in ('vCPU', 'pCPU', 'RAM', 'disk'):
+        assert f'{noun} free' in page
 
 
 def test_plans_of_groups_are_shown_with_what_has_become_of_their_members(

@@ -4,8 +4,9 @@
 import pytest
 
 from bench.browser import COMMANDS, Browser, command
+from tests.http.dashboard import LOADED, walk
+from tests.world import a_request
 
-LOADED = "document.getElementById('freshness').textContent.startsWith('updated')"
 ROWS = "[...document.querySelectorAll('#zones tbody tr')].map((e) => e.innerText)"
 
 
@@ -38,4 +39,21 @@ def test_the_dashboard_shows_zones_where_there_are_some(zone, browser, tmp_path)
     browser.open(f'{zone("alone").url}/dashboard')
     browser.wait(LOADED)
     assert browser.run("document.getElementById('zones').hidden") is True
+    assert browser.problems == []
+
+
+def test_decisions_over_zones_show_no_value_that_is_not_there(zone, browser):
+    east, cloud = zone('east').hosts(1, 16), zone('cloud').hosts(1)
+    top = zone('top').hosts(1, 2).above(east, cloud)
+    zone('over').above(top)
+    for vcpu in (2, 12, 100):
+        top.select(a_request(vcpu=vcpu))
+    top.recorder.flush()
+    top.put('/v1/zones/cloud', {'enabled': False})
+    browser.open(f'{top.url}/dashboard')
+    shown = {}
+    for name, broken, text in walk(browser):
+        assert broken == [], (name, text)
+        shown[name] = text
+    assert sum(name.startswith('#decisions') for name in shown) == 3
     assert browser.problems == []

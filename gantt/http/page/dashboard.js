@@ -3,9 +3,7 @@
 // taken for markup: all of it becomes text nodes.
 
 const API = new URL('../v1/', import.meta.url);
-const VERSION = 'scheduler 1.1';
-const ZONES_VERSION = 'scheduler 1.8';
-const PLANS_VERSION = 'scheduler 1.10';
+const VERSION = 'scheduler latest'; // the page comes with the interface that it asks
 const EVERY_MS = 10000;
 const SLOWEST_MS = 120000; // between two rounds, while nobody answers
 const PATIENCE_MS = 20000; // for one answer
@@ -90,8 +88,8 @@ function token() {
   try { return sessionStorage.getItem(TOKEN) || ''; } catch { return ''; }
 }
 
-async function ask(path, version = VERSION) {
-  const headers = { 'OpenStack-API-Version': version, Accept: 'application/json' };
+async function ask(path) {
+  const headers = { 'OpenStack-API-Version': VERSION, Accept: 'application/json' };
   if (token()) headers['X-Auth-Token'] = token();
   let answer;
   try {
@@ -134,8 +132,8 @@ const PANELS = [
   { sections: ['rate', 'wait', 'claims'], path: () => `activity?window=${chosen.window}`, draw: drawActivity },
   { sections: ['decisions'], path: () => `decisions?limit=${DECISIONS}${chosen.outcome && `&outcome=${chosen.outcome}`}`, draw: drawDecisions },
   { sections: ['refused'], path: () => `refused?window=${chosen.window}`, draw: drawRefused },
-  { sections: ['plans'], path: () => `group-plans?states=true&limit=${PLANS}`, version: PLANS_VERSION, draw: drawPlans },
-  { sections: ['zones'], path: () => 'zone-tree', version: ZONES_VERSION, draw: drawZones },
+  { sections: ['plans'], path: () => `group-plans?states=true&limit=${PLANS}`, draw: drawPlans },
+  { sections: ['zones'], path: () => 'zone-tree', draw: drawZones },
 ];
 
 /** Nothing is drawn anew under a finger: a click that began on a thing ends on it. */
@@ -157,7 +155,7 @@ function replaced(element, ...children) {
 async function load(panel) {
   const path = panel.path();
   try {
-    const answer = await ask(path, panel.version);
+    const answer = await ask(path);
     await held;
     if (path !== panel.path()) return null; // something else was chosen meanwhile
     last[panel.sections[0]] = answer;
@@ -231,7 +229,7 @@ function drawStatus(status) {
     ...Object.entries(status.hosts).filter(([name, count]) => count || name === 'up' || name === 'stale')
       .map(([name, count]) => tile(number(count), words(name))),
     tile(number(status.claims), 'live claims'),
-    ...status.usage.slice(0, 3).map((use) => tile(free(use), `${NOUNS[use.resource_class] || use.resource_class} free`)),
+    ...status.usage.filter((use) => use.resource_class in NOUNS).map((use) => tile(free(use), `${NOUNS[use.resource_class] || use.resource_class} free`)),
   );
   const list = status.refusals.slice(0, 5).map((group) => h('li', {}, h('button', {
     type: 'button', onclick: () => explain(group.decision_id),
@@ -484,7 +482,7 @@ function asTable(activity, columns) {
 function put(section, ...children) {
   const body = $(section).querySelector('.body');
   const open = body.querySelector('details')?.open;
-  body.replaceChildren(...children);
+  body.replaceChildren(...children.filter(Boolean));
   const details = body.querySelector('details');
   if (details && open) details.open = true;
 }
@@ -573,12 +571,14 @@ function funnel(hosts, steps) {
 }
 
 function drawRefused(refused) {
+  const pools = refused.pools ? h('p', { class: 'quiet' }, `${count(refused.pools, 'refusal')} for want of a pool beside them.`) : null;
   if (!refused.decisions) {
-    put('refused', h('p', { class: 'quiet' }, `Nothing that is kept was refused for want of a host in the last ${age(refused.window_seconds)}.`));
+    put('refused', pools, h('p', { class: 'quiet' }, `Nothing that is kept was refused for want of a host in the last ${age(refused.window_seconds)}.`));
     return;
   }
   const of = refused.truncated ? `The latest ${number(refused.decisions)}` : number(refused.decisions);
-  put('refused', h('p', {}, `${of} ${refused.decisions === 1 ? 'refusal' : 'refusals'}, ${count(refused.hosts, 'host')} looked at.`), funnel(refused.hosts || 1, refused.funnel));
+  put('refused', h('p', {}, `${of} ${refused.decisions === 1 ? 'refusal' : 'refusals'}. A host counts once for each of them: ${number(refused.hosts)} in all.`),
+    funnel(refused.hosts || 1, refused.funnel), pools);
 }
 
 function drawDecisions(answer) {
@@ -669,7 +669,7 @@ function drawExplanation(found) {
     h('h3', {}, 'How it was made'),
     facts([['decision', h('span', { class: 'id' }, found.id)], ['request', h('span', { class: 'id' }, found.request_id)],
       ['written', found.created_at], ['by', found.worker], ['project', found.project_id], ['attempts', number(found.attempts)],
-      ['oldest report', `${duration(found.oldest_report_age_seconds)} old`], ['seed', String(found.seed)], ['configuration', found.config_digest]]),
+      ['oldest report', found.hosts ? `${duration(found.oldest_report_age_seconds)} old` : null], ['seed', String(found.seed)], ['configuration', found.config_digest]]),
     found.lines.length ? h('details', {}, h('summary', {}, 'As text'), h('pre', {}, found.lines.join('\n'))) : null,
   ];
 }
@@ -682,7 +682,7 @@ function drawMember(found, member) {
     h('h3', {}, found.members.length > 1 ? `Member ${member.member}: ${where}` : member.host ? `Placed ${where}` : 'Not placed'),
     h('p', { class: 'quiet' }, 'consumer ', h('span', { class: 'id' }, member.consumer)),
     member.given_up.length ? h('p', {}, `It does not meet: ${member.given_up.join('; ')}`) : null,
-    found.hosts ? h('p', {}, `${number(found.hosts)} hosts were looked at, ${number(member.survivors)} passed every filter.`) : null,
+    found.hosts ? h('p', {}, `${count(found.hosts, found.kind)} ${found.hosts === 1 ? 'was' : 'were'} looked at, ${number(member.survivors)} passed every filter.`) : null,
     steps.length ? funnel(found.hosts || 1, steps) : null,
     quiet ? h('p', { class: 'quiet' }, `${count(quiet, 'further filter')} removed none.`) : null,
     member.scores.length ? scores(found, member) : null,

@@ -77,6 +77,7 @@ def explain(
         outcome=decision.outcome.value,
         shape=shape_of(request),
         count=len(request.consumers) if request else len(decision.members),
+        kind=request.spec.kind.value if request else 'host',
         table_age_seconds=round(decision.age_seconds, 3),
         oldest_report_age_seconds=round(decision.age_seconds, 3),
         origin=stored.origin,
@@ -218,7 +219,7 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
     yield from _host_filters(found)
     yield from _places(found)
     yield ''
-    yield from _where(found.members) if found.members or not found.zones else ()
+    yield from _where(found) if found.members or not found.zones else ()
     # What has no host is what one looks for.
     groups = sorted(_alike(found.members), key=lambda group: group[0].host is not None)
     for members in groups[:MEMBERS_SHOWN]:
@@ -309,8 +310,9 @@ def _places(found: Explanation) -> Iterable[str]:
         yield f'  and of {wording.count(more, "more member")}; -f json has them all'
 
 
-def _where(members: Sequence[MemberExplanation]) -> Iterable[str]:
+def _where(found: Explanation) -> Iterable[str]:
     """Of many members: how many have a host, and which hosts have how many."""
+    members = found.members
     if len(members) <= MEMBERS_SHOWN:
         return
     hosts = collections.Counter(m.host for m in members if m.host)
@@ -319,9 +321,11 @@ def _where(members: Sequence[MemberExplanation]) -> Iterable[str]:
     shown = [f'{name} × {n}' if n > 1 else name for name, n in hosts.most_common(HOSTS_SHOWN)]
     more = f' and {len(hosts) - HOSTS_SHOWN} more' if len(hosts) > HOSTS_SHOWN else ''
     if placed:
-        yield from wrap(f'{have} on {wording.count(len(hosts), "host")}: {", ".join(shown)}{more}')
+        yield from wrap(
+            f'{have} on {wording.count(len(hosts), found.kind)}: {", ".join(shown)}{more}'
+        )
     else:
-        yield f'none of {len(members)} members has a host'
+        yield f'none of {len(members)} members has a {found.kind}'
     yield ''
 
 
