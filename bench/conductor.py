@@ -20,7 +20,6 @@ import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging c
 from gantt import client, exceptions
 from gantt import conf as options
 from gantt.client.compute import topic_of
-from gantt.core.messages.build import Build
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 
 
@@ -75,15 +74,8 @@ class Conductor:
             }
         )
         for s in chosen:
-            build = Build(
-                claim_id=s.claim_id or '',
-                consumer=s.consumer,
-                host=s.host,
-                resources=s.resources,
-                lease_seconds=s.lease_seconds,
-                request_id=request.request_id,
-            )
             try:
+                build = s.build(request.request_id)
                 told = self._computes.build(s.build_topic or topic_of(s.host), build, wait=True)
                 outcome = told['outcome']
             except exceptions.GanttError as e:

@@ -33,7 +33,7 @@ from bench.rig import Rig, rig
 from gantt import client, exceptions
 from gantt.client.calls import ServerCaller
 from gantt.client.compute import topic_of
-from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.build import Delete
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Selection
 from gantt.db.stores.store import SqlStore
@@ -168,14 +168,7 @@ class Conductor:
                 )
             )
             chosen = answer.selections[0][0]
-            build = Build(
-                claim_id=chosen.claim_id or '',
-                consumer=consumer,
-                host=chosen.host,
-                resources=chosen.resources,
-                lease_seconds=chosen.lease_seconds,
-            )
-            told = self._computes.build(chosen.build_topic, build, wait=True)
+            told = self._computes.build(chosen.build_topic, chosen.build(), wait=True)
         except exceptions.GanttError as e:
             self._count(e.code)
             return

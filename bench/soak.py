@@ -36,7 +36,7 @@ import sqlalchemy as sa
 from bench import Result, callers, conditions, counted_scheduler
 from bench.rig import Rig, rig
 from gantt import client, exceptions
-from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.build import Delete
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Selection
 from tests.nemesis.proxy import Proxy
@@ -332,14 +332,7 @@ class Guests:
             )
         )
         chosen = answer.selections[0][0]
-        build = Build(
-            claim_id=chosen.claim_id or '',
-            consumer=consumer,
-            host=chosen.host,
-            resources=chosen.resources,
-            lease_seconds=chosen.lease_seconds,
-        )
-        told = self._computes.build(chosen.build_topic, build, wait=True)
+        told = self._computes.build(chosen.build_topic, chosen.build(), wait=True)
         self._count(told['outcome'])
         return chosen if told['outcome'] == 'running' else None
 

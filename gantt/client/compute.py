@@ -24,6 +24,7 @@ class ComputeClient:
         """Start a guest under its claim.
 
         :param topic: ``Selection.build_topic``, or ``topic_of(host)``
+        :param build: as ``Selection.build()`` makes it of what was selected
         :param wait: wait for what the agent says; otherwise only for the broker
         :raises Unavailable: nobody listens there, or no answer came
         :raises BrokerUnavailable: it was not sent

@@ -107,7 +107,7 @@ def reserved_claims(endpoint: Endpoint) -> Iterator[Build]:
                     claim_id=claim['id'],
                     consumer=claim['consumer'],
                     host=claim['host'],
-                    resources=claim['resources'],
+                    resources=claim['host_resources'],
                     lease_seconds=claim['lease_seconds'] or 0.0,
                     request_id=claim['request_id'],
                     group=claim['group'],

@@ -109,7 +109,7 @@ def reserved_claims(store: SqlStore, placing: Scheduler) -> Iterator[Build]:
                     claim_id=claim.id,
                     consumer=claim.consumer,
                     host=claim.host,
-                    resources=view.resources,
+                    resources=view.host_resources,
                     lease_seconds=max(0.0, view.lease_seconds or 0.0),
                     request_id=claim.request_id,
                     group=claim.group,

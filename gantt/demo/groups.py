@@ -17,7 +17,6 @@ from gantt.compute.farm.faults import Fault, Selector
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.group_plan import GroupPlan
 from gantt.core.groups.plan_view import GroupPlanView
-from gantt.core.messages.build import Build
 from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
 from gantt.demo import say
@@ -189,14 +188,7 @@ class GroupAct:
     def _build(self, request: SelectDestinations) -> None:
         (selections,) = self._stage.conductor.select_destinations(request).selections
         chosen = selections[0]
-        build = Build(
-            claim_id=str(chosen.claim_id),
-            consumer=chosen.consumer,
-            host=chosen.host,
-            resources=chosen.resources,
-            lease_seconds=chosen.lease_seconds,
-            request_id=request.request_id,
-        )
+        build = chosen.build(request.request_id)
         self._stage.builder.build(chosen.build_topic, build, wait=True)
 
     def _spec(self, name: str) -> RequestSpec:

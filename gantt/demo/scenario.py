@@ -12,7 +12,7 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.compute.farm.faults import Fault, Selector
-from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.build import Delete
 from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
@@ -199,14 +199,7 @@ def _caller(stage: Stage, work: Any, tally: Tally) -> None:
 
 def _build(stage: Stage, request: SelectDestinations, chosen: Any, tally: Tally) -> None:
     """Have the guest started; now and then delete it again."""
-    build = Build(
-        claim_id=chosen.claim_id,
-        consumer=chosen.consumer,
-        host=chosen.host,
-        resources=chosen.resources,
-        lease_seconds=chosen.lease_seconds,
-        request_id=request.request_id,
-    )
+    build = chosen.build(request.request_id)
     topic = chosen.build_topic
     try:
         build_outcome = stage.builder.build(topic, build, wait=True)['outcome']

@@ -215,9 +215,9 @@ class HostReader:
         claimed: collections.Counter[str] = collections.Counter()
         reserved: collections.Counter[str] = collections.Counter()
         for claim in claims:
-            claimed.update(claim.resources)
+            claimed.update(claim.host_resources)
             if claim.state == 'reserved':
-                reserved.update(claim.resources)
+                reserved.update(claim.host_resources)
         names = wording.in_order({*host.facts.inventories, *host.used, *host.foreign})
         return [
             ResourceUse(

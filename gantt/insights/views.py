@@ -87,6 +87,8 @@ class HostSummary(View, frozen=True, kw_only=True):
 class ClaimView(View, frozen=True, kw_only=True):
     """A claim as it is shown.
 
+    :ivar resources: all that it has, of whatever provider
+    :ivar host_resources: the part of it that the host, or pool, itself gives
     :ivar lease_seconds: what is left of the lease of a reserved claim, else None
     :ivar member_name: of a planned group, whose place it is or was
     :ivar taken_over: it is a place of a plan that a create has, and its host has not confirmed yet
@@ -116,6 +118,7 @@ class ClaimView(View, frozen=True, kw_only=True):
     age_seconds: float
     member_name: Annotated[str | None, since(10)] = None
     taken_over: Annotated[bool, since(10)] = False
+    host_resources: Annotated[dict[str, int], since(10)] = {}
 
 
 class RequestSummary(View, frozen=True, kw_only=True):
@@ -576,6 +579,7 @@ def claim_view(claim: Claim, now: float) -> ClaimView:
         lifecycle=claim.lifecycle.value,
         purpose=claim.purpose.value,
         resources=dict(resources),
+        host_resources=claim.allocations.get(claim.provider_id, {}),
         lease_seconds=round(claim.lease_until - now, 3) if leased else None,
         created_at=when(claim.created_at),
         updated_at=when(claim.updated_at),

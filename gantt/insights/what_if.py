@@ -76,7 +76,7 @@ class WhatIfPlanner:
         :raises GanttError: it is no placement, as for a real request; the
             explanation's lines travel in the error's details
         """
-        requests.check(request, self.cache.declared_classes(request.spec.resources))
+        requests.check(request, self.cache.declared_classes(request.spec.classes))
         self.quotas.check(request, is_own_caller)
         answer, explanation = self._placed(self.table(), request, public)
         if public:
@@ -97,7 +97,7 @@ class WhatIfPlanner:
 
         :raises InvalidMessage, NotFound: the request or an edit cannot be
         """
-        requests.check(request, self.cache.declared_classes(request.spec.resources))
+        requests.check(request, self.cache.declared_classes(request.spec.classes))
         table = self.table()
         other = table.copy()
         named = {
@@ -137,7 +137,7 @@ class WhatIfPlanner:
             alternates=0,
             dry_run=True,
         )
-        requests.check(request, self.cache.declared_classes(spec.resources))
+        requests.check(request, self.cache.declared_classes(spec.classes))
         table = self.table()
         plan = self._plan(table, request)
         if plan.decision.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST):

@@ -236,9 +236,9 @@ class Scheduler:
                 for step in request.places[0].steps
             ]
             request = among(request, [name for one in request.places for name in one.hosts])
-        declared = self.cache.declared_classes(request.spec.resources)
+        declared = self.cache.declared_classes(request.spec.classes)
         # What is not known here may be known below.
-        named = frozenset(request.spec.resources) if goes_down else frozenset()
+        named = frozenset(request.spec.classes) if goes_down else frozenset()
         requests.check(request, declared | named)
         too_often = self._too_often(request)
         if too_often is None and goes_down:

@@ -235,14 +235,7 @@ class Conductors:
             self._loop.say('conductor', f'{method} {message.request_id[:8]}: {type(e).__name__}')
 
     def _build(self, selection: Selection) -> None:
-        assert selection.claim_id is not None
-        build = Build(
-            claim_id=selection.claim_id,
-            consumer=selection.consumer,
-            host=selection.host,
-            resources=selection.resources,
-            lease_seconds=selection.lease_seconds,
-        )
+        build = selection.build()
         self._post(build)
         if self._rng.random() < 0.3:  # nobody heard of it: once more
             self._loop.at(self._rng.uniform(1, 20), self._post, build)

@@ -15,7 +15,6 @@ import pytest
 import sqlalchemy as sa
 
 from gantt.client.compute import ComputeClient, topic_of
-from gantt.core.messages.build import Build
 from gantt.db.schema import models
 from tests.nemesis import commits, hosts, load
 from tests.nemesis.clock import Clock
@@ -200,15 +199,8 @@ class Skewed:
 
     def build(self, told):
         for chosen in (selection[0] for one in told for selection in one.answer.selections):
-            order = Build(
-                claim_id=chosen.claim_id,
-                consumer=chosen.consumer,
-                host=chosen.host,
-                resources=chosen.resources,
-                lease_seconds=chosen.lease_seconds,
-            )
             topic = chosen.build_topic or topic_of(chosen.host)
-            assert self.computes.build(topic, order, wait=True)['outcome'] == 'running'
+            assert self.computes.build(topic, chosen.build(), wait=True)['outcome'] == 'running'
 
     def claims(self, told):
         return [self.store.load_claim(key) for one in told for key in one.claims]

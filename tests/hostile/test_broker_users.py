@@ -26,7 +26,7 @@ from gantt.conf import clear_text
 from gantt.core.claims.claim import State
 from gantt.core.claims.registration import register
 from gantt.core.messages.base import topic_of
-from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.build import Delete
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import HostRow
@@ -274,15 +274,8 @@ def test_everything_works_with_these_users(cloud, urls):
         spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 64}), consumers=[new_uuid()]
     )
     ((chosen, *_),) = answer.selections
-    build = Build(
-        claim_id=chosen.claim_id,
-        consumer=chosen.consumer,
-        host=chosen.host,
-        resources=chosen.resources,
-        lease_seconds=chosen.lease_seconds,
-    )
     # Cast: a host may not write to the queue of an answer.
-    cloud.computes.build(chosen.build_topic, build)
+    cloud.computes.build(chosen.build_topic, chosen.build())
     until(lambda: cloud.store.load_claim(chosen.claim_id).state is State.CONFIRMED)
     until(lambda: chosen.consumer in cloud.agents[chosen.host].guests())
     cloud.computes.delete(chosen.build_topic, Delete(consumer=chosen.consumer, host=chosen.host))

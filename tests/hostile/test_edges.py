@@ -15,7 +15,6 @@ from alembic import command, config
 
 from gantt import exceptions
 from gantt.cmd.health import Health
-from gantt.core.messages.build import Build
 from gantt.core.messages.report import HostReport
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host_keys import Rules
@@ -308,13 +307,7 @@ def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
 
     def build():
         (chosen,) = world.select(request).selections[0]
-        message = Build(
-            claim_id=chosen.claim_id,
-            consumer=chosen.consumer,
-            host=chosen.host,
-            resources=chosen.resources,
-            lease_seconds=chosen.lease_seconds,
-        )
+        message = chosen.build()
         return message, house.agent.build(message)
 
     first, outcome = build()

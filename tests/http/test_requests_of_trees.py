@@ -14,8 +14,8 @@ from tests.nested import below
 AMOUNTS = {'resources': {'VCPU': 1, 'MEMORY_MB': 64}}
 
 
-def devices(count: int, amount: int) -> dict[str, Any]:
-    device = {'resource_class': 'VGPU', 'count': count, 'amount': amount}
+def devices(count: int, amount: int, of: str = 'VGPU') -> dict[str, Any]:
+    device = {'resource_class': of, 'count': count, 'amount': amount}
     return {**AMOUNTS, 'tree': {'devices': [device]}}
 
 
@@ -94,6 +94,29 @@ def test_what_if_the_host_were_not_there(site: Site, caller: httpx.Client) -> No
     found = caller.post('/v1/what-if', json=body).json()
     assert (found['now']['outcome'], found['then']['outcome']) == ('placed', 'no_valid_host')
     assert 'no one provider with 600 VGPU left' in found['then']['reason']
+
+
+def test_a_class_that_only_devices_name_is_looked_up_at_every_door(
+    site: Site, caller: httpx.Client
+) -> None:
+    store, host = site.world.store, site.world.scheduler.cache.working.hosts[0].uuid
+
+    def spec(name: str) -> dict[str, Any]:
+        # Each door has a class of its own: another one has not made it known.
+        store.declare_class(name)
+        below(store, name, host, **{name: 7})
+        site.world.turn()
+        site.insights.reload_soon()
+        return devices(1, 3, name)
+
+    assert ask(caller, 1, spec('CUSTOM_DRY'), dry_run=True).status_code == 200
+    counted = caller.post('/v1/capacity', json={'spec': spec('CUSTOM_COUNTED')})
+    assert (counted.status_code, counted.json().get('count')) == (200, 2), counted.text
+    request = {'request_id': fixed(9), 'consumers': [fixed(10)], 'spec': spec('CUSTOM_IF')}
+    found = caller.post('/v1/what-if', json={'request': request, 'hosts': {}})
+    assert found.status_code == 200, found.text
+    assert found.json()['now']['outcome'] == 'placed'
+    assert ask(caller, 2, spec('CUSTOM_PLACED')).status_code == 201
 
 
 def test_what_makes_no_sense_is_refused_by_its_field(site: Site, caller: httpx.Client) -> None:

@@ -193,15 +193,7 @@ class SkewedWorld(World):
     def _chosen(self, request) -> None:
         answer = self.select(request, self.rng.choice(self.schedulers))
         for selection in [selections[0] for selections in answer.selections]:
-            self.builds.append(
-                Build(
-                    claim_id=selection.claim_id,
-                    consumer=selection.consumer,
-                    host=selection.host,
-                    resources=selection.resources,
-                    lease_seconds=selection.lease_seconds,
-                )
-            )
+            self.builds.append(selection.build())
 
     def build(self) -> None:
         """A build comes, perhaps late, perhaps again, perhaps over a bad line."""
@@ -276,16 +268,7 @@ class SkewedWorld(World):
             early = self.clock.monotonic() - asked < 19.0
             assert not (early and fate.accepted), 'taken over before its deadline'
             assert self.state(claim.id) in ('released', 'unknown')
-            self.builds += [
-                Build(
-                    claim_id=s[0].claim_id,
-                    consumer=s[0].consumer,
-                    host=s[0].host,
-                    resources=s[0].resources,
-                    lease_seconds=s[0].lease_seconds,
-                )
-                for s in answer.selections
-            ]
+            self.builds += [selections[0].build() for selections in answer.selections]
 
     # -- what must hold ------------------------------------------------------------------
     def check(self) -> None:

@@ -13,7 +13,6 @@ import pytest
 from gantt import exceptions
 from gantt.compute.farm.farm import FakeHost, FarmPlan
 from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.core.messages.build import Build
 from tests.builders import CLEAN
 from tests.world import World, a_request
 
@@ -97,14 +96,8 @@ class Site:
         for _ in range(guests // 50):
             answer = self.world.select(a_request(50, budget_ms=60_000))
             for chosen, *_ in answer.selections:
-                build = Build(
-                    claim_id=chosen.claim_id,
-                    consumer=chosen.consumer,
-                    host=chosen.host,
-                    resources=chosen.resources,
-                )
                 agent = self.by_name[chosen.host].member.agent
-                assert agent.build(build).outcome == 'running'
+                assert agent.build(chosen.build()).outcome == 'running'
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.waiter import Waiter
 from gantt.scheduler.zones import opening
 from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
 from gantt.scheduler.zones.shares import among
 from tests.builders import uuid_of
+from tests.nested import below
 from tests.world import a_request
 from tests.zones.tree import VERSION, until
 
@@ -68,6 +70,20 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
             assert scores[host] == max(scores.values(), key=lambda one: one.score)
             assert flat.select(among(wanted, [host])).outcome is Outcome.PLACED
     assert refused, 'the test is to fill all zones'
+
+
+def test_a_class_of_devices_that_is_declared_below_alone_is_found_there(zone):
+    top, east = zone('top').hosts(1, 8), zone('east').hosts(1, 8)
+    east.store.declare_class('CUSTOM_SLICE')
+    uuid = east.store.load_everything().hosts[0].row.uuid
+    below(east.store, 'mig', uuid, CUSTOM_SLICE=7)
+    top.above(east)
+    tree = TreeRequest(devices=[DeviceAmount(resource_class='CUSTOM_SLICE', amount=3)])
+    wanted = a_request(vcpu=1)
+    wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, tree=tree))
+    answer = top.select(wanted)
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert answer.selections[0][0].child == 'east'
 
 
 def test_no_room_and_not_known_are_different(zone):

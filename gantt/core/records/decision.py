@@ -7,6 +7,7 @@ filter k removed the host, ``CHOSEN`` that it was taken, ``PASSED`` that it
 survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
 """
 
+import collections
 import enum
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -15,6 +16,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.quota import Excess
+from gantt.core.messages.build import Build
 from gantt.core.messages.since import since
 from gantt.core.messages.zone_step import ZoneStep
 from gantt.core.records.places_seen import PlacesSeen
@@ -101,6 +103,34 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allocations: Annotated[list[ProviderAllocation], since(4)] = []
     child: Annotated[str, since(7)] = ''
     place: Annotated[str, since(7)] = ''
+
+    @property
+    def host_resources(self) -> dict[str, int]:
+        """The part that the host itself gives; nested providers and shared pools give the rest."""
+        if not self.allocations:
+            return self.resources
+        own: collections.Counter[str] = collections.Counter()
+        for one in self.allocations:
+            if one.provider_id == self.provider_id:
+                own.update(one.resources)
+        return dict(own)
+
+    def build(self, request_id: str | None = None) -> Build:
+        """The message by which the agent of the host starts the guest.
+
+        :raises InvalidMessage: nothing is claimed: it is an alternate, of a dry run, or of a child
+        """
+        if not self.claim_id or self.child:
+            raise exceptions.invalid('selection', 'expected a claim on a host of this zone')
+        return Build(
+            claim_id=self.claim_id,
+            consumer=self.consumer,
+            host=self.host,
+            resources=self.host_resources,
+            lease_seconds=self.lease_seconds,
+            layout=self.layout,
+            request_id=request_id,
+        )
 
 
 class Contradiction(msgspec.Struct, frozen=True):

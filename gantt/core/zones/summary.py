@@ -159,7 +159,7 @@ def _missing_trait(facts: ZoneFacts, spec: RequestSpec) -> str:
 def _missing_class(facts: ZoneFacts, spec: RequestSpec) -> str:
     if facts.classes is None:
         return ''
-    return next((f'no {name}' for name in spec.resources if name not in facts.classes), '')
+    return next((f'no {name}' for name in spec.classes if name not in facts.classes), '')
 
 
 def _missing_place(facts: ZoneFacts, spec: RequestSpec) -> str:

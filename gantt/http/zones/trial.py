@@ -38,8 +38,8 @@ def over_zones(
     shares = choice.split(range(len(request.consumers)), found.choices, whole)
     if len(shares) == 1 and shares[0].choice.child is None:
         return among(request, shares[0].choice.place.hosts)
-    known = world.insights.cache.declared_classes(request.spec.resources)
-    requests.check(request, known | request.spec.resources.keys())
+    known = world.insights.cache.declared_classes(request.spec.classes)
+    requests.check(request, known.union(request.spec.classes))
     decision_id = derived_id('dry run over zones', request.request_id)
     answer, decision = would_be(request, found, shares, children, decision_id)
     now = world.insights.cache.database_now

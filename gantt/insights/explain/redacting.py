@@ -95,7 +95,8 @@ def _selection(found: Selection) -> Selection:
 
 def claim(found: ClaimView) -> ClaimView:
     """A claim without its host, and without what that or an operator says of it."""
-    return msgspec.structs.replace(found, host='', reason=ENDS.get(found.state, ''))
+    reason = ENDS.get(found.state, '')
+    return msgspec.structs.replace(found, host='', host_resources={}, reason=reason)
 
 
 def error(found: exceptions.GanttError) -> exceptions.GanttError:

@@ -89,7 +89,7 @@ class SchedulerMethods:
 
     def select_destinations(self, call: RpcCall) -> object:
         request: SelectDestinations = wire.argument(call)
-        if self._scheduler.has_classes(request.spec.resources):
+        if self._scheduler.has_classes(request.spec.classes):
             return self._submit(request, call)
         return Pending(functools.partial(self._submit, request))
 

@@ -203,7 +203,7 @@ class NovaMethods:
         handle = NovaHandle(self, call, wanted, call.arrived + seconds, topology)
         if self.notifier.is_enabled:
             self.notifier.begun(call.context, legacy.arguments(call.args)['spec_obj'])
-        if self._scheduler.has_classes(wanted.request.spec.resources):
+        if self._scheduler.has_classes(wanted.request.spec.classes):
             return self._begun(handle)
         return Pending(lambda call: self._begun(handle))
 

@@ -91,7 +91,7 @@ class OwnHosts:
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
         :raises HostsUnknown: the database does not say what they have now
         """
-        declared = self._cache.declared_classes(request.spec.resources)
+        declared = self._cache.declared_classes(request.spec.classes)
         try:
             requests.check(request, declared)
         except exceptions.UnknownResourceClass:
