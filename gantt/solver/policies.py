@@ -102,22 +102,26 @@ def _least(sums: Sums, policy: JointPolicy, mine: _Domains, lost: Sum) -> _Found
 
 
 def _skew(sums: Sums, policy: JointPolicy, mine: _Domains) -> _Found:
-    stands = policy.standing
-    eligible = np.flatnonzero(policy.eligible).tolist()
+    stands, eligible = policy.standing, np.flatnonzero(policy.eligible).tolist()
     width = int(stands.max(initial=0)) + sum(total.most for total in mine.values())
-    most, least = sums.number(width), sums.number(width)
-    before = int(stands.max(initial=0)) - (int(stands[policy.eligible].min()) if eligible else 0)
-    for code in {*mine, *np.flatnonzero(stands).tolist()}:
-        sums.cp.add(most >= mine[code].expression() + int(stands[code]))
+    least, over, joined = sums.number(width), Sum(), [c for c in eligible if c in mine]
     for code in eligible:
         sums.cp.add(least <= mine[code].expression() + int(stands[code]))
-    if not eligible:
-        sums.cp.add(least == 0)
-    over = sums.number(width)
-    if policy.is_hard:
-        sums.cp.add(over == 0)
-    sums.cp.add(over >= most - least - max(policy.amount, before))
-    return [(sums.total([over], most=width), 1)]
+    for code in joined:
+        total, standing = mine[code], int(stands[code])
+        most = least + policy.amount
+        if standing > policy.amount:
+            # What stands may be more than that: then nobody joins it.
+            is_more, most = sums.flag(), sums.number(width + policy.amount)
+            sums.cp.add(most <= standing).only_enforce_if(is_more)
+            sums.cp.add(most <= least + policy.amount).only_enforce_if(~is_more)
+        if policy.is_hard:
+            sums.cp.add(total.expression() + standing <= most)
+            continue
+        beyond = sums.number(total.most)
+        sums.cp.add(beyond >= total.expression() + standing - most)
+        over.add(beyond, 1, total.most)
+    return [(over, 1)]
 
 
 def _together(sums: Sums, policy: JointPolicy, mine: _Domains) -> _Found:

@@ -280,9 +280,8 @@ class SmallWorld:
             total = here + stands
             eligible = self.eligible(inside, level)
             least = min((total[d] for d in eligible), default=0)
-            before = max(stands.values(), default=0) - min((stands[d] for d in eligible), default=0)
-            spread = max(total.values(), default=0) - least
-            return lost + max(0, spread - max(policy['skew'], before))
+            beyond = {d: total[d] - max(stands[d], least + policy['skew']) for d in eligible}
+            return lost + sum(n for n in beyond.values() if n > 0)
         if form == 'near':
             return sum(
                 self.price(policy, place[0], plan)

@@ -227,12 +227,9 @@ class PolicyWorld:
     def skew(self, policy, counts, here, could):
         hosts = range(1, len(self.places) + 1) if could is None else could
         eligible = {d for h in hosts if (d := self.domain(h, policy.level)) is not None}
-
-        def excess(of):
-            low = min((of[d] for d in eligible), default=0)
-            return max(max(of.values(), default=0) - low - policy.skew, 0) if eligible else 0
-
-        return float(max(excess(counts + Counter([here])) - excess(counts), 0))
+        after = counts + Counter([here])
+        least = min((after[d] for d in eligible), default=after[here])
+        return float(after[here] - least > policy.skew)
 
     def price(self, policy, host, target):
         priced = [(p.level, p.price) for p in policy.prices] or [(policy.level, 0.0)]

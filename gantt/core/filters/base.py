@@ -66,6 +66,7 @@ class Filter(Plugin):
     :cvar pairwise: depends on the other members of the request or its group
     :cvar fields: fields of the spec that its mask follows from, with its columns and nothing
         else, the clock included: then a mask is used again while neither has changed
+    :cvar is_room: it removes hosts for what is taken there: such a one is full, and no stranger
     :cvar local: what it says of a host follows from that host's own columns, and
         :meth:`passes` says it of one; then the others are not asked again after a pick
     """
@@ -75,6 +76,7 @@ class Filter(Plugin):
     purposes: ClassVar[frozenset[Purpose]] = PLACING
     always: ClassVar[bool] = False
     pairwise: ClassVar[bool] = False
+    is_room: ClassVar[bool] = False
     local: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...] | None] = None
 
@@ -326,10 +328,15 @@ class ClosingPairwiseFilter(ClosingFilter):
     ) -> BoolArray | None:
         """Which of the hosts that ``could`` pass do; of the others it may say anything.
 
-        :param could: those that all other filters let pass by themselves; None: all
+        :param could: those that all other filters let pass by themselves, and of
+            :meth:`counted_if_full` those that are full; None: all
         :returns: None: all
         """
         raise NotImplementedError
+
+    def counted_if_full(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
+        """Rows of hosts that it looks at though there is no room left for the member."""
+        return np.zeros(0, np.int64)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return self.mask_for(hosts, spec, None, '')

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gantt.core.filters.base import ClosingPairwiseFilter, Parts, grouped_by_problem
-from gantt.core.group_policies import levels
+from gantt.core.group_policies import levels, one_member
 from gantt.core.group_policies.one_member import PolicyCost, costs
 from gantt.core.messages.request import RequestSpec
 from gantt.core.records.decision import Contradiction
@@ -45,6 +45,9 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
         for cost in costs(hosts, spec, consumer, could=could, strengths=('hard',)):
             mask &= cost.met
         return mask
+
+    def counted_if_full(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
+        return one_member.standing_under_skew(hosts, spec, consumer)
 
     # -- why ---------------------------------------------------------------------
 

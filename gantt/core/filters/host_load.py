@@ -33,6 +33,7 @@ class _Counted(Filter):
 
     reason = 'has too many {what} already'
     columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics')
+    is_room = True
     local = True
     what: ClassVar[str]
     key: ClassVar[str]

@@ -38,6 +38,7 @@ class InsideFilter(Filter):
 
     columns = ('rooms',)
     always = True
+    is_room = True
     local = True
 
     def wish(self, spec: RequestSpec) -> Wish | None:

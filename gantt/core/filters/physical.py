@@ -25,6 +25,7 @@ class _Physical(Filter):
 
     public_reason = 'the amounts asked for'
     columns: ClassVar[tuple[str, ...]] = ('total', 'reserved', 'cap', 'free')
+    is_room = True
     local = True
     resource: ClassVar[str]
 

@@ -32,6 +32,7 @@ class ResourcesFilter(Filter):
     columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step')
     kinds = EVERY_KIND
     always = True
+    is_room = True
     local = True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:

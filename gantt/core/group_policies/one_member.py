@@ -16,7 +16,7 @@ from gantt.core.group_policies.levels import Levels
 from gantt.core.group_policies.policies import JointPolicy, PolicyForm, added
 from gantt.core.messages.level_policy import LevelPolicy
 from gantt.core.messages.request import RequestSpec
-from gantt.core.table.columns import BoolArray, FloatArray
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 
@@ -108,3 +108,15 @@ def _with_eligible(form: JointPolicy, could: BoolArray | None) -> JointPolicy:
     eligible = np.zeros(form.domains, np.bool_)
     eligible[codes[codes >= 0]] = True
     return msgspec.structs.replace(form, eligible=eligible)
+
+
+def standing_under_skew(table: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
+    """Rows of hosts with members of a group that has a hard skew.
+
+    Their domains count though they may be full: what was placed there is what made them so.
+    """
+    group = spec.group
+    if group is None or group.policies is None or not group.policies.has_hard_skew:
+        return np.zeros(0, np.int64)
+    there = standing.of_request(table, group, group.policies, consumer)
+    return np.unique(there.rows_of(None))

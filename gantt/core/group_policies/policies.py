@@ -125,11 +125,17 @@ def _apart_from_most(policy: JointPolicy, counts: IntArray, placed: int) -> int:
 
 
 def _skew(policy: JointPolicy, counts: IntArray) -> int:
+    """Members in eligible domains beyond what the emptiest one and the skew allow there.
+
+    Each domain is judged by itself: one that is beyond it already takes nobody, and lets nobody
+    else go beyond.
+    """
+    ok = policy.eligible
+    if not ok.any():
+        return 0
     total = counts + policy.standing
-    least = total[policy.eligible].min() if policy.eligible.any() else 0
-    stands = policy.standing
-    before = stands.max(initial=0) - (stands[policy.eligible].min() if policy.eligible.any() else 0)
-    return max(int(total.max(initial=0) - least) - max(policy.amount, int(before)), 0)
+    most = np.maximum(policy.standing, total[ok].min() + policy.amount)
+    return int(np.maximum(total - most, 0)[ok].sum())
 
 
 def _together(policy: JointPolicy, rows: IntArray, counts: IntArray) -> int:
@@ -197,17 +203,15 @@ def added(policy: JointPolicy, unit: int, rows: IntArray, left: int) -> FloatArr
 
 
 def _skew_after(policy: JointPolicy, counts: IntArray) -> FloatArray:
-    total = counts + policy.standing
-    most, ok = total.max(initial=0), policy.eligible
+    """By domain, whether one more there is beyond the skew, by the emptiest domain after it."""
+    total, ok = counts + policy.standing, policy.eligible
     if not ok.any():
         return np.zeros(policy.domains)
-    lowest = total[ok].min()
-    alone = np.count_nonzero(total[ok] == lowest) == 1
-    second = np.partition(total[ok], 1)[1] if np.count_nonzero(ok) > 1 else lowest + 1
-    after = np.where(ok & (total == lowest) & alone, min(second, lowest + 1), lowest)
-    skew: FloatArray = np.maximum(np.maximum(most, total + 1) - after - policy.amount, 0) * 1.0
-    now = max(int(most - lowest) - policy.amount, 0)
-    return np.maximum(skew - now, 0.0)
+    least = total[ok].min()
+    # Where one alone has the least, its own pick lifts that.
+    lifted = (total == least) & ok & (np.count_nonzero(ok & (total == least)) == 1)
+    beyond: FloatArray = (total + 1 > least + lifted + policy.amount) * 1.0
+    return beyond
 
 
 def _near_added(policy: JointPolicy, is_of: bool, rows: IntArray) -> FloatArray:

@@ -49,9 +49,10 @@ def build(
     units = _Units(description, placed or {})
     specs, choices_of_entry = _specs(description)
     _check(description, pipeline)
-    runs = [_look(table, spec, pipeline) for spec in specs]
-    levels = Levels(table, parts)
     there = standing.read(table, description, members or {})
+    stands = np.unique(there.rows_of(None))
+    runs = [_look(table, spec, pipeline, stands) for spec in specs]
+    levels = Levels(table, parts)
     policies = [
         form
         for index, policy in enumerate(description.full_policies)
@@ -145,22 +146,33 @@ def _check(description: GroupDescription, pipeline: Pipeline) -> None:
 
 
 class _Look(msgspec.Struct, frozen=True, eq=False):
+    """What the pipeline says of one spec.
+
+    :ivar mask: hosts that pass
+    :ivar counted: they, and those with members of the group that are no more than full
+    """
+
     mask: BoolArray
+    counted: BoolArray
     steps: list[tuple[tuple[int, int], BoolArray]]
     filter_run: FilterRun
 
 
-def _look(table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> _Look:
-    """Who passes every filter by itself, the hard rules of those that close included."""
+def _look(table: HostTable, spec: RequestSpec, pipeline: Pipeline, stands: IntArray) -> _Look:
+    """Who passes every filter by itself, the hard rules of those that close included.
+
+    :param stands: rows of hosts with members of the group
+    """
     alone = FilterRun(table, spec, pipeline.without_closing())
     alone.look('')
-    mask = alone.alive.copy()
+    counted = alone.alive.copy()
+    counted[alone.only_full(stands)] = True
     closing = FilterRun(table, spec, pipeline)
     for k in pipeline.closing:
         own = closing.mask_of(k, '')
         if own is not None:
-            mask &= own
-    return _Look(mask, closing.steps(), alone)
+            counted &= own
+    return _Look(alone.alive & counted, counted, closing.steps(), alone)
 
 
 def _choice(
@@ -254,12 +266,12 @@ def _with_eligible(
     choices_of: Sequence[list[int]],
     runs: Sequence[_Look],
 ) -> JointPolicy:
-    """Of skew: which domains have a host for one of its members."""
+    """Of skew: which domains have a host for one of its members, or one with members."""
     if policy.form is not PolicyForm.SKEW:
         return policy
     eligible = np.zeros(policy.domains, np.bool_)
     for kind in np.unique(kinds[policy.of]).tolist():
         for choice in choices_of[kind]:
-            codes = policy.codes[runs[choice].mask]
+            codes = policy.codes[runs[choice].counted]
             eligible[codes[codes >= 0]] = True
     return msgspec.structs.replace(policy, eligible=eligible)

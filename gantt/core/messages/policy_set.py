@@ -68,6 +68,11 @@ class PolicySet(Message, frozen=True, kw_only=True):
         return any(policy.is_hard for policy in self.full_policies)
 
     @property
+    def has_hard_skew(self) -> bool:
+        """Whether domains may not be used more unevenly than it says."""
+        return any(policy.is_hard and policy.skew is not None for policy in self.full_policies)
+
+    @property
     def is_soft(self) -> bool:
         """Whether one of them is weighed."""
         return any(policy.soft is not None for policy in self.full_policies)

@@ -496,13 +496,39 @@ class FilterRun:
         return rule.mask(self.table, self.spec)
 
     def _could_pass(self, k: int, rule: ClosingFilter) -> BoolArray:
-        """Those alive, of whom a hard rule is told what the closing ones behind it say."""
+        """Those alive, of whom a hard rule is told what the closing ones behind it say.
+
+        Of a hard rule with those that it looks at though they are full.
+        """
+        if not isinstance(rule, ClosingPairwiseFilter):
+            return self.alive
         could = self.alive
-        for j in self.pipeline.closing if isinstance(rule, ClosingPairwiseFilter) else ():
+        for j in self.pipeline.closing:
             if j > k and self._applies[j]:
                 own = self.mask_of(j, '')
                 could = could if own is None else could & own
+        full = self.only_full(rule.counted_if_full(self.table, self.spec, self._consumer))
+        if len(full):
+            could = could.copy()
+            could[full] = True
         return could
+
+    def only_full(self, rows: IntArray) -> IntArray:
+        """Those of these hosts that would take a member of the request were nothing taken there."""
+        table = self.table
+        for name, amount in self.spec.resources.items():
+            code = table.class_code(name)
+            if code is not None and name not in table.pools.of_class:
+                rows = rows[table.cap_of(code).take(rows) >= amount]
+        for k, rule in enumerate(self.pipeline.filters):
+            if not len(rows):
+                break
+            if rule.is_room or rule.pairwise or not self._applies[k]:
+                continue
+            mask = self._masks[k] if k in self._masks else self.mask_of(k, '', rows)
+            if mask is not None:
+                rows = rows[mask.take(rows) if len(mask) == len(table) else mask]
+        return rows
 
     def _cached_mask(self, rule: Filter) -> BoolArray | None:
         """The mask of an earlier request with the same signature, else a new one."""
