@@ -72,6 +72,12 @@ def finish(store, request, *claims, **changes):
     return store.finish_request(request.id, owner, attempt, b'answer', claims, own)
 
 
+def stored(store, *args, **query):
+    """Claims below without their times."""
+    found = store.claims_below(*args, **query)
+    return [msgspec.structs.replace(one, created_at=0.0, updated_at=0.0) for one in found]
+
+
 def became(store, claim, state):
     """The zone below has said what became of a claim."""
     said = ClaimBelow(
@@ -148,9 +154,9 @@ def test_a_request_is_opened_once_and_finished_by_its_owner(store):
     assert not finish(store, request, claim, attempt=2)
     assert store.claims_below(request.id) == []
     assert finish(store, request, claim)
-    assert store.claims_below(request.id) == [claim]
-    assert store.claims_below(consumers=request.consumers) == [claim]
-    assert store.claims_below(child=EAST.uuid) == [claim]
+    assert stored(store, request.id) == [claim]
+    assert stored(store, consumers=request.consumers) == [claim]
+    assert stored(store, child=EAST.uuid) == [claim]
     repeat = store.open_request(copy).outcome
     assert (repeat.outcome, repeat.answer) == (CommitStatus.REPEAT, b'answer')
     assert not finish(store, request, below(request))
@@ -607,7 +613,7 @@ def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
     ]
     for _ in range(2):
         store.read_back(claims, {key: b'answer'})
-    assert sorted(store.claims_below(key), key=str) == sorted(claims, key=str)
+    assert sorted(stored(store, key), key=str) == sorted(claims, key=str)
     assert store.load_request(key).answer == b'answer'
     for one in claims:
         wanted = a_request(consumers=[one.consumer])
@@ -683,7 +689,7 @@ def test_old_requests_are_forgotten_with_what_they_had_below(store):
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
     for _ in range(3):
         store.purge(**everything)
-    assert store.claims_below() == [claim], 'it lives'
+    assert stored(store) == [claim], 'it lives'
     became(store, claim, 'expired')
     for _ in range(3):
         store.purge(**everything)

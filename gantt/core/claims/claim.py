@@ -136,6 +136,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar guest: whom it was made for, where it was handed over to another consumer since
     :ivar member_name: of the member of a planned group that it is of, as ``web-2``
     :ivar planned: what it goes back to while a create has the place; None: none has it
+    :ivar child: uuid of the zone below that it is in; None: it is here
+    :ivar is_lost: that zone does not know it any more: it may live, until somebody has looked
     """
 
     id: str
@@ -168,6 +170,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guest: str | None = None
     member_name: str | None = None
     planned: PlannedFor | None = None
+    child: str | None = None
+    is_lost: bool = False
 
     @property
     def is_live(self) -> bool:

@@ -6,6 +6,7 @@ One spec describes all members of a request; member ``i`` is what
 types.
 """
 
+import collections
 import enum
 import hashlib
 import sys
@@ -296,8 +297,14 @@ class RequestSpec(Message, frozen=True, kw_only=True):
 
     @property
     def at_most(self) -> dict[str, int]:
-        """What a member gets at most, by class."""
-        return {**self.resources, **self.most} if self.most else self.resources
+        """What a member gets at most, by class; of whole devices, what it asks for."""
+        found = {**self.resources, **self.most} if self.most else self.resources
+        if self.tree is None:
+            return found
+        total = collections.Counter(found)
+        for one in self.tree.expanded():
+            total.update(one.group.resources)
+        return dict(total)
 
     @property
     def may_bring_rules(self) -> bool:

@@ -11,23 +11,18 @@ from gantt import exceptions
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Group
+from gantt.db.claims.held import MEMBERS
 from gantt.db.engine import session
 from gantt.db.engine.arrays import by_key
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import HostTables, is_id
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _g = models.group_rules
-_c = models.claims
 
 READ = sa.select(_g).where(_g.c.uuid == sa.bindparam('uuid'))
 LOCK = READ.with_for_update(key_share=True)
-MEMBERS = (
-    sa.select(_c.c.group_uuid, claim_form.GUEST.label('consumer'))
-    .where(_c.c.group_uuid.in_(sa.bindparam('uuids', expanding=True)), _c.c.live == 1)
-    .order_by(_c.c.created_at, _c.c.id)
-)
 GENERATIONS = sa.select(_g.c.uuid, _g.c.generation)
 RULES = sa.select(_g.c.uuid, _g.c.policy, _g.c.max_per_host, _g.c.generation, _g.c.policies)
 LOCK_MANY = by_key(
@@ -111,8 +106,8 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
     """Rules with the consumers of their live claims, those told when it was made first."""
     members = {row.uuid: dict.fromkeys(msgspec.json.decode(row.members)) for row in found}
     if members:
-        for uuid, consumer in tx.all(MEMBERS, uuids=sorted(members)):
-            members[uuid][consumer] = None
+        for row in tx.all(MEMBERS, uuids=sorted(members)):
+            members[row.group_uuid][row.consumer] = None
     return [
         Group(
             uuid=row.uuid,

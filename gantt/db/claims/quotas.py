@@ -10,10 +10,8 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims import quota
-from gantt.core.claims.claim import NOT_IN_FLIGHT, State
 from gantt.core.claims.quota import Limit, ProjectUsage, TakenByClaim, Usage
-from gantt.core.messages.request import Lifecycle
-from gantt.db.claims.claims import owners_of
+from gantt.db.claims import held
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
 from gantt.db.engine.session import reading, reading_long, writing
@@ -23,7 +21,6 @@ from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _q = models.quotas
-_c = models.claims
 
 READ = sa.select(_q).order_by(_q.c.project_id, _q.c.name)
 COUNT = sa.select(sa.func.count()).select_from(_q)
@@ -32,24 +29,6 @@ CHANGE = _q.update().where(*_one).values(hard_limit=sa.bindparam('hard_limit'))
 REMOVE = _q.delete().where(*_one)
 
 _classes = list(CORE_CLASS_COLUMNS.values())
-IN_FLIGHT = sa.case(
-    (
-        sa.and_(
-            _c.c.state == State.RESERVED.value,
-            _c.c.lifecycle.not_in([one.value for one in NOT_IN_FLIGHT]),
-            # No create has it yet: see ``Claim.is_free_place``.
-            sa.or_(
-                _c.c.lifecycle != Lifecycle.PLAN.value,
-                _c.c.member_name.is_(None),
-                _c.c.planned.is_not(None),
-            ),
-        ),
-        1,
-    ),
-    else_=0,
-).label('in_flight')
-_GUEST = claim_form.GUEST.label('guest')
-_IS_WRITTEN = sa.case((_c.c.lifecycle == Lifecycle.API.value, 1), else_=0).label('is_written')
 
 
 def _of_consumer(claims: Any, name: str) -> Any:
@@ -64,11 +43,9 @@ class Queries:
     """What projects have, for a kind of database; projects are bound by ``claim_form.bound``."""
 
     def __init__(self, kind: str) -> None:
-        found, live = claim_form.of_projects(kind), [claim_form.is_live]
-        claims = found.claims(_GUEST, IN_FLIGHT, where=live).subquery('claims_of')
-        shares = found.shares(_GUEST, _c.c.consumer, _c.c.id, _IS_WRITTEN, where=live)
-        shares = shares.subquery('shares_of')
-        whose = 'project_id', 'guest', 'consumer'
+        found, whose = held.of_projects(kind), ('project_id', 'guest', 'consumer')
+        claims = found.claims('guest', 'in_flight').subquery('claims_of')
+        shares = found.shares('guest', 'consumer', 'id', 'is_written').subquery('shares_of')
         by_claim = _grouped(
             shares, (*whose, 'id', 'is_written'), [sa.func.sum(shares.c[c]) for c in _classes]
         )
@@ -103,19 +80,11 @@ def _queries(kind: str) -> Queries:
 
 def _held(kind: str, project: str | None) -> Any:
     """What live claims take, a row for each claim and provider; of one project, or of all."""
-    columns = _c.c.id, _c.c.consumer, IN_FLIGHT
+    names = 'id', 'consumer', 'in_flight'
     if project:
-        found = claim_form.of_projects(kind)
-        return found.shares(*columns, where=[claim_form.is_live]).params(
-            **claim_form.bound([project])
-        )
-    of = claim_form.PROJECT
-    which = [_c.c.live == 1, *([of.is_(None) | (of == '')] if project == '' else [])]
-    theirs = of.label('project_id'), *columns
-    return sa.union_all(
-        claim_form.own_shares(*theirs, where=which, source=claim_form.OWNED),
-        claim_form.other_shares(*theirs, where=which, source=claim_form.OWNED),
-    )
+        found = held.of_projects(kind).shares(*names)
+        return found.params(**claim_form.bound([project]))
+    return held.shares_of_all(kind, *names, unnamed=project == '')
 
 
 class SqlQuotas(HostTables):
@@ -155,10 +124,6 @@ class SqlQuotas(HostTables):
         )
 
     @reading
-    def owners_of(self, tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
-        return owners_of(tx, consumers)
-
-    @reading
     def quota_usage(
         self, tx: session.Tx, projects: Collection[str], classes: Collection[str] = ()
     ) -> dict[str, Usage]:
@@ -192,16 +157,16 @@ class SqlQuotas(HostTables):
     def usages(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[ProjectUsage]:
-        held = _held(tx.kind, None if project is None else storable(project)).subquery('held')
-        named = sa.func.coalesce(held.c.project_id, '')
-        reserved = sa.case((held.c.in_flight == 1, held.c.id))
+        taken = _held(tx.kind, None if project is None else storable(project)).subquery('taken')
+        named = sa.func.coalesce(taken.c.project_id, '')
+        reserved = sa.case((taken.c.in_flight == 1, taken.c.id))
         statement = (
             sa.select(
                 named.label('project'),
-                sa.func.count(sa.distinct(held.c.id)).label('claims'),
+                sa.func.count(sa.distinct(taken.c.id)).label('claims'),
                 sa.func.count(sa.distinct(reserved)).label('reserved'),
-                sa.func.count(sa.distinct(held.c.consumer)).label('consumers'),
-                *[sa.func.sum(held.c[column]).label(column) for column in _classes],
+                sa.func.count(sa.distinct(taken.c.consumer)).label('consumers'),
+                *[sa.func.sum(taken.c[column]).label(column) for column in _classes],
             )
             .group_by(named)
             .order_by(named)
@@ -211,8 +176,8 @@ class SqlQuotas(HostTables):
             statement = statement.where(named > storable(marker))
         found = tx.all(statement)
         #: Classes without a column of their own.
-        others = sa.select(named.label('project'), held.c.other).where(
-            held.c.other.is_not(None), named.in_([row.project for row in found])
+        others = sa.select(named.label('project'), taken.c.other).where(
+            taken.c.other.is_not(None), named.in_([row.project for row in found])
         )
         other_amounts = _sums(tx.stream(others)) if found else {}
         return [

@@ -18,6 +18,7 @@ from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql, one_trip
 from gantt.db.claims.claims import Changes, end_claims, lock_claims, providers_of
+from gantt.db.claims.held import has_claims_of_project
 from gantt.db.claims.locks import Locking
 from gantt.db.claims.openings import give_back_opening
 from gantt.db.engine import retry, session
@@ -28,7 +29,7 @@ from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import load_claims
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult, RequestLine, StoredRequest
 
 _r = models.requests
@@ -263,9 +264,7 @@ class SqlRequests(Locking):
         if marker is not None:
             query = query.where(_r.c.id > marker)
         if project is not None:
-            theirs: Any = sa.select(sa.literal_column('1')).select_from(claim_form.OWNED)
-            of_it = models.claims.c.request_id == _r.c.id
-            query = query.where(sa.exists(theirs.where(of_it, claim_form.PROJECT.in_([project]))))
+            query = query.where(has_claims_of_project(_r.c.id, project))
         return [RequestLine(**row._mapping) for row in tx.all(query)]
 
 

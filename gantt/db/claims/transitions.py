@@ -173,13 +173,6 @@ class SqlClaims(Locking):
             where.append(_c.c.id > marker)
         return self.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
 
-    def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
-        wanted = sorted(filter(is_id, set(consumers)))
-        if not wanted:
-            return []
-        among = [claim_form.of_guests(wanted)]
-        return self.database.read(lambda tx: load_claims(tx, live=True, where=among))
-
     @reading
     def load_claim(self, tx: session.Tx, claim_id: str) -> Claim | None:
         found = load_claims(tx, ids=[claim_id]) if is_id(claim_id) else []

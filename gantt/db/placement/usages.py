@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims import allocations as rules
+from gantt.db.claims import held
 from gantt.db.claims.claims import providers_of
 from gantt.db.engine import session
 from gantt.db.engine.session import reading
@@ -20,7 +21,6 @@ from gantt.scheduler.ports import ConsumerAllocations, ProviderAllocations, Type
 
 _c = models.claims
 _a = models.allocations
-_u = models.consumers
 _p = models.providers
 
 _hot = list(CORE_CLASS_COLUMNS.values())
@@ -118,23 +118,9 @@ def _generations(tx: session.Tx, uuids: Sequence[str]) -> dict[str, int]:
 @functools.cache
 def _of_project(kind: str, of_user: bool) -> tuple[Any, Any]:
     """By type what live claims of a project take, and of how many consumers they are."""
-    shares, claims = [], []
-    (_, narrow, is_narrow), (_, wide, is_wide) = claim_form.of_projects(kind).forms
-    for source, which, user, type_of in (
-        (narrow, is_narrow, _c.c.user_id, _c.c.consumer_type),
-        (wide, is_wide, _u.c.user_id, _u.c.type),
-    ):
-        where = [*which, claim_form.is_live]
-        if of_user:
-            where.append(user == sa.bindparam('user'))
-        of = type_of.label('type')
-        shares += [
-            claim_form.own_shares(of, where=where, source=source),
-            claim_form.other_shares(of, where=where, source=source),
-        ]
-        claims.append(sa.select(of, _c.c.consumer).select_from(source).where(*where))
-    taken = sa.union_all(*shares).subquery('taken')
-    theirs = sa.union_all(*claims).subquery('theirs')
+    found = held.of_projects(kind)
+    taken = found.shares('type', 'user_id').subquery('taken')
+    theirs = found.claims('type', 'user_id', 'consumer').subquery('theirs')
     amounts = sa.select(
         taken.c.type,
         taken.c.other,
@@ -144,6 +130,9 @@ def _of_project(kind: str, of_user: bool) -> tuple[Any, Any]:
     counts = sa.select(
         theirs.c.type, sa.func.count(sa.distinct(theirs.c.consumer)).label('number')
     ).group_by(theirs.c.type)
+    if of_user:
+        amounts = amounts.where(taken.c.user_id == sa.bindparam('user'))
+        counts = counts.where(theirs.c.user_id == sa.bindparam('user'))
     return amounts, counts
 
 

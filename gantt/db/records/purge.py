@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from gantt.core.records import retention
 from gantt.core.records.retention import Piece
 from gantt.core.resources import group_rule
-from gantt.core.zones.messages import LOST
+from gantt.db.claims.held import has_claims_of_group, holds_below
 from gantt.db.engine import arrays, retry, session
 from gantt.db.hosts import host_events, providers
 from gantt.db.hosts.base import HostTables
@@ -80,9 +80,7 @@ LOCKED_REQUESTS = (
 )
 WITH_LIVE = sa.select(_c.c.request_id).where(_c.c.live == 1).distinct()
 _b = models.claims_below
-WITH_LIVE_BELOW = (
-    sa.select(_b.c.request_id).where(_b.c.state.in_(('reserved', 'confirmed', LOST))).distinct()
-)
+WITH_LIVE_BELOW = sa.select(_b.c.request_id).where(holds_below).distinct()
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0)
 LOCKED_TOMBSTONES = (
     sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0).order_by(_c.c.id).with_for_update()
@@ -104,7 +102,7 @@ UNUSED_GROUPS = (
         _ng.c.generation >= group_rule.STEP,
         _ng.c.generation < group_rule.APART,
         _ng.c.members == '[]',
-        ~sa.exists().where(_c.c.group_uuid == _ng.c.id),
+        ~has_claims_of_group(_ng.c.id),
         ~sa.exists().where(_t.c.group_uuid == _ng.c.id),
     )
     .order_by(_ng.c.id)
@@ -468,7 +466,8 @@ def _groups(tx: session.Tx, cursor: Cursor, limit: int) -> int:
     # Locked before we look: a commit may just be placing somebody in one of them.
     locked = [row.uuid for row in _of(tx, LOCKED_GROUPS, _g.c.uuid, [row.id for row in found])]
     used = {row.group_uuid for row in _of(tx, WITH_MEMBERS, _c.c.group_uuid, locked)}
-    used |= {row.group_uuid for row in _of(tx, sa.select(_t.c.group_uuid), _t.c.group_uuid, locked)}
+    for column in (_b.c.group_uuid, _t.c.group_uuid):
+        used |= {row.group_uuid for row in _of(tx, sa.select(column).distinct(), column, locked)}
     gone = [uuid for uuid in locked if uuid not in used]
     providers.announce(tx, 'group', gone)
     return _delete(tx, _g.c.uuid, gone)

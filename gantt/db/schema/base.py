@@ -3,6 +3,7 @@
 
 import sqlalchemy as sa
 
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.db.engine.engine import Amount
 
 metadata = sa.MetaData(
@@ -13,6 +14,9 @@ metadata = sa.MetaData(
         'pk': 'pk_%(table_name)s',
     }
 )
+
+#: Column suffix of each class that stands in the rows of providers and claims themselves.
+CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
 
 
 def count(name: str) -> sa.Column:

@@ -99,17 +99,6 @@ class OfProjects:
             )
         )
 
-    def shares(self, *columns: Any, where: Sequence[Any] = ()) -> Any:
-        """The same of each claim and provider, with what it takes there."""
-        (project, source, narrow), (wide_project, wide_source, wide) = self.forms
-        theirs = project.label('project_id'), *columns
-        wide_theirs = wide_project.label('project_id'), *columns
-        return sa.union_all(
-            own_shares(*theirs, where=[*narrow, *where], source=source),
-            other_shares(*theirs, where=[*narrow, *where], source=source),
-            other_shares(*wide_theirs, where=[*wide, *where], source=wide_source),
-        )
-
 
 @functools.cache
 def of_projects(kind: str) -> OfProjects:

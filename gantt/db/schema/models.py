@@ -28,7 +28,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 
-from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.db.engine.engine import (
     Amount,
     Blob,
@@ -41,7 +40,7 @@ from gantt.db.engine.engine import (
     Word,
     ascii_of,
 )
-from gantt.db.schema import plan_models, zone_models
+from gantt.db.schema import base, plan_models, zone_models
 from gantt.db.schema.base import count, metadata
 
 # Those of zones and of plans have pages of their own.
@@ -56,7 +55,7 @@ parent_zones = zone_models.parent_zones
 zone = zone_models.zone
 
 #: Hot classes by the suffix of their columns.
-CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
+CORE_CLASS_COLUMNS = base.CORE_CLASS_COLUMNS
 
 
 def _core_class_columns(prefix: str) -> list[sa.Column]:

@@ -3,8 +3,8 @@
 
 import sqlalchemy as sa
 
-from gantt.db.engine.engine import Blob, Id, LongText, Name, Seconds, Word
-from gantt.db.schema.base import metadata
+from gantt.db.engine.engine import Amount, Blob, Id, LongText, Name, Note, Seconds, Word
+from gantt.db.schema.base import CORE_CLASS_COLUMNS, metadata
 
 # Who this zone is: one row, made by whoever asks first.  The secret seals what it offers.
 zone = sa.Table(
@@ -63,6 +63,12 @@ claims_below = sa.Table(
     sa.Column('updated_at', Seconds, nullable=False),
     sa.Column('group_uuid', Id, index=True),
     sa.Column('read_back', sa.SmallInteger),  # 1: it was forgotten here, and the zone knew it
+    # The most that was asked for; null: what it takes is not known here, as of one read back.
+    *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
+    sa.Column('other', LongText),  # class -> amount, JSON
+    sa.Column('user_id', Note),
+    sa.Column('consumer_type', Name),
+    sa.Index('ix_claims_below_project_id_state', 'project_id', 'state'),
 )
 
 # The zone of a server group whose members have to be together: decided once, before any of them is

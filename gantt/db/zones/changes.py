@@ -16,6 +16,7 @@ from gantt.core.claims.claim import State
 from gantt.core.messages.request import Purpose
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges
+from gantt.db.claims.held import below_values
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.schema import models
@@ -174,25 +175,8 @@ class SqlZoneChanges(SqlZones):
             if request_id in known
         ]
         tx.insert_new(_r, requests, 'id')
-        below = [
-            {
-                'claim_id': one.claim_id,
-                'child': one.child,
-                'request_id': one.request_id,
-                'request_key': one.key,
-                'consumer': one.consumer,
-                'purpose': one.purpose.value,
-                'project_id': one.project_id,
-                'parent': one.parent,
-                'state': one.state,
-                'place': one.place,
-                'created_at': now,
-                'updated_at': now,
-                'group_uuid': one.group,
-                'read_back': 1,
-            }
-            for one in rows
-        ]
+        new = {'created_at': now, 'updated_at': now, 'read_back': 1}
+        below = [below_values(one) | new | {'request_id': one.request_id} for one in rows]
         tx.insert_new(_below, below, 'claim_id', 'child')
         # Whoever places one of them again meets it there, unless somebody has placed it already.
         way = {(one.consumer, kind_of(one.purpose)): one.request_id for one in rows}

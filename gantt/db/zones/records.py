@@ -20,13 +20,13 @@ from gantt.core.messages.request import Purpose
 from gantt.core.zones.keys import new_opening
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
 from gantt.db.claims import openings
+from gantt.db.claims.held import SqlHeld, below_values, holds_below
 from gantt.db.claims.requests import DELETE, LOCK, SqlRequests
 from gantt.db.engine import retry, session
 from gantt.db.engine.session import reading, write_once, writing, writing_once
 from gantt.db.schema import models
 from gantt.db.zones.at_once import BELOW, FINISH_AT_ONCE, OPEN_AT_ONCE
 from gantt.scheduler.ports.zones import (
-    HOLDS,
     OpenedRequest,
     OpenRequest,
     OwnShare,
@@ -85,9 +85,7 @@ TAKE_IN = (
     )
 )
 ON_THEIR_WAY = sa.select(_way).where(_way.c.consumer.in_(_ids)).order_by(_way.c.consumer)
-LIVE_BELOW = sa.select(_below.c.request_id).where(
-    _below.c.consumer == _id, _below.c.state.in_(HOLDS)
-)
+LIVE_BELOW = sa.select(_below.c.request_id).where(_below.c.consumer == _id, holds_below)
 LIVE_HERE = sa.select(_c.c.consumer, _c.c.purpose, _c.c.request_id).where(
     _c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.lifecycle != 'api'
 )
@@ -108,12 +106,10 @@ HELD_CHILDREN = (
 PLACE_OF_GROUP = sa.select(_places).where(_places.c.group_uuid == _id)
 IS_OPEN = sa.select(_r.c.id).where(_r.c.id == _id, _r.c.state == 'open')
 GROUP_LIVES_HERE = sa.select(_c.c.id).where(_c.c.group_uuid == _id, _c.c.live == 1).limit(1)
-GROUP_LIVES_BELOW = sa.select(_below.c.child).where(
-    _below.c.group_uuid == _id, _below.c.state.in_(HOLDS)
-)
+GROUP_LIVES_BELOW = sa.select(_below.c.child).where(_below.c.group_uuid == _id, holds_below)
 
 
-class SqlZones(SqlRequests):
+class SqlZones(SqlHeld, SqlRequests):
     """See ``scheduler.ports.zones``.
 
     :ivar at_once: for statements that are a transaction each; None: they are not used here
@@ -181,7 +177,7 @@ class SqlZones(SqlRequests):
     def remove_child_zone(self, tx: session.Tx, uuid: str) -> None:
         # First its own row, as whoever stores a claim there does: one of them waits for the other.
         tx.first(sa.select(_child.c.uuid).where(_child.c.uuid == uuid).with_for_update())
-        live = sa.select(sa.func.count()).where(_below.c.child == uuid, _below.c.state.in_(HOLDS))
+        live = sa.select(sa.func.count()).where(_below.c.child == uuid, holds_below)
         count = int(tx.first(live)[0])
         if count:
             raise exceptions.InUse(
@@ -218,7 +214,7 @@ class SqlZones(SqlRequests):
     @writing
     def remove_parent_zone(self, tx: session.Tx, name: str) -> None:
         here = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
-        below = sa.select(sa.func.count()).where(_below.c.parent == name, _below.c.state.in_(HOLDS))
+        below = sa.select(sa.func.count()).where(_below.c.parent == name, holds_below)
         count = int(tx.first(here)[0]) + int(tx.first(below)[0])
         if count:
             raise exceptions.InUse(f'{count} claims of {name!r} live here or below; expected none')
@@ -311,21 +307,7 @@ class SqlZones(SqlRequests):
         own: OwnShare | None = None,
     ) -> bool:
         token = uuid.uuid4().hex
-        rows = [
-            {
-                'claim_id': one.claim_id,
-                'child': one.child,
-                'request_key': one.key,
-                'consumer': one.consumer,
-                'purpose': one.purpose.value,
-                'project_id': one.project_id,
-                'parent': one.parent,
-                'state': one.state,
-                'place': one.place,
-                'group_uuid': one.group,
-            }
-            for one in below
-        ]
+        rows = [below_values(one) for one in below]
         if self.at_once is not None and own is None:
             given = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
             given |= {name: [row[name] for row in rows] for name, _ in BELOW}
@@ -393,23 +375,6 @@ class SqlZones(SqlRequests):
             return lives
         tx.run(_places.update().where(_places.c.group_uuid == group).values(new))
         return place
-
-    @reading
-    def claims_below(
-        self,
-        tx: session.Tx,
-        request_id: str | None = None,
-        consumers: Collection[str] = (),
-        child: str = '',
-    ) -> list[StoredBelow]:
-        query = sa.select(_below).order_by(_below.c.request_id, _below.c.claim_id)
-        if request_id is not None:
-            query = query.where(_below.c.request_id == request_id)
-        if consumers:
-            query = query.where(_below.c.consumer.in_(sorted(consumers)))
-        if child:
-            query = query.where(_below.c.child == child)
-        return [_of_below(row) for row in tx.all(query)]
 
 
 def _make_identity(tx: session.Tx) -> None:
@@ -557,21 +522,4 @@ def _of_parent(row: Any) -> ParentRecord:
         project_id=row.project_id,
         enabled=bool(row.enabled),
         lease_seconds_max=row.lease_seconds_max,
-    )
-
-
-def _of_below(row: Any) -> StoredBelow:
-    return StoredBelow(
-        claim_id=row.claim_id,
-        child=row.child,
-        request_id=row.request_id,
-        key=row.request_key,
-        consumer=row.consumer,
-        purpose=Purpose(row.purpose),
-        project_id=row.project_id,
-        parent=row.parent,
-        state=row.state,
-        place=row.place,
-        group=row.group_uuid,
-        read_back=bool(row.read_back),
     )

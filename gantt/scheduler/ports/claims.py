@@ -69,13 +69,16 @@ class Claims(Protocol):
         project: str | None = None,
         group: str | None = None,
     ) -> list[Claim]:
-        """Claims by id, after ``marker``; of one project or group, or of all."""
+        """Claims here by id, after ``marker``; of one project or group, or of all."""
 
     def load_claim(self, claim_id: str) -> Claim | None:
         """One claim, live or tombstone."""
 
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
-        """The live claims that are, or were before they were handed over, of these consumers."""
+        """The live claims that are, or were before they were handed over, of these consumers.
+
+        Those in zones below too, which have a ``child``.
+        """
 
     def count_claims(self) -> ClaimCounts:
         """Claims by state, tombstones included; reads every claim."""

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gantt.core.claims.claim import State
+from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import RequestOutcome
 from gantt.core.messages.request import Purpose
 from gantt.core.zones.marks import RegisteredHost
@@ -89,6 +89,7 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
     :ivar state: as of a claim, or ``lost``
     :ivar group: uuid of the server group
     :ivar read_back: it was forgotten here, and the zone knew it
+    :ivar resources: class -> the most that was asked for; empty: not known here
     """
 
     claim_id: str
@@ -103,6 +104,39 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     group: str | None = None
     read_back: bool = False
+    resources: dict[str, int] = {}
+    user_id: str | None = None
+    consumer_type: str = 'INSTANCE'
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether it lives, or may."""
+        return self.state in HOLDS
+
+    @property
+    def claim(self) -> Claim:
+        """As a claim: of a host that is named to nobody here."""
+        is_lost = self.state == LOST
+        return Claim(
+            id=self.claim_id,
+            request_id=self.request_id,
+            consumer=self.consumer,
+            provider_id=0,
+            state=State.CONFIRMED if is_lost else State(self.state),
+            purpose=self.purpose,
+            allocations={0: self.resources} if self.resources else {},
+            group=self.group,
+            parent_key=self.parent,
+            project_id=self.project_id,
+            user_id=self.user_id,
+            consumer_type=self.consumer_type,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            child=self.child,
+            is_lost=is_lost,
+        )
 
 
 class OwnShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,9 +356,19 @@ class ZoneRequests(Protocol):
         """
 
     def claims_below(
-        self, request_id: str | None = None, consumers: Collection[str] = (), child: str = ''
+        self,
+        request_id: str | None = None,
+        consumers: Collection[str] = (),
+        child: str = '',
+        *,
+        claim_id: str | None = None,
+        state: str | None = None,
+        project: str | None = None,
+        group: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
     ) -> list[StoredBelow]:
-        """Claims in zones below, ended ones included: of a request, of consumers, or of a zone."""
+        """Claims in zones below by id, after ``marker``, ended ones included."""
 
     def note_changes_below(
         self, child: str, changes: ZoneChanges, known: Mapping[str, str], own_incarnation: int

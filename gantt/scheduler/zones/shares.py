@@ -294,6 +294,9 @@ class ShareClaims:
                     state='reserved',
                     place=placed.place,
                     group=None if request.spec.group is None else request.spec.group.uuid,
+                    resources=request.spec.at_most,
+                    user_id=request.spec.user_id,
+                    consumer_type=request.spec.consumer_type,
                 )
             )
         return MadeShare(

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What consumers, groups and projects have, here and in zones below.
+
+Whoever asks the book for that asks here.  A claim in a zone below counts as one here while it
+holds its consumer: it lives, or may.
+"""
+
+import functools
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.db.claims.claims import owners_of
+from gantt.db.engine import session
+from gantt.db.engine.session import reading
+from gantt.db.hosts import claim_rows
+from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.claim_rows import load_claims
+from gantt.db.schema import claim_form, models
+from gantt.db.schema.models import CORE_CLASS_COLUMNS
+from gantt.scheduler.ports.zones import HOLDS, StoredBelow
+
+_b = models.claims_below
+_c, _u = models.claims, models.consumers
+_classes = list(CORE_CLASS_COLUMNS.values())
+_uuids: Any = sa.bindparam('uuids', expanding=True)
+_projects: Any = sa.bindparam('projects', expanding=True)
+
+#: A claim below that holds its consumer.
+holds_below = _b.c.state.in_(HOLDS)
+IN_FLIGHT = sa.case(
+    (
+        sa.and_(
+            _c.c.state == State.RESERVED.value,
+            _c.c.lifecycle.not_in([one.value for one in NOT_IN_FLIGHT]),
+            # No create has it yet: see ``Claim.is_free_place``.
+            sa.or_(
+                _c.c.lifecycle != Lifecycle.PLAN.value,
+                _c.c.member_name.is_(None),
+                _c.c.planned.is_not(None),
+            ),
+        ),
+        1,
+    ),
+    else_=0,
+)
+_ONE: Any = sa.literal_column('1')
+_NONE: Any = sa.literal_column('0')
+#: What is asked of claims here and below, by the same names: columns of each.
+HERE: Mapping[str, Any] = {
+    'id': _c.c.id,
+    'consumer': _c.c.consumer,
+    'guest': claim_form.GUEST,
+    'in_flight': IN_FLIGHT,
+    'is_written': sa.case((_c.c.lifecycle == Lifecycle.API.value, 1), else_=0),
+}
+BELOW: Mapping[str, Any] = {
+    'id': _b.c.claim_id,
+    'consumer': _b.c.consumer,
+    'guest': _b.c.consumer,
+    'in_flight': sa.case((_b.c.state == State.RESERVED.value, 1), else_=0),
+    'is_written': _NONE,
+    'type': sa.func.coalesce(_b.c.consumer_type, 'INSTANCE'),
+    'user_id': _b.c.user_id,
+}
+
+
+class HeldByProjects:
+    """Live claims of some projects, which are bound by ``claim_form.bound``.
+
+    :param kind: of the database
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._forms = kind, claim_form.of_projects(kind).forms
+
+    def claims(self, *names: str) -> Any:
+        """``project_id`` and what has these names, of each claim."""
+        here = (
+            sa.select(*columns).select_from(source).where(*where)
+            for columns, source, where in self._here(names)
+        )
+        return sa.union_all(*here, _below(self._kind, names, _b.c.project_id.in_(_projects)))
+
+    def shares(self, *names: str) -> Any:
+        """The same of each claim and provider, with what it takes there by class."""
+        (narrow, claims, is_narrow), (wide, consumers, is_wide) = self._here(names)
+        return sa.union_all(
+            claim_form.own_shares(*narrow, where=is_narrow, source=claims),
+            claim_form.other_shares(*narrow, where=is_narrow, source=claims),
+            claim_form.other_shares(*wide, where=is_wide, source=consumers),
+            _below(self._kind, names, _b.c.project_id.in_(_projects), with_amounts=True),
+        )
+
+    def _here(self, names: Iterable[str]) -> list[tuple[list[Any], Any, list[Any]]]:
+        """Columns, what to read them from, and which, of each form that a claim here has."""
+        owners = (
+            {'type': _c.c.consumer_type, 'user_id': _c.c.user_id},
+            {'type': _u.c.type, 'user_id': _u.c.user_id},
+        )
+        return [
+            (
+                [project.label('project_id'), *_named({**HERE, **theirs}, names)],
+                source,
+                [*which, claim_form.is_live],
+            )
+            for (project, source, which), theirs in zip(self._forms, owners, strict=True)
+        ]
+
+
+@functools.cache
+def of_projects(kind: str) -> HeldByProjects:
+    """For a kind of database."""
+    return HeldByProjects(kind)
+
+
+def shares_of_all(kind: str, *names: str, unnamed: bool = False) -> Any:
+    """What all live claims take, as ``HeldByProjects.shares`` has it.
+
+    :param unnamed: of those alone whose project nobody has said
+    """
+    of = claim_form.PROJECT
+    here = [_c.c.live == 1, *([of.is_(None) | (of == '')] if unnamed else [])]
+    below = [_b.c.project_id.is_(None) | (_b.c.project_id == '')] if unnamed else []
+    theirs = of.label('project_id'), *_named(HERE, names)
+    return sa.union_all(
+        claim_form.own_shares(*theirs, where=here, source=claim_form.OWNED),
+        claim_form.other_shares(*theirs, where=here, source=claim_form.OWNED),
+        _below(kind, names, *below, with_amounts=True),
+    )
+
+
+def _named(columns: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
+    return [columns[name].label(name) for name in names]
+
+
+def _below(kind: str, names: Iterable[str], *where: Any, with_amounts: bool = False) -> Any:
+    project: Any = _b.c.project_id
+    if kind == 'postgresql':  # where columns of a union are compared, they are of one collation
+        project = sa.collate(project, 'default').label('project_id')
+    amounts = (_NONE.label('provider_id'), *(_b.c[c] for c in _classes), _b.c.other)
+    columns = _named(BELOW, names), amounts if with_amounts else ()
+    return sa.select(project, *columns[0], *columns[1]).where(holds_below, *where)
+
+
+#: Guests of live claims by group, the claim that was made first first.
+MEMBERS = sa.union_all(
+    sa.select(_c.c.group_uuid, HERE['guest'].label('consumer'), _c.c.created_at, _c.c.id).where(
+        _c.c.group_uuid.in_(_uuids), _c.c.live == 1
+    ),
+    sa.select(_b.c.group_uuid, _b.c.consumer, _b.c.created_at, _b.c.claim_id).where(
+        _b.c.group_uuid.in_(_uuids), holds_below
+    ),
+).order_by('created_at', 'id')
+
+
+def has_claims_of_group(group: Any) -> Any:
+    """Whether a claim is of a group, here or below, one that has ended too."""
+    here, below = _c.c.group_uuid == group, _b.c.group_uuid == group
+    return sa.or_(sa.exists().where(here), sa.exists().where(below))
+
+
+def has_claims_of_project(request_id: Any, project: str) -> Any:
+    """Whether a request has claims of a project, here or below."""
+    here = sa.select(_ONE).select_from(claim_form.OWNED)
+    below = sa.exists().where(_b.c.request_id == request_id, _b.c.project_id == project)
+    return sa.or_(
+        sa.exists(here.where(_c.c.request_id == request_id, claim_form.PROJECT.in_([project]))),
+        below,
+    )
+
+
+class SqlHeld(HostTables):
+    """See ``scheduler.ports.claims``, ``quotas`` and ``zones``."""
+
+    @reading
+    def live_claims_of(self, tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
+        wanted = sorted(filter(is_id, set(consumers)))
+        if not wanted:
+            return []
+        here = load_claims(tx, live=True, where=[claim_form.of_guests(wanted)])
+        below = _claims_below(tx, _b.c.consumer.in_(wanted), holds_below)
+        return [*here, *(one.claim for one in below)]
+
+    @reading
+    def owners_of(self, tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
+        wanted = sorted(filter(is_id, set(consumers)))
+        below = sa.select(_b.c.consumer, _b.c.project_id).where(
+            _b.c.consumer.in_(wanted), _b.c.read_back.is_(None)
+        )
+        return {**(dict(map(tuple, tx.all(below))) if wanted else {}), **owners_of(tx, wanted)}
+
+    @reading
+    def claims_below(
+        self,
+        tx: session.Tx,
+        request_id: str | None = None,
+        consumers: Collection[str] = (),
+        child: str = '',
+        *,
+        claim_id: str | None = None,
+        state: str | None = None,
+        project: str | None = None,
+        group: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+    ) -> list[StoredBelow]:
+        equal = {
+            _b.c.request_id: request_id,
+            _b.c.child: child or None,
+            _b.c.claim_id: claim_id,
+            _b.c.state: state,
+            _b.c.project_id: project,
+            _b.c.group_uuid: group,
+        }
+        where = [column == value for column, value in equal.items() if value is not None]
+        if consumers:
+            where.append(_b.c.consumer.in_(sorted(consumers)))
+        if marker is not None:
+            where.append(_b.c.claim_id > marker)
+        return _claims_below(tx, *where, limit=limit)
+
+
+def _claims_below(tx: session.Tx, *where: Any, limit: int | None = None) -> list[StoredBelow]:
+    query = sa.select(_b).where(*where).order_by(_b.c.claim_id, _b.c.child).limit(limit)
+    return [_of_below(row) for row in tx.all(query)]
+
+
+# -- rows of claims below ----------------------------------------------------------------
+def below_values(one: StoredBelow) -> dict[str, Any]:
+    """The columns of ``claims_below`` but for the request, the times and what is read back."""
+    amounts = claim_rows.amount_values(one.resources)
+    return {
+        'claim_id': one.claim_id,
+        'child': one.child,
+        'request_key': one.key,
+        'consumer': one.consumer,
+        'purpose': one.purpose.value,
+        'project_id': one.project_id,
+        'parent': one.parent,
+        'state': one.state,
+        'place': one.place,
+        'group_uuid': one.group,
+        **(amounts if one.resources else dict.fromkeys(amounts)),
+        'user_id': one.user_id,
+        'consumer_type': one.consumer_type,
+    }
+
+
+def _of_below(row: Any) -> StoredBelow:
+    return StoredBelow(
+        claim_id=row.claim_id,
+        child=row.child,
+        request_id=row.request_id,
+        key=row.request_key,
+        consumer=row.consumer,
+        purpose=Purpose(row.purpose),
+        project_id=row.project_id,
+        parent=row.parent,
+        state=row.state,
+        place=row.place,
+        group=row.group_uuid,
+        read_back=bool(row.read_back),
+        resources=claim_rows.amounts(row),
+        user_id=row.user_id,
+        consumer_type=row.consumer_type or 'INSTANCE',
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
