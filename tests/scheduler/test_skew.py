@@ -6,8 +6,8 @@ from collections import Counter
 from gantt import exceptions
 from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.messages.policy_set import POLICIES
-from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.request import GroupRef
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Group
 from gantt.solver.cp_sat import CpSat
