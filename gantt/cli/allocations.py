@@ -57,7 +57,7 @@ class AllocationShow(OfPlacement):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         found = self.placement.get(f'/allocations/{parsed_args.consumer}')
-        return self.show(parsed_args.form, found, self._lines(parsed_args.consumer, found))
+        return self.show(parsed_args, found, self._lines(parsed_args.consumer, found))
 
     def _lines(self, consumer: str, found: dict[str, Any]) -> list[str]:
         if not found['allocations']:

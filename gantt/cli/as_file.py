@@ -298,7 +298,7 @@ class Export(base.Base):
         rows = self.kind.there(self.endpoint)
         data = {self.kind.key: {name: self.kind.entry(rows[name]) for name in sorted(rows)}}
         if parsed_args.file == '-':
-            return self.show(parsed_args.form, data, [])
+            return self.show(parsed_args, data, [])
         path = pathlib.Path(parsed_args.file)
         try:
             with path.open('w' if parsed_args.force else 'x', encoding='utf-8') as file:
@@ -346,7 +346,7 @@ class Diff(_OfFile):
             self.kind.send(self.endpoint, one, dry_run=True)
         data = [{'action': d.action, 'name': d.name, 'lines': d.lines} for d in found]
         lines = self.lines_of(found) or ['there is nothing to change']
-        return self.show(parsed_args.form, data, lines)
+        return self.show(parsed_args, data, lines)
 
 
 class Apply(_OfFile):
@@ -366,7 +366,7 @@ class Apply(_OfFile):
                 e.notes.append('the same command goes on from there')
                 raise
             self.made = done
-        return self.show(parsed_args.form, done, done or ['there is nothing to change'])
+        return self.show(parsed_args, done, done or ['there is nothing to change'])
 
 
 class AggregateExport(Export):

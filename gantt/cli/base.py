@@ -89,7 +89,7 @@ class _PathParts(dict[str, str]):
 class Base(command.Command):
     """A command.  Nothing is looked up among installed packages: starting is quick."""
 
-    forms: Sequence[str] = ('text', 'json', 'yaml')
+    forms: Sequence[str] = ('text', 'json', 'yaml', 'value', 'shell', 'table')
     #: Arguments, each made by :func:`arg`.
     takes: Sequence[Argument] = ()
     #: What is asked; names in braces are those of arguments.
@@ -125,6 +125,15 @@ class Base(command.Command):
             help=f'how to print (default: {self.forms[0]}); json and yaml have every fact, '
             'under the keys of the HTTP interface',
         )
+        parser.add_argument(
+            '--noindent', action='store_true', help='json on one line, without indentation'
+        )
+        parser.set_defaults(columns=[])
+        if 'shell' in self.forms:
+            choosing.column_argument(parser, 'facts: keys')
+            parser.add_argument(
+                '--prefix', default='', help='what each name of -f shell begins with'
+            )
         if self.may_watch:
             parser.add_argument(
                 '--watch',
@@ -221,12 +230,19 @@ class Base(command.Command):
     def _say_json(self, data: Any) -> None:
         self.app.stdout.write(json.dumps(data, ensure_ascii=False) + '\n')
 
-    def show(self, form: str, data: Any, lines: Sequence[str]) -> int:
-        """Print ``data`` in a machine's form, or ``lines`` for people."""
-        if form in ('json', 'yaml'):
-            self.app.stdout.write(dumped(form, data))
-        else:
+    def show(self, args: argparse.Namespace, data: Any, lines: Sequence[str]) -> int:
+        """Print ``data`` in a machine's form, or ``lines`` for people.
+
+        :raises Failure: a column that is asked for is not there
+        """
+        chosen = choosing.of_one(args.columns, data) if args.columns else data
+        if args.form in ('json', 'yaml'):
+            self.app.stdout.write(dumped(args.form, chosen, args.noindent))
+        elif args.form == 'text' and not args.columns:
             self.say(*lines)
+        else:
+            facts = chosen if isinstance(chosen, dict) else {'value': chosen}
+            self.say(*choosing.facts(args.form, facts, self.width, args.prefix))
         return Exit.PLACED
 
 
@@ -240,7 +256,7 @@ class Show(Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         found = self.endpoint.get(self.route(parsed_args), **self.query(parsed_args))
-        return self.show(parsed_args.form, found, self.lines(found))
+        return self.show(parsed_args, found, self.lines(found))
 
 
 class Lister(Base):
@@ -269,6 +285,19 @@ class Lister(Base):
         )
         parser.add_argument(
             '--no-header', action='store_true', help='only the rows of the table, or of csv'
+        )
+        width = parser.add_mutually_exclusive_group()
+        width.add_argument(
+            '--max-width',
+            type=whole_number(0, 10_000),
+            metavar='CHARACTERS',
+            help='how wide the table may be, 0: as wide as it gets (default: as the terminal)',
+        )
+        width.add_argument(
+            '--fit-width', action='store_const', dest='max_width', const=None, help='the default'
+        )
+        parser.add_argument(
+            '--print-empty', action='store_true', help='the header of a table without rows as well'
         )
         return parser
 
@@ -301,8 +330,12 @@ class Lister(Base):
         fields = choosing.columns(args.columns, self.columns, rows)
         if args.form in ('csv', 'value'):
             return self._plain(args, rows, fields)
-        data = [{f.name: f.value(row) for f in fields} for row in rows] if fields else rows
-        return self.show(args.form, data, self._table(args, rows, fields, last, more))
+        if args.form == 'table':
+            self.say(*self._table(args, rows, fields, last, more))
+        else:
+            data = [{f.name: f.value(row) for f in fields} for row in rows] if fields else rows
+            self.app.stdout.write(dumped(args.form, data, args.noindent))
+        return Exit.PLACED
 
     def fetch(
         self, args: argparse.Namespace, most: int
@@ -330,10 +363,11 @@ class Lister(Base):
         last: Any,
         more: bool,
     ) -> list[str]:
-        if not rows:
+        if not rows and not args.print_empty:
             return [self.nothing]
         columns = [field.column for field in fields] or self.columns
-        lines = text.table(columns, rows, self.width, None if fields else self.note)
+        width = self.width if args.max_width is None else args.max_width or sys.maxsize
+        lines = text.table(columns, rows, width, None if fields else self.note)
         if args.no_header:
             return lines[1:]
         footer = self.footer(rows, last, more)
@@ -346,7 +380,7 @@ class Lister(Base):
         names = [field.name for field in fields] or (list(rows[0]) if rows else [])
         values = [
             [
-                choosing.flat(value)
+                value if isinstance(value, int | float) else choosing.flat(value)
                 for value in (
                     [field.value(row) for field in fields] or [row[name] for name in names]
                 )
@@ -355,9 +389,10 @@ class Lister(Base):
         ]
         if args.form == 'value':
             for line in values:
-                self.app.stdout.write('\t'.join(map(quoting.plain, line)) + '\n')
+                cells = (quoting.plain(choosing.flat(value)) for value in line)
+                self.app.stdout.write('\t'.join(cells) + '\n')
             return Exit.PLACED
-        writer = csv.writer(self.app.stdout)
+        writer = csv.writer(self.app.stdout, quoting=choosing.QUOTES[args.quote], escapechar='\\')
         writer.writerows(values if args.no_header else [names, *values])
         return Exit.PLACED
 
@@ -396,13 +431,13 @@ class Write(Base):
         done = self.change(parsed_args)
         self.made = [done['what']]
         problem = f'dry run: {done["what"]}' if done['dry_run'] else done['what']
-        return self.show(parsed_args.form, done, [problem])
+        return self.show(parsed_args, done, [problem])
 
 
-def dumped(form: str, data: Any) -> str:
+def dumped(form: str, data: Any, on_one_line: bool = False) -> str:
     """``data`` as ``json`` or ``yaml``, with a newline at its end."""
     if form == 'json':
-        return json.dumps(data, indent=2, ensure_ascii=False) + '\n'
+        return json.dumps(data, indent=None if on_one_line else 2, ensure_ascii=False) + '\n'
     import yaml
 
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)

@@ -20,7 +20,7 @@ class Capacity(base.Base):
         found = self.endpoint.post('/v1/capacity', body)
         kind = body['spec'].get('kind') or 'host'
         lines = _lines(found, self.width, kind) + _below(found.get('below') or [], self.width)
-        return self.show(parsed_args.form, found, lines)
+        return self.show(parsed_args, found, lines)
 
 
 def _lines(found: dict[str, Any], width: int, kind: str) -> list[str]:

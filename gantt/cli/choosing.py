@@ -7,12 +7,14 @@ the table shows; or by a key of the interface's objects (``name``, ``free.VCPU``
 """
 
 import argparse
+import csv
 import fnmatch
 import functools
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gantt.cli import text
 from gantt.cli.endpoint import Exit, Failure
@@ -23,6 +25,15 @@ Row = dict[str, Any]
 _LOOKED_AT = 1000
 #: Columns that a refusal names.
 _NAMED_MAX = 40
+#: How csv quotes, by the names that cliff has for it.
+QUOTES: dict[str, Literal[0, 1, 2, 3]] = {
+    'all': csv.QUOTE_ALL,
+    'minimal': csv.QUOTE_MINIMAL,
+    'none': csv.QUOTE_NONE,
+    'nonnumeric': csv.QUOTE_NONNUMERIC,
+}
+#: What the name of a shell's variable cannot have in it.
+_NO_NAME = re.compile(r'[^A-Za-z0-9_]')
 _DIGITS = re.compile(r'(\d+)')
 _PAIR = re.compile(r'([^=!]+)(!?=)(.*)', re.DOTALL)
 
@@ -55,15 +66,7 @@ def arguments(parser: argparse.ArgumentParser, sort: str = '') -> None:
 
     :param sort: more about the keys of ``--sort``
     """
-    parser.add_argument(
-        '-c',
-        '--columns',
-        action='append',
-        default=[],
-        metavar='NAME[,NAME...]',
-        help='only these columns, in this order: titles of the table, or keys as -f json has '
-        'them, such as name or free.VCPU (may be repeated)',
-    )
+    column_argument(parser, 'columns, in this order: titles of the table, or keys')
     parser.add_argument(
         '--filter',
         action='append',
@@ -74,9 +77,36 @@ def arguments(parser: argparse.ArgumentParser, sort: str = '') -> None:
         'others, and KEY= for nothing there (may be repeated: all must hold)',
     )
     parser.add_argument(
-        '--sort', metavar='KEY', help=f'in the order of this column{sort} (default: as listed)'
+        '--sort',
+        '--sort-column',
+        metavar='KEY',
+        help=f'in the order of this column{sort} (default: as listed)',
     )
-    parser.add_argument('-r', '--reverse', action='store_true', help='the other way round')
+    parser.add_argument(
+        '-r', '--reverse', '--sort-descending', action='store_true', help='the other way round'
+    )
+    parser.add_argument(
+        '--sort-ascending', action='store_false', dest='reverse', help='the usual way round'
+    )
+    parser.add_argument(
+        '--quote',
+        choices=QUOTES,
+        default='minimal',
+        help='which values of csv stand in quotes (default: minimal)',
+    )
+
+
+def column_argument(parser: argparse.ArgumentParser, of: str) -> None:
+    """Declare ``--columns``.  :param of: begins what may be named"""
+    parser.add_argument(
+        '-c',
+        '--columns',
+        '--column',
+        action='append',
+        default=[],
+        metavar='NAME[,NAME...]',
+        help=f'only these {of} as -f json has them, such as name or free.VCPU (may be repeated)',
+    )
 
 
 def _filter(value: str) -> RowFilter:
@@ -139,6 +169,23 @@ def find(option: str, name: str, titles: Sequence[text.TextColumn], rows: Sequen
     raise Failure(f'{option}: no column {name!r}{meant or ";"} known are {shown}{more}', Exit.USAGE)
 
 
+def of_one(names: Iterable[str], data: Any) -> dict[str, Any]:
+    """The facts of one thing that ``--columns`` names.
+
+    Of a nested fact the last part of its key is enough where it is the only one of that name:
+    ``condition`` for ``host.condition``.
+
+    :raises Failure: as :func:`columns`
+    """
+    row = data if isinstance(data, dict) else {'value': data}
+    last: dict[str, list[str]] = {}
+    for key in _keys([row]):
+        last.setdefault(key.rpartition('.')[2], []).append(key)
+    alone = {name: _dig(keys[0], row) for name, keys in last.items() if len(keys) == 1}
+    row = {**alone, **row}
+    return {field.name: field.value(row) for field in columns(names, (), [row])}
+
+
 def flat(value: Any) -> str:
     """A value as text on one line: what is nested, as JSON."""
     if isinstance(value, (dict, list)):
@@ -146,6 +193,28 @@ def flat(value: Any) -> str:
     if isinstance(value, bool):
         return 'true' if value else 'false'
     return '' if value is None else str(value)
+
+
+def facts(form: str, data: dict[str, Any], width: int, prefix: str) -> list[str]:
+    """The facts of one thing, a line each, as cliff prints them.
+
+    :param form: value | shell; else a table
+    :param prefix: what each name of a shell's variable begins with
+    """
+    texts = {name: flat(value) for name, value in data.items()}
+    if form == 'value':
+        return list(texts.values())
+    if form == 'shell':
+        return [
+            f'{prefix}{_NO_NAME.sub("_", name)}={shlex.quote(value)}'
+            for name, value in texts.items()
+        ]
+    titles = [
+        text.TextColumn('FIELD', text.key('name')),
+        text.TextColumn('VALUE', text.key('value'), least=20),
+    ]
+    rows = [{'name': name, 'value': value} for name, value in texts.items()]
+    return text.table(titles, rows, width)
 
 
 def _plain(name: str) -> str:

@@ -99,7 +99,7 @@ class Explain(base.Show):
                 plan = plan_of(self.endpoint, parsed_args.id)
             if plan is None:
                 raise
-            return self.show(parsed_args.form, plan, plan_lines.explained(plan, self.width))
+            return self.show(parsed_args, plan, plan_lines.explained(plan, self.width))
 
     def lines(self, explanation: dict[str, Any]) -> list[str]:
         return list(explanation['lines'])

@@ -62,7 +62,7 @@ class HostDrain(HostDisable):
         state = self._look(args.host)
         if args.wait and not done['dry_run']:
             state = self._wait(args, state)
-        self.show(args.form, {'change': done, **state}, _lines(state, self.width))
+        self.show(args, {'change': done, **state}, _lines(state, self.width))
         if args.wait and not done['dry_run'] and not state['is_empty']:
             raise Failure(
                 f'host {args.host} is not empty after {args.seconds:g} s; it stays disabled: '

@@ -223,7 +223,8 @@ class Endpoint:
             if is_good and isinstance(found, dict):
                 return found
             error = found['errors'][0]
-            message, code = error['detail'], error['code']
+            # Placement says a sentence about the status first, and what happened below it.
+            message, code = error['detail'].rpartition('\n\n')[2].strip(), error['code']
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise InDoubt(
                 f'{self.url} answers {answer.status_code} but not as Gantt does; '

@@ -97,7 +97,7 @@ class _Plans(base.Base):
             details = e.error.get('details') or {}
             e.notes.extend(plan_lines.would_do(details.get('relaxations') or ()))
             raise
-        self.show(parsed_args.form, answer, plan_lines.answered(answer, self.width))
+        self.show(parsed_args, answer, plan_lines.answered(answer, self.width))
         missing = bool(answer['plan'] and answer['plan']['missing'])
         return Exit.NO_VALID_HOST if missing else Exit.PLACED
 
@@ -270,7 +270,7 @@ class GroupShow(base.Base):
             lines += plan_lines.consumers(group['members'])
         else:
             lines += plan_lines.of_plan(plan, self.width)
-        return self.show(args.form, {**group, 'plan': plan}, lines)
+        return self.show(args, {**group, 'plan': plan}, lines)
 
     @staticmethod
     def path_of(group: str) -> str:

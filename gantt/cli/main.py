@@ -234,7 +234,8 @@ class Gantt(app.App):
         words = {name.partition(' ')[0] for name in known}
         begins = [argv[0]] if argv[0] in words else near(argv[0], sorted(words))
         alike = [name for name in known if name.partition(' ')[0] in begins]
-        return near(' '.join(argv[:2]), known) or alike[:_COMMANDS_MEANT]
+        nouns = [name for name in known if argv[0] in name.split(' ')[1:]]
+        return near(' '.join(argv[:2]), known) or (nouns or alike)[:_COMMANDS_MEANT]
 
 
 def main(

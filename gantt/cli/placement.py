@@ -133,7 +133,7 @@ class PlacementWrite(OfPlacement):
             e.notes += [f'done before: {one}' for one in self.made]
             raise
         self.done(what)
-        return self.show(parsed_args.form, {'dry_run': False, 'what': what}, [what])
+        return self.show(parsed_args, {'dry_run': False, 'what': what}, [what])
 
     def _try(self, args: argparse.Namespace) -> int:
         from gantt.cli.trial import Trial  # takes longer to import than most commands take
@@ -146,4 +146,4 @@ class PlacementWrite(OfPlacement):
             differences = 'nothing would change'
         what += f': {differences}' if differences else ''
         self.made = []
-        return self.show(args.form, {'dry_run': True, 'what': what}, [f'dry run: {what}'])
+        return self.show(args, {'dry_run': True, 'what': what}, [f'dry run: {what}'])

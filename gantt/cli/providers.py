@@ -103,7 +103,7 @@ class ProviderShow(OfPlacement):
         found['usages'] = ask.get(_path(uuid, 'usages'))['usages']
         found['traits'] = sorted(ask.get(_path(uuid, 'traits'))['traits'])
         found['aggregates'] = sorted(ask.get(_path(uuid, 'aggregates'))['aggregates'])
-        return self.show(parsed_args.form, found, self._lines(found))
+        return self.show(parsed_args, found, self._lines(found))
 
     def _lines(self, found: dict[str, Any]) -> list[str]:
         lines = [

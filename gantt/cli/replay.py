@@ -73,9 +73,9 @@ class Replay(base.Base):
                 plan = plan_of(self.endpoint, parsed_args.id, check=True)
             if plan is None:
                 raise
-            self.show(parsed_args.form, plan, plan_lines.checked(plan, self.width))
+            self.show(parsed_args, plan, plan_lines.checked(plan, self.width))
             return Exit.TROUBLE if plan['violated'] else Exit.PLACED
-        self.show(parsed_args.form, found, found['lines'])
+        self.show(parsed_args, found, found['lines'])
         return Exit.PLACED if found['same'] or body else Exit.TROUBLE
 
 

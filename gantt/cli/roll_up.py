@@ -34,7 +34,7 @@ class RollUpShow(base.Base):
         """Fetch and print."""
         query = {'shapes': ';'.join(parsed_args.shape)} if parsed_args.shape else {}
         found = self.endpoint.get('/v1/roll-up', **query)
-        return self.show(parsed_args.form, found, _lines(found, self.width))
+        return self.show(parsed_args, found, _lines(found, self.width))
 
 
 def _lines(found: dict[str, Any], width: int) -> list[str]:

@@ -65,7 +65,7 @@ class Select(base.Base):
             e.notes.extend(self.made)
             raise
         lines = _lines(placement, self.width, parsed_args.dry_run, body['spec'])
-        return self.show(parsed_args.form, placement, lines)
+        return self.show(parsed_args, placement, lines)
 
 
 def _budget(body: dict[str, Any]) -> float:

@@ -99,4 +99,4 @@ class Site(base.Base):
             f'Interface  {facts["interface"]}',
             f'Client     {facts["client"]}',
         ]
-        return self.show(parsed_args.form, facts, lines)
+        return self.show(parsed_args, facts, lines)

@@ -26,7 +26,7 @@ class Status(base.Base):
             lines += ['', 'Not well']
         for one in problems:
             lines += text.wrap(f'  {one["name"]}: {one["detail"]}', self.width, ' ' * 4)
-        return self.show(parsed_args.form, status | {'problems': problems}, lines)
+        return self.show(parsed_args, status | {'problems': problems}, lines)
 
     def _problems(self) -> list[dict[str, Any]]:
         """What the service depends on and does not have: hosts and claims do not tell."""

@@ -11,6 +11,7 @@ from gantt.cli import base, spec
 from gantt.cli.endpoint import Exit, Failure
 
 _FORM = 'NAME[,KEY=VALUE...]'
+_MORE_HOSTS = 'NAME[,like=HOST][,count=N][,KEY=VALUE...]'
 _KEYS = (
     'enabled=no, reporting=yes, empty=yes, CLASS=TOTAL, reserved.CLASS=N, '
     'allocation_ratio.CLASS=R, trait=T, no-trait=T, aggregate=A, no-aggregate=A, zone=Z, '
@@ -51,7 +52,9 @@ class WhatIf(base.Base):
             help='how many consumers (default: 1)',
         )
         parser.add_argument(
-            '--add-host', **many, help='a further host: like=HOST, count=N, and the keys below'
+            '--add-host',
+            **{**many, 'metavar': _MORE_HOSTS},
+            help='a further host of this name, like another, or several of them; KEY as below',
         )
         parser.add_argument('--change-host', **many, help=f'a host otherwise: {_KEYS}')
         parser.add_argument(
@@ -70,7 +73,7 @@ class WhatIf(base.Base):
             'remove': parsed_args.remove_host,
         }
         found = self.endpoint.post('/v1/what-if', {'request': request, 'hosts': hosts})
-        self.show(parsed_args.form, found, found['lines'])
+        self.show(parsed_args, found, found['lines'])
         return Exit.PLACED if found['then']['outcome'] == 'placed' else Exit.NO_VALID_HOST
 
 
@@ -81,9 +84,11 @@ def edit_of(value: str) -> tuple[str, dict[str, Any]]:
     """
     name, *pairs = value.split(',')
     edit: dict[str, Any] = {}
+    if not name or '=' in name:
+        raise Failure(f'{value!r}: expected {_FORM} with the name first, got {name!r}', Exit.USAGE)
     for pair in pairs:
         key, equals, text = pair.partition('=')
-        if not (name and equals and text):
+        if not (equals and text):
             raise Failure(f'{value!r}: expected {_FORM}, got {pair!r}', Exit.USAGE)
         _set(edit, key, text, value)
     return name, edit

@@ -19,7 +19,7 @@ class ZoneTreeShow(base.Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         found = self.endpoint.get('/v1/zone-tree')
-        return self.show(parsed_args.form, found, _lines(found, self.width))
+        return self.show(parsed_args, found, _lines(found, self.width))
 
 
 def _lines(found: dict[str, Any], width: int) -> list[str]:

@@ -4,12 +4,15 @@
 import csv
 import io
 import json
+import subprocess
 
 import pytest
 import yaml
 
 from tests.cli.conftest import Gantt
 from tests.http.site import Site, fixed
+
+WIDTHS = (('--max-width', '40'), ('--fit-width',), ('--max-width', '0'))
 
 
 def _names(done) -> list[str]:
@@ -35,6 +38,51 @@ def test_columns_are_titles_of_the_table_or_keys_of_the_objects(gantt: Gantt) ->
 def test_values_alone_are_for_scripts(gantt: Gantt) -> None:
     found = gantt('host', 'list', '-f', 'value', '-c', 'name,condition', '--limit', '2')
     assert found.out == 'cmp-1\tup\ncmp-2\tup\n'
+
+
+def test_one_thing_in_the_forms_that_scripts_of_openstack_read(gantt: Gantt) -> None:
+    show = ('host', 'show', 'cmp-2')
+    assert gantt(*show, '-f', 'value', '-c', 'condition').out == 'up\n'
+    assert gantt(*show, '-f', 'value', '-c', 'condition', '-c', 'host.zone').out == 'up\naz1\n'
+    found = gantt(*show, '-f', 'shell', '--prefix', 'of_', '-c', 'condition,host.zone')
+    assert found.out == 'of_condition=up\nof_host_zone=az1\n'
+    found = gantt(*show, '-c', 'condition')
+    assert [line.split() for line in found.out.splitlines()] == [
+        ['FIELD', 'VALUE'],
+        ['condition', 'up'],
+    ]
+    assert json.loads(gantt(*show, '-f', 'json', '-c', 'condition').out) == {'condition': 'up'}
+    assert len(gantt(*show, '-f', 'json', '--noindent').out.splitlines()) == 1
+    done = gantt(*show, '-f', 'value', '-c', 'conditon')
+    assert (done.code, done.out) == (64, '')
+    assert "no column 'conditon'; did you mean condition" in done.err
+
+
+def test_a_shell_takes_values_as_they_are(gantt: Gantt) -> None:
+    reason = 'it\'s $(date) "new" memory'
+    assert gantt('host', 'disable', 'cmp-3', '--reason', reason).code == 0
+    found = gantt('host', 'show', 'cmp-3', '-f', 'shell', '-c', 'reason')
+    told = subprocess.run(
+        ['sh', '-c', f'{found.out}printf %s "$reason"'], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == reason
+
+
+def test_lists_have_the_options_that_lists_of_openstack_have(gantt: Gantt) -> None:
+    names = ('host', 'list', '--no-header', '-c', 'name')
+    order = _names(gantt(*names, '--sort-column', 'free.VCPU', '--sort-ascending'))
+    assert order[0] == 'cmp-5'
+    back = _names(gantt(*names, '--sort-column', 'free.VCPU', '--sort-descending'))
+    assert back[-1] == 'cmp-5'
+    none = gantt('host', 'list', '--filter', 'zone=moon', '--print-empty')
+    assert none.out.split()[:2] == ['HOST', 'STATE']
+    wide = ('host', 'list', '--no-header', '-c', 'name,uuid,free,cap')
+    widths = [max(map(len, gantt(*wide, *more).out.splitlines())) for more in WIDTHS]
+    assert widths[0] < widths[1] == 80 < widths[2]
+    quoted = gantt('host', 'list', '-f', 'csv', '--quote', 'all', '-c', 'name', '--limit', '1')
+    assert quoted.out.split() == ['"name"', '"cmp-1"']
+    numbers = ('-f', 'csv', '--quote', 'nonnumeric', '-c', 'name,free.VCPU', '--limit', '1')
+    assert gantt('host', 'list', *numbers).out.split()[1] == '"cmp-1",16'
 
 
 @pytest.mark.parametrize('option', ['-c', '--sort', '--filter'])

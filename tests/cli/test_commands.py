@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gantt import exceptions
+from gantt.cli import main
 from gantt.cli.main import COMMANDS
 from gantt.core.messages.resource_classes import Inventory
 from tests.cli.conftest import Gantt, run
@@ -520,3 +521,14 @@ def test_a_rule_that_cannot_be_read_is_told(
     done = gantt('group', 'create', 'web', *arguments)
     assert done.code == 64
     assert problem in done.err
+
+
+def test_what_shows_one_thing_prints_it_for_scripts_too() -> None:
+    """All but lists, files and the stream of events, which have forms of their own."""
+    others = {'complete', 'events', 'aggregate export', 'group export'}
+    commands = main.Gantt('', '', main.Commands(), deferred_help=True)
+    for name, parser in commands.parsers().items():
+        [forms] = [action.choices for action in parser._actions if action.dest == 'form']
+        if name not in others:
+            assert {'json', 'yaml', 'value', 'table'} <= set(forms), name
+            assert ('csv' if name.endswith('list') or 'csv' in forms else 'shell') in forms, name

@@ -135,6 +135,7 @@ def test_what_is_refused_is_said_and_what_was_done_before(gantt: Gantt) -> None:
         (('provider', 'show', POOL), 'there is no provider with the uuid'),
         (('provider', 'set', 'pool', '--no-inventory', 'VCPU'), 'has no inventory of VCPU'),
         (('class', 'create', 'OWN'), 'OWN'),
+        (('provider', 'create', 'pool'), 'gantt: Conflicting resource provider name: pool'),
         (('class', 'delete', 'VCPU'), 'Cannot delete standard resource class'),
         (('trait', 'delete', 'CUSTOM_NONE'), 'No such trait'),
         (('allocation', 'delete', VM), 'No allocations for consumer'),
@@ -146,6 +147,7 @@ def test_what_is_refused_is_said_and_what_was_done_before(gantt: Gantt) -> None:
     ):
         refused = gantt(*words)
         assert (refused.code, expected in refused.err) == (1, True), (words, refused.err)
+        assert '\\n' not in refused.err, 'the sentence about the status is left out'
 
 
 def test_wrong_usage(gantt: Gantt, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,21 @@ def test_a_wrong_option_is_named_with_what_was_expected(
     assert f'error: {said}' in last
 
 
+@pytest.mark.parametrize(
+    ('argv', 'said'),
+    [
+        ('plan shop.yaml', "'plan shop.yaml' is no command; did you mean group plan"),
+        (
+            'what-if --resource VCPU=2 --add-host like=cmp-1,count=1',
+            "with the name first, got 'like=cmp-1'",
+        ),
+    ],
+)
+def test_what_was_meant_is_named(argv: str, said: str) -> None:
+    done = run(*argv.split())
+    assert (done.code, said in done.err) == (64, True), done.err
+
+
 def test_a_file_that_is_not_there_is_named_once() -> None:
     said = run('select', '--request-file', '/nonexistent/request').err
     assert said == (

@@ -294,7 +294,8 @@ def of_caller(
         if claim.lifecycle is not Lifecycle.CALLER:
             raise exceptions.Refused(
                 f'claim {claim.id} is of lifecycle {claim.lifecycle.value}: who asked confirms and '
-                'releases only what was asked for without a host',
+                'releases only what was asked for without a host; cancel the request, or release '
+                'the claim',
                 claim_id=claim.id,
             )
     return meant_ones
