@@ -122,7 +122,11 @@ def conflict(found: dict[str, Any] | None, width: int) -> list[str]:
     who = ', '.join(f'{n} {name}' if n > 1 else name for name, n in found['members'].items())
     minimal = '' if found['is_minimal'] else ' (there may be fewer of them)'
     lines = text.wrap(f'in conflict{minimal}: {who}', width)
-    return [*lines, *(f'  under {line}' for _, line in found['policies'])]
+    lines += [f'  under {line}' for _, line in found['policies']]
+    for level in found.get('unknown_levels', ()):
+        where = f'no host says its {level}: it is part of its location ([compute] location)'
+        lines += text.wrap(f'  {where}', width, '    ')
+    return lines
 
 
 def would_do(relaxations: Iterable[dict[str, Any]]) -> list[str]:

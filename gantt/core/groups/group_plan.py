@@ -54,11 +54,13 @@ class GroupConflict(msgspec.Struct, frozen=True, kw_only=True):
     :ivar policies: index in the description, and the policy in words
     :ivar members: name of a description -> how many of them
     :ivar is_minimal: time sufficed to leave out all that is in it in vain
+    :ivar unknown_levels: levels of these policies that no host says its domain of
     """
 
     policies: list[tuple[int, str]]
     members: dict[str, int]
     is_minimal: bool = True
+    unknown_levels: list[str] = []
 
     @property
     def line(self) -> str:
@@ -66,7 +68,8 @@ class GroupConflict(msgspec.Struct, frozen=True, kw_only=True):
         who = ', '.join(f'{n} {name}' if n > 1 else name for name, n in self.members.items())
         what = '; '.join(text for _, text in self.policies)
         together = ' together' if sum(self.members.values()) > 1 else ''
-        return f'{who} cannot be placed{together}' + (f' under {what}' if what else '')
+        unknown = ''.join(f'; no host says its {level}' for level in self.unknown_levels)
+        return f'{who} cannot be placed{together}' + (f' under {what}' if what else '') + unknown
 
 
 class GroupRelaxation(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,12 @@ Every plan is checked twice: by counting, and member by member through every fil
 refuses then, or a layout that is not to be had, is cut and the group planned again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
+from gantt.core.group_policies.levels import UNKNOWN, Levels
 from gantt.core.group_policies.policies import violation
 from gantt.core.groups import bound, check, improve, reduce, sequential
 from gantt.core.groups.build import build
@@ -396,8 +398,9 @@ class _Planning:
         if self._is_impossible:
             conflict, relaxations = self._why_not or self._why() or (None, [])
             count = reached.missing
-            line = f'without {count} of its members'
-            relaxations = [*relaxations, GroupRelaxation(policy=None, line=line, amount=count)]
+            if count < np.count_nonzero(problem.required):
+                line = f'without {count} of its members'
+                relaxations = [*relaxations, GroupRelaxation(policy=None, line=line, amount=count)]
         score, top = -reached.lack, self._bound_of_score()
         gap = None if top is None else max(top - score, 0.0) / max(abs(score), 1e-12)
         is_proven = self._proven == len(reached.before_score)
@@ -470,7 +473,16 @@ class _Planning:
         found = conflicts.find(about)
         if found is None:
             return None
+        unknown = self._unknown_levels(index for index, _ in found.policies)
+        found = msgspec.structs.replace(found, unknown_levels=unknown)
         return found, conflicts.relaxations(found)
+
+    def _unknown_levels(self, policies: Iterable[int]) -> list[str]:
+        """Levels of these policies that no host says its domain of."""
+        levels = Levels(self._table)
+        described = self._description.full_policies
+        named = dict.fromkeys(described[index].level for index in policies)
+        return [level for level in named if (levels.on(level).codes == UNKNOWN).all()]
 
     def _members(self) -> list[PlannedMember]:
         problem, plan, hosts = self._problem, self._plan, self._table.hosts

@@ -128,6 +128,18 @@ def test_policies_that_contradict_each_other_are_named_with_their_members():
     assert len(found.missing) == 2, 'the others have their places'
 
 
+def test_a_level_that_no_host_says_its_domain_of_is_named():
+    hosts = [costing(n, n, vcpu=4) for n in range(1, 7)]
+    policies = [{'policy': 'anti-affinity', 'level': 'rack', 'of': 'web'}]
+    found = planned(a_cloud(*hosts), [a_member('web', 5)], policies, solver=CpSat())
+    assert (found.status, len(found.missing)) == ('infeasible', 5)
+    assert found.conflict.unknown_levels == ['rack']
+    assert found.conflict.line.endswith('; no host says its rack')
+    assert 'without 5 of its members' not in [one.line for one in found.relaxations], 'five are all'
+    known = planned(a_cloud(*racks(6)), [a_member('web', 5)], policies, solver=CpSat())
+    assert (known.status, known.conflict.unknown_levels) == ('infeasible', [])
+
+
 def test_a_member_that_no_host_has_room_for_is_the_conflict():
     found = planned(
         a_cloud(*racks(4)), [a_member('a'), a_member('big', resources={'VCPU': 99})], solver=CpSat()
