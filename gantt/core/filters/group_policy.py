@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from gantt.core.filters.base import ClosingPairwiseFilter, Parts, grouped_by_problem
+from gantt.core.filters.base import ClosingPairwiseFilter, grouped_by_problem
+from gantt.core.filters.server_group import AS_A_WHOLE
 from gantt.core.group_policies import levels, one_member
 from gantt.core.group_policies.one_member import PolicyCost, costs
+from gantt.core.messages.level_policy import GroupPolicyKind
 from gantt.core.messages.request import RequestSpec
 from gantt.core.records.decision import Contradiction
 from gantt.core.records.rule_texts import GROUP
@@ -52,14 +54,29 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
     # -- why ---------------------------------------------------------------------
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        found = costs(hosts, spec, strengths=('hard',))
-        return {'parts': dict(_first_unmet(found, rows, self.reason))}
+        return self._parts(spec, costs(hosts, spec, strengths=('hard',)), rows)
 
     def detail_for(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray, alive: BoolArray, consumer: str
     ) -> dict[str, Any]:
         found = costs(hosts, spec, consumer, could=alive, strengths=('hard',))
-        return {'parts': dict(_first_unmet(found, rows, self.reason))}
+        return self._parts(spec, found, rows)
+
+    def _parts(
+        self, spec: RequestSpec, found: Sequence[PolicyCost], rows: IntArray
+    ) -> dict[str, Any]:
+        """Each host is counted for the first policy that it does not meet."""
+        parts: dict[str, int] = {}
+        for cost in found:
+            met = cost.met.take(rows)
+            if not met.all():
+                binds = spec.purpose.is_move and cost.policy.policy is GroupPolicyKind.AFFINITY
+                text = f'against {cost.line}' + (f', {AS_A_WHOLE}' if binds else '')
+                parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
+                rows = rows[met]
+        if len(rows):
+            parts[self.reason] = len(rows)
+        return {'parts': parts}
 
     def given_up_for(
         self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
@@ -98,20 +115,6 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
 
 def _cost(cost: PolicyCost, row: int) -> float:
     return (cost.policy.soft or 1.0) * float(cost.by_row[row])
-
-
-def _first_unmet(found: Sequence[PolicyCost], rows: IntArray, otherwise: str) -> Parts:
-    """Each host is counted for the first policy that it does not meet."""
-    parts: dict[str, int] = {}
-    for cost in found:
-        met = cost.met.take(rows)
-        if not met.all():
-            text = f'against {cost.line}'
-            parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
-            rows = rows[met]
-    if len(rows):
-        parts[otherwise] = len(rows)
-    return parts.items()
 
 
 def _fact(cost: PolicyCost, row: int) -> str:

@@ -7,13 +7,16 @@ one request see each other because each pick is laid over the table.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gantt.core.filters.base import PairwiseFilter, all_but, one_or_all, only
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
+
+#: Said of those that others bind who stay.
+AS_A_WHOLE = 'which moves as a whole, all members in one request'
 
 
 class _ServerGroupFilter(PairwiseFilter):
@@ -23,6 +26,8 @@ class _ServerGroupFilter(PairwiseFilter):
     columns = ('placed', 'names')
     always = True
     policy: ClassVar[Policy]
+    #: Whether those bind nobody who leave where they are by the same request.
+    staying: ClassVar[bool] = False
 
     def concerns(self, spec: RequestSpec) -> bool:
         return spec.group is not None and spec.group.policy is self.policy
@@ -31,7 +36,8 @@ class _ServerGroupFilter(PairwiseFilter):
         group = spec.group
         if group is None or group.policy is not self.policy:
             return None
-        return self.of_members(hosts, group, members_by_row(hosts, group, consumer))
+        members = members_by_row(hosts, group, consumer, staying=self.staying)
+        return self.of_members(hosts, group, members)
 
     def of_members(
         self, hosts: HostTable, group: GroupRef, members: Mapping[int, int]
@@ -65,14 +71,23 @@ class ServerGroupAffinityFilter(_ServerGroupFilter):
 
     reason = 'not where the server group is'
     policy = Policy.AFFINITY
+    staying = True
 
     def of_members(
         self, hosts: HostTable, group: GroupRef, members: Mapping[int, int]
     ) -> BoolArray | None:
-        if not members and not group.hosts:
+        names = group.hosts
+        if hosts.placed.leaving:
+            # Of hosts that the caller names those count that others are on than who leaves.
+            names = [name for name in names if not hosts.rows_of_host(name)]
+        if not members and not names:
             return None
-        named = (row for name in group.hosts for row in hosts.rows_of_host(name))
+        named = (row for name in names for row in hosts.rows_of_host(name))
         return only(hosts, [*members, *named])
+
+    def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
+        text = super().reason_for(spec, detail)
+        return f'{text}, {AS_A_WHOLE}' if spec.purpose.is_move else text
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         return f'fits on {one_or_all(hosts, rows)} with soft-affinity'

@@ -14,6 +14,9 @@ from gantt.core.group_policies.standing import Standing
 from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.table.columns import BoolArray, IntArray
 
+#: To these a guest that moves is where it comes from until it has arrived.
+_APART = (GroupPolicyKind.ANTI_AFFINITY, GroupPolicyKind.EXCLUSIVE)
+
 
 class PolicyUnits(Protocol):
     """Who is to be placed, each by itself."""
@@ -57,6 +60,8 @@ class PolicyForms:
         self._field, self._one_by_one = f'{inside}.policies[{index}]', one_by_one
         self._level = levels.on(policy.level, f'{self._field}.level')
         self._width = max(len(self._level.names), 1)
+        #: Whether what members leave that move together does not count.
+        self._staying = policy.policy not in _APART and policy.most is None
 
     def all(self) -> list[JointPolicy]:
         """All of them, of each of its subjects."""
@@ -73,7 +78,7 @@ class PolicyForms:
             codes=self._level.codes,
             of=self._units.of(names),
             to=none,
-            standing=self._count(self._there.rows_of(names)),
+            standing=self._count(self._there.rows_of(names, staying=self._staying)),
             taken=np.zeros(self._width, np.bool_),
             eligible=np.zeros(self._width, np.bool_),
             weight=policy.soft or 0.0,
@@ -114,7 +119,9 @@ class PolicyForms:
             present = np.zeros(max(len(level.names), 1), np.bool_)
             present[codes[codes >= 0]] = True
             near.append(PricedLevel(level.codes, present, price))
-        waiting = self._there.rows_of(names) if self._one_by_one else base.waiting
+        waiting = base.waiting
+        if self._one_by_one:
+            waiting = self._there.rows_of(names, staying=True)
         return _as(
             base,
             PolicyForm.NEAR,
@@ -132,7 +139,7 @@ class PolicyForms:
         assert target is not None, 'it is asked of policies with one'
         if target.of is not None:
             names = self._subgroups.members_of(target.of)
-            return self._units.of(names), self._there.rows_of(names)
+            return self._units.of(names), self._there.rows_of(names, staying=self._staying)
         if target.domain is not None:
             if target.domain not in self._level.names:
                 if self._one_by_one:

@@ -21,6 +21,7 @@ class Standing:
     :param rows: of members of the group
     :param members: the member that each of them is, '' where that is not known
     :param claims: row -> how many of the claims there are of members, or of who is placed now
+    :param stays: whether each of them stays there; where it is not given all do
     """
 
     def __init__(
@@ -29,16 +30,22 @@ class Standing:
         rows: Sequence[int],
         members: Sequence[str],
         claims: Mapping[int, int],
+        stays: Sequence[bool] | None = None,
     ) -> None:
         self._table, self._claims = table, claims
         self._rows, self._members = np.array(rows, np.int64), list(members)
+        self._stays = np.ones(len(rows), np.bool_) if stays is None else np.array(stays, np.bool_)
 
-    def rows_of(self, names: Sequence[str] | None) -> IntArray:
-        """Where members of these names stand; None: all of the group."""
-        if names is None:
-            return self._rows
-        wanted = frozenset(names)
-        return self._rows[[member in wanted for member in self._members]]
+    def rows_of(self, names: Sequence[str] | None, *, staying: bool = False) -> IntArray:
+        """Where members of these names stand; None: all of the group.
+
+        :param staying: but for those that leave together with who is placed
+        """
+        wanted = None if names is None else frozenset(names)
+        is_counted = self._stays.copy() if staying else np.ones(len(self._rows), np.bool_)
+        if wanted is not None:
+            is_counted &= np.array([member in wanted for member in self._members], np.bool_)
+        return self._rows[is_counted]
 
     def rows_of_others(self, names: Sequence[str] | None) -> IntArray:
         """Where guests stand that are none of these, of the group or not."""
@@ -101,16 +108,17 @@ def of_request(table: HostTable, group: GroupRef, policies: PolicySet, consumer:
     there.note_own(consumer)
     there.note_named(set(group.members) - {consumer})
     there.note_hosts(consumer)
-    return Standing(table, there.rows, there.members, there.claims)
+    return Standing(table, there.rows, there.members, there.claims, there.stays)
 
 
 class _There:
-    """What stands of a group, as it is found; ``rows``, ``members``: as ``Standing`` has them."""
+    """What stands of a group, as it is found, in the lists that ``Standing`` has."""
 
     def __init__(self, table: HostTable, group: GroupRef, policies: PolicySet) -> None:
         self._table, self._group, self._policies = table, group, policies
         self._index, self._found = table.placed, table.placed.in_group(group.uuid)
         self.rows, self.members, self.claims = list[int](), list[str](), dict[int, int]()
+        self.stays = list[bool]()
 
     def note_own(self, consumer: str) -> None:
         """Those that have claims of the group, but for one; it has none that are others'."""
@@ -119,17 +127,19 @@ class _There:
             row = self._table.row_by_id[provider]
             self.claims[row] = sum(consumers.values())
             known = _members_on(self._index, provider, self._group.uuid) if is_named else {}
-            for guest in consumers:
+            for guest, claims in consumers.items():
                 if guest != consumer:
-                    self._add(row, self._policies.member_of(known.get(guest)))
+                    leaves = self._index.leaves(provider, guest, claims)
+                    self._add(row, self._policies.member_of(known.get(guest)), not leaves)
         if consumer:
             self._elsewhere(consumer)
 
     def note_named(self, guests: Iterable[str]) -> None:
         """Those that have claims of no group here."""
         for guest in guests:
-            for row in self._elsewhere(guest):
-                self._add(row, '')
+            for row, claims in self._elsewhere(guest).items():
+                leaves = self._index.leaves(self._table.hosts[row].id, guest, claims)
+                self._add(row, '', not leaves)
 
     def note_hosts(self, consumer: str) -> None:
         """Hosts that have one member at least, but for those where the one is itself."""
@@ -139,23 +149,24 @@ class _There:
         for host in self._group.hosts:
             rows = table.rows_of_host(host)
             if rows and counted.isdisjoint(rows):
-                self._add(rows[0], '')
+                self._add(rows[0], '', True)
                 counted.add(rows[0])
 
-    def _elsewhere(self, guest: str) -> list[int]:
-        """Rows on which one has claims that are not of the group; they are noted."""
-        rows = []
+    def _elsewhere(self, guest: str) -> dict[int, int]:
+        """Row -> claims, where one has such that are not of the group; they are noted."""
+        rows = dict[int, int]()
         where = self._index.where(guest)
         for provider in set(where):
             if guest not in self._found.get(provider, ()):
                 row = self._table.row_by_id[provider]
-                self.claims[row] = self.claims.get(row, 0) + where.count(provider)
-                rows.append(row)
+                rows[row] = where.count(provider)
+                self.claims[row] = self.claims.get(row, 0) + rows[row]
         return rows
 
-    def _add(self, row: int, member: str) -> None:
+    def _add(self, row: int, member: str, stays: bool) -> None:
         self.rows.append(row)
         self.members.append(member)
+        self.stays.append(stays)
 
 
 def _members_on(index: PlacedIndex, provider: int, group: str) -> dict[str, str]:

@@ -193,7 +193,7 @@ def first_decides(table: HostTable, spec: RequestSpec) -> bool:
     group = spec.group
     if group is None or group.policy is not Policy.AFFINITY:
         return False
-    return not group.hosts and not members_by_row(table, group)
+    return not group.hosts and not members_by_row(table, group, staying=True)
 
 
 def _by_group(table: HostTable, spec: RequestSpec, rows: IntArray, fits: IntArray) -> IntArray:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Older claims of a group's members, which give way while these are placed anew together."""
+"""Older claims of members that are placed anew together: these give way, or are left."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gantt.core.claims.claim import claim_id
@@ -19,22 +20,36 @@ def left_out(
 ) -> contextlib.AbstractContextManager[None]:
     """Leave them out of the table, so that nobody is placed beside what gives way.
 
-    Those of a move stay: its source is there until the guest has arrived.
+    Those of a move stay, as its source is there until the guest has arrived: nobody is placed
+    beside it who may not be.  But where it leaves binds nobody who leaves as well.
     """
-    index, group = table.placed, request.spec.group
-    if group is None or len(request.consumers) == 1:
+    group = request.spec.group
+    if group is None or len(request.consumers) == 1 or not group.is_hard:
         return NOTHING_OLDER
-    if not group.is_hard or request.spec.purpose.is_move:
-        return NOTHING_OLDER
+    older = list(_older(table.placed, request, attempt))
+    if request.spec.purpose.is_move:
+        return _leaving(table.placed, older) if older else NOTHING_OLDER
+    older = [placed for placed in older if placed.group == group.uuid]
+    return _without(table.placed, older) if older else NOTHING_OLDER
+
+
+def _older(index: PlacedIndex, request: SelectDestinations, attempt: int) -> Iterator[Placed]:
     new = {claim_id(request.request_id, attempt, i) for i in range(len(request.consumers))}
-    older = [
-        placed
-        for consumer in request.consumers
-        for provider_id in sorted(set(index.where(consumer)))
-        for placed in index.on(provider_id).values()
-        if placed.consumer == consumer and placed.group == group.uuid and placed.claim_id not in new
-    ]
-    return _without(index, older) if older else NOTHING_OLDER
+    for consumer in request.consumers:
+        for provider_id in sorted(set(index.where(consumer))):
+            for placed in index.on(provider_id).values():
+                if placed.consumer == consumer and placed.claim_id not in new:
+                    yield placed
+
+
+@contextlib.contextmanager
+def _leaving(index: PlacedIndex, older: Sequence[Placed]) -> Iterator[None]:
+    before = index.leaving
+    index.leaving = Counter((placed.provider_id, placed.consumer) for placed in older)
+    try:
+        yield
+    finally:
+        index.leaving = before
 
 
 @contextlib.contextmanager

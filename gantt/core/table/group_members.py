@@ -7,14 +7,20 @@ from gantt.core.messages.request import GroupRef
 from gantt.core.table.host_table import HostTable
 
 
-def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dict[int, int]:
+def members_by_row(
+    hosts: HostTable, group: GroupRef, consumer: str = '', *, staying: bool = False
+) -> dict[int, int]:
     """Row -> how many members of the group are there, ``consumer`` itself left out.
 
     Our own live claims of the group, united with the members that the caller
     names where they are found.  A host that the caller names has at least one
     member: it was placed before Gantt knew the group, and nobody here knows it.
+
+    :param staying: what those leave who are placed by the same request does not count
     """
     index, rows = hosts.placed, hosts.row_by_id
+    if staying and index.leaving:
+        return _of_staying(hosts, group, consumer)
     ours, own = index.in_group(group.uuid), index.where(consumer)
     counts = {rows[provider_id]: len(found) for provider_id, found in ours.items()}
     for provider_id in set(own) if own else ():
@@ -33,6 +39,25 @@ def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dic
         _count_services(services, counts)
     if group.hosts:
         _count_named(hosts, group.hosts, set(own), counts)
+    return counts
+
+
+def _of_staying(hosts: HostTable, group: GroupRef, consumer: str) -> dict[int, int]:
+    """As :func:`members_by_row`, of those that stay where they are."""
+    index, counts = hosts.placed, dict[int, int]()
+    ours = index.in_group(group.uuid)
+    there = {(p, guest): n for p, guests in ours.items() for guest, n in guests.items()}
+    for member in group.members:
+        where = index.where(member)
+        there |= {(p, member): where.count(p) for p in where if member not in ours.get(p, ())}
+    for (provider_id, guest), claims in there.items():
+        if guest != consumer and not index.leaves(provider_id, guest, claims):
+            row = hosts.row_by_id[provider_id]
+            counts[row] = counts.get(row, 0) + 1
+    if hosts.rows_of_services:
+        _count_services(hosts.rows_of_services, counts)
+    left = {provider_id for provider_id, _ in index.leaving}
+    _count_named(hosts, group.hosts, left | set(index.where(consumer)), counts)
     return counts
 
 

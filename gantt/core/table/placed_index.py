@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from gantt.core.resources.host import Placed
 
 _NOTHING: dict[str, Placed] = {}
+_NOBODY: Mapping[tuple[int, str], int] = {}
 #: Comings and goings of flavors that are remembered.
 MOVED_MAX = 4096
 #: Something of guests -> provider id -> how many live claims of such.
@@ -22,6 +23,8 @@ class PlacedIndex:
     """Consumers with a live claim, by host, by consumer and by group."""
 
     def __init__(self) -> None:
+        #: (provider id, consumer) -> how many claims, of those that leave together meanwhile.
+        self.leaving: Mapping[tuple[int, str], int] = _NOBODY
         self._on: dict[int, dict[str, Placed]] = {}
         #: Hosts whose dictionary no other index has: those that were written since a copy.
         self._own: set[int] = set()
@@ -61,6 +64,10 @@ class PlacedIndex:
             self._index()
         assert self._groups is not None
         return self._groups.get(group, {})
+
+    def leaves(self, provider_id: int, consumer: str, claims: int) -> bool:
+        """Whether all that a consumer has on a host is what it leaves; see ``leaving``."""
+        return claims <= self.leaving.get((provider_id, consumer), 0)
 
     def by_image(self) -> Mapping[str, Mapping[int, int]]:
         """Image properties -> provider id -> how many live claims of consumers with such."""
