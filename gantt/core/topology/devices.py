@@ -90,7 +90,13 @@ def eligible(
     affinity: Affinity,
     known: Known | None = None,
 ) -> list[int]:
-    """Indices of the pools that a wish may be met from, those near the guest first."""
+    """Indices of the pools that a wish may be met from, in the order in which they are taken.
+
+    Those near the guest come first.  Then what others need the least: devices of the fewest tags,
+    which are what else could be asked for, and of those the kind that the host has most of, so that
+    a wish for any of them leaves the few.  Of one kind the fullest pool is taken, and the others
+    stay whole.  In what order the host reports them decides nothing.
+    """
     found = []
     for i, pool in enumerate(pools):
         if not matches(pool, wish, known):
@@ -101,8 +107,26 @@ def eligible(
             near = is_near(pool, affinity, cells)
         if near:
             found.append(i)
-    at = {cell.id for cell in cells}
-    return sorted(found, key=lambda i: (pools[i].numa_node not in at, i))
+    if len(found) < 2:
+        return found
+    at, count = {cell.id for cell in cells}, collections.Counter[Kind]()
+    for pool in pools:
+        count[pool.kind] += pool.count
+
+    def order(i: int) -> tuple[bool, int, int, str, str, list[tuple[str, str]], int, str, int, str]:
+        pool = pools[i]
+        return (
+            pool.numa_node not in at,
+            len(pool.tags),
+            -count[pool.kind],
+            *(pool.vendor_id, pool.product_id, sorted(pool.tags.items())),
+            pool.free,
+            pool.address,
+            -1 if pool.numa_node is None else pool.numa_node,
+            pool.key,
+        )
+
+    return sorted(found, key=order)
 
 
 def share_out(

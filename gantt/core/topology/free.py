@@ -165,10 +165,12 @@ class Pool:
 
     :ivar key: what layouts know it by
     :ivar kind: what its devices are; those of other pools may be the same
+    :ivar count: how many it has, given away or not
     """
 
     __slots__ = (
         'address',
+        'count',
         'dev_type',
         'free',
         'key',
@@ -187,7 +189,7 @@ class Pool:
         self.numa_node = pool.numa_node
         self.tags = {key.lower(): value.lower() for key, value in pool.tags.items()}
         self.dev_type = self.tags.get('dev_type', 'type-pci')
-        self.free = pool.free
+        self.free, self.count = pool.free, max(pool.count, pool.free)
         self.kind: Kind = (self.vendor_id, self.product_id, frozenset(self.tags.items()))
 
 
@@ -232,6 +234,7 @@ class FreeTopology:
                 self.pools.append(pool)
             else:
                 known.free += pool.free
+                known.count += pool.count
         for layout in layouts:
             if layout is not None:
                 self.take(layout)
