@@ -152,7 +152,7 @@ class Destination(Message, frozen=True, kw_only=True):
     preferred_cell: Uuid | None = None  # rather there, and elsewhere as well
     aggregates: ListsOfNames = []  # AND of ORs
     forbidden_aggregates: Names = []
-    hosts: Annotated[Names, since(7)] = []  # only these, and of them the first that fits
+    hosts: Annotated[Names, since(7)] = []  # only these; one member: the first that fits
 
     def __post_init__(self) -> None:
         _take_lists(self, 'aggregates')

@@ -156,6 +156,7 @@ class Pipeline:
         self._is_comparable = False
         self._comparable: Pipeline | None = None
         self._open: Pipeline | None = None
+        self._shuffling: Pipeline | None = None
         self._keep_to(RequestKind.HOST)
         self._of_kind: dict[RequestKind, Pipeline] = {}
         #: Names of weighers whose steps were found to lead elsewhere than to what they say.
@@ -211,8 +212,7 @@ class Pipeline:
         """The same filters and weighers with scores that may be compared with those of other zones.
 
         Every weigher is on its absolute scale and counts as it is configured, whatever aggregates
-        set; the best is picked, never one of several.  Where hosts are equal it is any of them, by
-        the seed: an empty zone would offer the same few to everybody.
+        set; the best is picked, never one of several, and where hosts are equal any of them.
         """
         if self._comparable is None:
             found = copy.copy(self)
@@ -222,6 +222,16 @@ class Pipeline:
             found._keep_to(RequestKind.HOST)
             self._comparable = found._comparable = found
         return self._comparable
+
+    def shuffling(self) -> 'Pipeline':
+        """The same, but where hosts are equal it is any of them, by the seed."""
+        if self.shuffle_best:
+            return self
+        if self._shuffling is None:
+            self._shuffling = copy.copy(self)
+            self._shuffling._of_kind, self._shuffling._open = {}, None
+            self._shuffling.shuffle_best = True
+        return self._shuffling
 
     def _index_filters(self) -> None:
         """What is known of each filter by its place in the order."""

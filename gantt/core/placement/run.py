@@ -80,7 +80,7 @@ class Run:
         is_of_trees = self.claims and self.filter_run.is_of_trees
         self.trees = TreeChoice.of(table, self.filter_run) if is_of_trees else None
         #: Rows of the hosts that are to be tried in this order; empty: the scores decide.
-        self.in_order = _in_order(table, spec)
+        self.in_order = _in_order(table, request)
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
         self.flavor = name_of(flavor) if flavor.name else None
@@ -584,9 +584,13 @@ def _group_of(spec: RequestSpec) -> tuple[str | None, str | None]:
     return (spec.group.uuid, spec.group.member) if spec.group else (None, None)
 
 
-def _in_order(table: HostTable, spec: RequestSpec) -> list[int]:
-    """The rows of the hosts that a destination lists, those that are known."""
-    names = spec.destination.hosts if spec.destination is not None else ()
+def _in_order(table: HostTable, request: SelectDestinations) -> list[int]:
+    """The rows of the hosts that a destination lists, those that are known.
+
+    Several members are spread over them by their scores: the first would get them all.
+    """
+    wanted = request.spec.destination
+    names = wanted.hosts if wanted is not None and len(request.consumers) == 1 else ()
     return [row for name in names if (row := table.row_of(name)) is not None]
 
 

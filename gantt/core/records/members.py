@@ -119,6 +119,20 @@ class Place(NamedTuple):
         return found
 
 
+class Finalist(NamedTuple):
+    """A host that a member could have gone to, as it was when that was placed.
+
+    :ivar used: the places of the weighers that had a preference
+    :ivar raw: what these said of it, in that order
+    :ivar level: of the ladder of rules, of the host that was picked
+    """
+
+    row: int
+    used: Sequence[int]
+    raw: Sequence[float]
+    level: int
+
+
 def total_of(parts: Iterable[ProviderAllocation]) -> dict[str, int]:
     """Class -> amount, of whatever provider."""
     found: dict[str, int] = {}
@@ -215,6 +229,22 @@ class MemberColumns(Sequence[MemberDecision]):
             return []
         rows = self.alternates.get(row, ())
         return [_replace(self.places[other], consumer=consumer) for other in rows]
+
+    def finalists(self) -> Iterator[list[Finalist]]:
+        """Of each member that has a place its host, then others that it could have gone to."""
+        for look in self.looks:
+            width, size = 1 + 3 * len(look.used), len(look.finalists) // len(look.members)
+            for at, pick in enumerate(look.rows):
+                lines = look.finalists[at * size : (at + 1) * size]
+                best = [line for line in lines if look.line_rows[line] == pick]
+                others = [line for line in lines if look.line_rows[line] != pick]
+                yield [
+                    Finalist(
+                        *(look.line_rows[line], look.used),
+                        *(look.lines[line * width + 1 : (line + 1) * width : 3], look.level),
+                    )
+                    for line in (*best, *others)
+                ] or [Finalist(pick, [], [], look.level)]  # a place of a plan is not weighed
 
     # -- inside ------------------------------------------------------------------------
     def _made(self, look: LookResult, at: int, position: int) -> MemberDecision:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gantt.core.messages.request import OfferedPlace, SelectDestinations
+from gantt.core.records.decision import Answer, Outcome
 from gantt.core.zones.messages import ZoneOffer, ZoneRecord
 from gantt.core.zones.score import ZoneScore
 
@@ -40,9 +41,12 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Ascending, best first; of equals the own hosts, which are a call less away."""
+        """Ascending, best first; of equals the own hosts, which are a call less away.
+
+        Equal offers of one zone stay in the order in which it prefers them.
+        """
         first = self.last_resort, not self.is_trusted
-        return *first, *self.score.order, self.child or '', self.place.token
+        return *first, *self.score.order, self.child or ''
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -71,6 +75,56 @@ def _share(choice: Choice, members: list[int], choices: Sequence[Choice]) -> Sha
         if one is not choice and one.child == choice.child and one.fits >= least
     )
     return Share(choice, members, tuple(spare))
+
+
+class GoneOffers:
+    """Offers of one request that were not honoured: they are not taken again.
+
+    The own hosts are looked at anew each time, so that of them it is known for how many members
+    they had no room.
+
+    :ivar count: how often one was gone
+    :ivar undecided: what the own hosts have answered in place of whether they have room
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.undecided: Answer | None = None
+        self._tokens: set[tuple[str, str]] = set()
+        self._own_most: int | None = None
+
+    def drop(self, share: Share, answer: Answer | None = None) -> None:
+        """What was offered for a share.
+
+        :param answer: of the own hosts
+        """
+        self.count += 1
+        if share.choice.child is None:
+            self._own_most = len(share.members) - 1
+        if answer is not None and answer.outcome is not Outcome.NO_VALID_HOST:
+            self.undecided = answer
+        self._tokens.update((one.child, one.place.token) for one in share.offers if one.child)
+
+    def drop_zone(self, child: str | None, choices: Iterable[Choice]) -> None:
+        """All that a zone has offered; None: the own hosts."""
+        self.count += 1
+        if child is None:
+            self._own_most = 0
+        else:
+            self._tokens.update((child, one.place.token) for one in choices if one.child == child)
+
+    def left(self, choices: Iterable[Choice]) -> list[Choice]:
+        """Those that may be taken."""
+        most, found = self._own_most, []
+        for one in choices:
+            if one.child is not None:
+                if (one.child, one.place.token) not in self._tokens:
+                    found.append(one)
+            elif most is None or one.fits <= most:
+                found.append(one)
+            elif most:
+                found.append(msgspec.structs.replace(one, fits=most))
+        return found
 
 
 def is_whole(request: SelectDestinations) -> bool:

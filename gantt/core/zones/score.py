@@ -14,7 +14,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from gantt.core.messages.request import RequestSpec
+from gantt.core.placement import ranking
 from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.members import Finalist
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 
 #: A multiplier from which on a weigher rules out where there is any other choice.
@@ -46,6 +52,7 @@ class ScoreSet:
     """
 
     def __init__(self, weighers: Sequence[Weigher]) -> None:
+        self._weighers = list(weighers)
         multipliers = [weigher.multiplier for weigher in weighers]
         self._is_veto = [abs(one) >= VETO_FROM for one in multipliers]
         #: The best tier that a host may be in.
@@ -63,6 +70,33 @@ class ScoreSet:
     def of(pipeline: Pipeline) -> 'ScoreSet':
         """Of a pipeline with comparable scores; made once for each."""
         return ScoreSet(pipeline.weighers)
+
+    def of_finalists(
+        self,
+        table: HostTable,
+        spec: RequestSpec,
+        names: Sequence[str],
+        finalists: Sequence[Finalist],
+    ) -> list[ZoneScore]:
+        """Of hosts, by what the weighers said of them when they were ranked.
+
+        :param names: of the weighers that ranked them, by whatever normalization and multipliers
+        """
+        rows = np.array([one.row for one in finalists], np.int64)
+        weighted = np.zeros((len(finalists), len(self._weighers)))
+        for used in {tuple(one.used) for one in finalists}:
+            at = [n for n, one in enumerate(finalists) if tuple(one.used) == used]
+            raw = np.array([finalists[n].raw for n in at])
+            columns = {names[place]: column for column, place in enumerate(used)}
+            for k, weigher in enumerate(self._weighers):
+                column = columns.get(weigher.name)
+                if column is not None:
+                    scale = ranking.make('absolute', weigher, table, spec, rows[at])
+                    shares = scale.whole(raw[:, column])
+                    if shares is not None:
+                        weighted[at, k] = shares * weigher.multiplier
+        lines = zip(finalists, weighted.tolist(), strict=True)
+        return [self.score(one.level, line) for one, line in lines]
 
     def score(self, level: int, weighted: Sequence[float]) -> ZoneScore:
         """Of one host.

@@ -13,7 +13,6 @@ from gantt.http.context import HandlerContext
 from gantt.insights.explain import explaining, redacting
 from gantt.insights.views import Explanation
 from gantt.scheduler.zones.dry_run import would_be
-from gantt.scheduler.zones.shares import among
 
 #: Offers of one zone.
 WANT = 5
@@ -22,7 +21,7 @@ WANT = 5
 def over_zones(
     world: HandlerContext, request: SelectDestinations, public: bool
 ) -> tuple[Answer, Explanation] | SelectDestinations:
-    """Where a request would go; where that is to the own hosts, the request for just those.
+    """Where a request would go; where that is to the own hosts, the request as it is.
 
     :param public: say only what everybody may know
     :raises GanttError: it is no placement, as for a real request
@@ -37,7 +36,7 @@ def over_zones(
     whole = choice.is_whole(request)
     shares = choice.split(range(len(request.consumers)), found.choices, whole)
     if len(shares) == 1 and shares[0].choice.child is None:
-        return among(request, shares[0].choice.place.hosts)
+        return request
     known = world.insights.cache.declared_classes(request.spec.classes)
     requests.check(request, known.union(request.spec.classes))
     decision_id = derived_id('dry run over zones', request.request_id)

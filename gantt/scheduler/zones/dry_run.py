@@ -32,9 +32,9 @@ def would_be(
         outcome, reason = refusal_of(request, found, 0)
     decision = decision_over_zones(decision_id, request, found, outcome, reason, taken)
     chosen = {
-        member: [_selection(request, member, one, names)]
+        member: [_selection(request, member, one, n, names)]
         for one in shares
-        for member in one.members
+        for n, member in enumerate(one.members)
     }
     answer = Answer(
         request_id=request.request_id,
@@ -49,12 +49,12 @@ def would_be(
 
 
 def _selection(
-    request: SelectDestinations, member: int, share: Share, names: dict[str, str]
+    request: SelectDestinations, member: int, share: Share, n: int, names: dict[str, str]
 ) -> Selection:
-    """A zone below, or of several places the first host here that was offered."""
+    """The zone below or the host here of the n-th member of a share."""
     child = share.choice.child
     return Selection(
-        host='' if child else share.choice.place.hosts[0],
+        host='' if child else share.choice.place.hosts[n],
         node='',
         uuid='',
         provider_id=0,

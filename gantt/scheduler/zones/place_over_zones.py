@@ -32,7 +32,6 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
     ExtendClaims,
     Lifecycle,
-    OfferedPlace,
     Purpose,
     RequestKind,
     SelectDestinations,
@@ -40,7 +39,7 @@ from gantt.core.messages.request import (
 from gantt.core.records.decision import Answer, Outcome, Selection, ZoneStep
 from gantt.core.records.members import pack, plain
 from gantt.core.zones import choice
-from gantt.core.zones.choice import Choice, Share
+from gantt.core.zones.choice import Choice, GoneOffers, Share
 from gantt.core.zones.messages import ZoneRecord, ZonesQueried
 from gantt.core.zones.score import ZoneScore
 from gantt.scheduler.placing.admission import Admission, PendingRequest, first_attempt, refusal
@@ -317,7 +316,7 @@ class PlaceOverZones:
             range(len(request.consumers)), found.choices, choice.is_whole(request)
         )
         if len(shares) == 1 and shares[0].choice.child is None:
-            return self._tried_here(among(request, shares[0].choice.place.hosts), end)
+            return self._tried_here(request, end)
         answer, decision = would_be(
             request, found, shares, self._children(), self._serially(request)
         )
@@ -336,8 +335,7 @@ class PlaceOverZones:
         :param opening: of its row, which is ours
         :param known: what there is; None: it is to be asked
         """
-        gone: set[tuple[str | None, str]] = set()
-        lost = 0
+        gone = GoneOffers()
         for attempt in range(self._settings.attempts_per_request):
             try:
                 found = known or self._offers(request, end, thorough=attempt > 0)
@@ -346,18 +344,15 @@ class PlaceOverZones:
                 # Nothing is claimed: nobody has to wait for the deadline of the row.
                 self._store.give_up(request.request_id, self._settings.worker, opening.number)
                 raise
-            choices = [one for one in found.choices if _key_of(one) not in gone]
-            taken = self._take(request, opening, choices, gone, end, found)
-            if isinstance(taken, Answer):
-                return taken
-            if not choices or taken is None:
-                return self._refused(request, opening, found, lost)
-            lost += taken
+            answer = self._take(request, opening, gone, end, found)
+            if answer is not None:
+                return answer
             if self._clock.monotonic() >= end:
                 break
             opening = self._rows.open(request, opening.fingerprint, opening.number + 1, end)
         self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        return refusal(request, Outcome.CONFLICT, f'gave up after {lost} offers that were gone')
+        why = f'gave up after {gone.count} offers that were gone'
+        return refusal(request, Outcome.CONFLICT, why)
 
     def _offers(self, request: SelectDestinations, end: float, thorough: bool) -> Evaluated:
         """What there is for a request.
@@ -387,43 +382,39 @@ class PlaceOverZones:
         self,
         request: SelectDestinations,
         opening: Opening,
-        choices: list[Choice],
-        gone: set[tuple[str | None, str]],
+        gone: GoneOffers,
         end: float,
         found: Evaluated,
-    ) -> Answer | int | None:
-        """Claim offers for all members; the answer, or how many offers were gone.
-
-        None: no places for all of them are left.
-        """
-        lost = 0
+    ) -> Answer | None:
+        """Claim offers for all members, or say that there are none; None: look for others."""
+        before = gone.count
         whole = choice.is_whole(request)
         while self._clock.monotonic() < end:
             members = range(len(request.consumers))
+            choices = gone.left(found.choices)
             shares = choice.split(members, choices, whole)
             if not shares:
-                return lost or None
+                if gone.count > before:
+                    return None
+                return self._refused(request, opening, found, gone)
             best = shares[0].choice
             place = best.child or self._own_uuid()
             left = max(0.0, end - self._clock.monotonic())
             if self._bound.decide(request, place, left) != place:
                 # Its group is somewhere else since: what that zone has is looked for anew.
-                gone.update(_key_of(one) for one in choices if one.child == best.child)
-                return lost + 1
+                gone.drop_zone(best.child, choices)
+                return None
             if len(shares) == 1 and best.child is None:
                 answer = self._take_here(request, opening, choices, end, found)
                 if answer.outcome in _FINAL:
                     return answer
-                gone.update(_key_of(one) for one in choices if one.child is None)
+                gone.drop(shares[0], answer)
                 # The row went with it.
-                return lost + 1
-            failed = self._take_shares(request, opening, shares, end, found)
-            if isinstance(failed, Answer):
-                return failed
-            gone.update(_key_of(one) for one in failed.offers)
-            lost += 1
-            choices = [one for one in choices if _key_of(one) not in gone]
-        return lost
+                return None
+            placed = self._take_shares(request, opening, shares, gone, end, found)
+            if placed is not None:
+                return placed
+        return None
 
     # -- here ---------------------------------------------------------------------------
     def _take_here(
@@ -434,11 +425,13 @@ class PlaceOverZones:
         end: float,
         found: Evaluated,
     ) -> Answer:
-        """Have the thread that places choose among the own hosts that were offered."""
-        hosts = [host for one in choices if one.child is None for host in one.place.hosts]
-        narrowed = among(request, list(dict.fromkeys(hosts)))
+        """Have the thread that places place it, as it would where no zone is below."""
+        if request.places:
+            # A zone above was offered these hosts.
+            hosts = [host for one in choices if one.child is None for host in one.place.hosts]
+            request = among(request, list(dict.fromkeys(hosts)))
         zones = decisions.steps_of(found, {'': len(request.consumers)})
-        return self._on_own_hosts(narrowed, opening, zones, end)
+        return self._on_own_hosts(request, opening, zones, end)
 
     def _on_own_hosts(
         self,
@@ -469,20 +462,26 @@ class PlaceOverZones:
         request: SelectDestinations,
         opening: Opening,
         shares: Sequence[Share],
+        gone: GoneOffers,
         end: float,
         found: Evaluated,
-    ) -> Answer | Share:
-        """Claim each share where it was offered; the answer, or the share whose offers are gone.
+    ) -> Answer | None:
+        """Claim each share where it was offered; None: the offers of one are gone.
 
         All or none: what was claimed is given back where a share has no place.
         """
         made: list[MadeShare] = []
         for share in shares:
             claimed = self._shares.claim(request, opening, share, end)
-            if claimed is None:
-                self._shares.give_back(made)
-                return share
-            made.append(claimed)
+            if isinstance(claimed, MadeShare):
+                made.append(claimed)
+                continue
+            self._shares.give_back(made)
+            if claimed is not None and claimed.outcome is Outcome.REFUSED:
+                self._store.give_up(request.request_id, self._settings.worker, opening.number)
+                return msgspec.structs.replace(claimed, request_id=request.request_id)
+            gone.drop(share, claimed)
+            return None
         answer = self._finished(request, opening.number, made, found)
         if answer is None:
             self._shares.give_back(made)
@@ -518,14 +517,17 @@ class PlaceOverZones:
         return answer
 
     def _refused(
-        self, request: SelectDestinations, opening: Opening, found: Evaluated, lost: int
+        self, request: SelectDestinations, opening: Opening, found: Evaluated, gone: GoneOffers
     ) -> Answer:
         """No place is left: "no room" where everybody has said so, else it is not known."""
         self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        outcome, reason = decisions.refusal_of(request, found, lost)
+        outcome, reason = decisions.refusal_of(request, found, gone.count)
+        if gone.undecided is not None:
+            outcome, reason = gone.undecided.outcome, gone.undecided.reason
         record = self._record(request, opening.number, outcome, reason, found)
         self._recorder.record(record)
-        return refusal(request, outcome, reason, decision_id=record.id)
+        retry = None if gone.undecided is None else gone.undecided.retry_after_ms
+        return refusal(request, outcome, reason, retry, record.id)
 
     def _record(
         self,
@@ -565,9 +567,3 @@ def _may_look_first(request: SelectDestinations) -> bool:
     answer: nobody is asked for it.
     """
     return not (request.repeat or request.places or request.spec.purpose.is_move)
-
-
-def _key_of(one: Choice) -> tuple[str | None, str]:
-    """What is not offered again: an offer of a zone, or the own hosts by what they are."""
-    place: OfferedPlace = one.place
-    return one.child, place.token or '\n'.join(place.hosts)

@@ -8,7 +8,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.request import PLACES_MAX, Destination, SelectDestinations
-from gantt.core.records.decision import Outcome, Selection
+from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.records.members import plain
 from gantt.core.zones.choice import Share
 from gantt.core.zones.keys import key_of
@@ -95,8 +95,11 @@ class ShareClaims:
 
     def claim(
         self, request: SelectDestinations, opening: Opening, share: Share, end: float
-    ) -> MadeShare | None:
-        """Claim a share where it was offered; None: nothing is claimed, and nothing will be."""
+    ) -> MadeShare | Answer | None:
+        """Claim a share where it was offered; else nothing is claimed, and nothing will be.
+
+        :returns: None: its zone has not honoured it; an answer: why the own hosts have not
+        """
         place = share.choice.child or self._own_uuid()
         key = key_of(opening.token, place)
         left = max(0.0, end - self._clock.monotonic())
@@ -112,7 +115,7 @@ class ShareClaims:
             parent=None,
         )
         if share.choice.child is None:
-            return self._claim_here(part, share)
+            return self._claim_here(request, part, share)
         zone = next((one for one in self._children() if one.uuid == share.choice.child), None)
         if zone is None:
             return None  # it was removed since
@@ -179,17 +182,23 @@ class ShareClaims:
             self._store.end_lost(zone.uuid, key)
             self._follow(zone)
 
-    def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | None:
-        """A share of the own hosts, as a request of its own."""
+    def _claim_here(
+        self, request: SelectDestinations, part: SelectDestinations, share: Share
+    ) -> MadeShare | Answer:
+        """A share of the own hosts, as a request of its own.
+
+        :param request: that it is a part of; one of a zone above goes where it was offered a place
+        """
         waiter = self._threads.waiter()
-        hosts = [host for one in share.offers for host in one.place.hosts]
-        narrowed = among(part, list(dict.fromkeys(hosts)))
-        for one in self._admission.submit(narrowed, None, waiter):
+        if request.places:
+            hosts = [host for one in share.offers for host in one.place.hosts]
+            part = among(part, list(dict.fromkeys(hosts)))
+        for one in self._admission.submit(part, None, waiter):
             one.replies.send_soon([(one.handle, one.answer)])
-        answer = plain(waiter.wait(narrowed, narrowed.budget_ms / 1000 + RESOLVE_SECONDS))
+        answer = plain(waiter.wait(part, part.budget_ms / 1000 + RESOLVE_SECONDS))
         self._reload_soon()
         if answer.outcome is not Outcome.PLACED:
-            return None
+            return answer
         return MadeShare(
             where='this zone',
             zone='',
@@ -312,7 +321,7 @@ class ShareClaims:
 
 
 def among(request: SelectDestinations, hosts: list[str]) -> SelectDestinations:
-    """A request that may go to these hosts only, to the first of them that fits."""
+    """A request that may go to these hosts only: one member to the first of them that fits."""
     before = request.spec.destination or Destination()
     destination = msgspec.structs.replace(before, hosts=hosts)
     spec = msgspec.structs.replace(request.spec, destination=destination)

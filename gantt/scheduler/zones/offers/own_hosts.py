@@ -2,6 +2,7 @@
 """What the own hosts have for a request, on scores that may be compared between zones."""
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -18,12 +19,12 @@ from gantt.core.records.decision import (
     Decision,
     MemberDecision,
     Outcome,
-    Score,
 )
+from gantt.core.records.members import MemberColumns
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
-from gantt.core.zones.score import ScoreSet
+from gantt.core.zones.score import ScoreSet, ZoneScore
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.placing import trial
 from gantt.scheduler.settings import SchedulerSettings
@@ -123,7 +124,10 @@ class OwnHosts:
     def _offers(self, table: HostTable, request: SelectDestinations, want: int) -> OwnOffers:
         if not len(table):
             return _nothing(Outcome.NO_VALID_HOST, 'no host is registered here')
-        pipeline = self._pipeline().comparable()
+        pipeline = self._pipeline()
+        if request.parent:
+            # An empty zone would offer the same few to everybody.
+            pipeline = pipeline.shuffling()
         dry = msgspec.structs.replace(request, dry_run=True, alternates=want - 1, places=[])
         decision = self._planned(dry, pipeline)
         fits = len(decision.members)
@@ -133,17 +137,51 @@ class OwnHosts:
                 fewer = msgspec.structs.replace(dry, consumers=dry.consumers[:fits])
                 placed = self._planned(fewer, pipeline)
                 if placed.is_placed:
-                    return _found(placed, want, fits, ScoreSet.of(pipeline))
+                    return self._found(table, request, placed, want)
         if not decision.is_placed:
             return _nothing(decision.outcome, decision.reason, decision)
-        return _found(decision, want, fits, ScoreSet.of(pipeline))
+        return self._found(table, request, decision, want)
+
+    def _found(
+        self, table: HostTable, request: SelectDestinations, decision: Decision, want: int
+    ) -> OwnOffers:
+        """Where members would go, by the worst of their places; to a zone above with others.
+
+        A place is compared with those of zones below as the one that it is: how the own hosts are
+        ranked among themselves is the business of the pipeline alone.
+        """
+        scores = ScoreSet.of(self._pipeline().comparable())
+        members = cast(MemberColumns, decision.members)
+        of_members = list(members.finalists())
+        finalists = of_members[0][:want] if len(of_members) == 1 else [one[0] for one in of_members]
+        found = scores.of_finalists(table, request.spec, decision.weighers, finalists)
+        hosts = [table.names[one.row] for one in finalists]
+        worst, fits = max(found, key=_order), len(of_members)
+        if fits == 1:
+            # A spare is taken after what is preferred here.
+            offered = [([host], max(found[: n + 1], key=_order)) for n, host in enumerate(hosts)]
+            offered = offered if request.parent else offered[:1]
+        elif not request.parent:
+            offered = [(hosts, worst)]
+        else:
+            spare = [table.names[one.row] for one in of_members[-1][:SPARE_HOSTS]]
+            offered = [(list(dict.fromkeys([*hosts, *spare])), worst)]
+        first = members[0]
+        return OwnOffers(
+            [Choice(None, OfferedPlace(hosts=hosts), score, fits) for hosts, score in offered],
+            Outcome.PLACED,
+            decision.reason,
+            decision.hosts,
+            first.survivors,
+            _removed(first),
+        )
 
     def fits(self, shapes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """How many of each shape fit, host by host."""
         with self._cache.borrowed(FRESH_SECONDS) as table:
             if not len(table):
                 return dict.fromkeys(shapes, 0)
-            decision = self._planned(_LEAST, self._pipeline().comparable())
+            decision = self._planned(_LEAST, self._pipeline())
             verdicts = np.frombuffer(decision.members[0].verdicts, np.uint8)
             rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
             return {
@@ -160,26 +198,6 @@ class OwnHosts:
         return trial.on_table(self._planner, request, pipeline, self._cache.clock).decision
 
 
-def _found(decision: Decision, want: int, fits: int, scores: ScoreSet) -> OwnOffers:
-    members = list(decision.members)
-    first = members[0]
-    if len(members) == 1:
-        offered = [([one.host], one) for one in first.scores[:want]]
-    else:
-        chosen = [one.selection.host for one in members if one.selection is not None]
-        spare = [one.host for member in members[-1:] for one in member.scores[:SPARE_HOSTS]]
-        worst = min((one for member in members for one in member.scores[:1]), key=_total)
-        offered = [(list(dict.fromkeys([*chosen, *spare])), worst)]
-    level = max(member.level for member in members)
-    choices = [
-        Choice(None, OfferedPlace(hosts=hosts), scores.score(level, one.weighted), fits)
-        for hosts, one in offered
-    ]
-    return OwnOffers(
-        choices, Outcome.PLACED, decision.reason, decision.hosts, first.survivors, _removed(first)
-    )
-
-
 def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:
     if decision is None or not decision.members:
         return OwnOffers([], outcome, reason, 0 if decision is None else decision.hosts)
@@ -191,5 +209,5 @@ def _removed(member: MemberDecision) -> dict[str, int]:
     return {one.name: one.removed for one in member.filters if one.removed}
 
 
-def _total(score: Score) -> float:
-    return score.total
+def _order(score: ZoneScore) -> tuple[int, float, float]:
+    return score.order
