@@ -282,7 +282,7 @@ def _header(response: httpcore.Response, name: bytes) -> str:
 
 
 def refusal_of(url: str, status: int, data: bytes) -> exceptions.GanttError:
-    """What a zone says no with; its words are for the log alone."""
+    """What a zone says no with, and its ``code``; its words are for the log alone."""
     code, detail = '', ''
     try:
         first = msgspec.json.decode(data)['errors'][0]
@@ -290,6 +290,12 @@ def refusal_of(url: str, status: int, data: bytes) -> exceptions.GanttError:
     except (msgspec.MsgspecError, RecursionError, KeyError, IndexError, TypeError):
         pass
     text = f'{url}: {status} {code} {detail}'.rstrip()
+    refused = _error_of(status, code, text)
+    refused.kwargs['code'] = code
+    return refused
+
+
+def _error_of(status: int, code: str, text: str) -> exceptions.GanttError:
     if code == exceptions.Busy.code:
         return exceptions.Busy(reason=text, retry_after_ms=BUSY_MS)
     known = _REFUSALS.get(code)

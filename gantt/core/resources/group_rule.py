@@ -14,7 +14,7 @@ from gantt import exceptions
 from gantt.core.messages import policy_set
 from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import POLICIES
-from gantt.core.messages.request import GroupRef
+from gantt.core.messages.request import GroupRef, SelectDestinations
 
 #: A group begins at a drawn multiple of it, and counts up from there.
 STEP = 1 << 20
@@ -101,6 +101,51 @@ def ruled(group: GroupRef, rule: GroupRule) -> GroupRef:
         return msgspec.structs.replace(group, policy=None, max_per_host=1, policies=found)
     policy, most = Policy(rule.policy), rule.max_per_host
     return msgspec.structs.replace(group, policy=policy, max_per_host=most, policies=None)
+
+
+def with_rule(request: SelectDestinations, rule: GroupRule) -> SelectDestinations:
+    """A request of a group under the rule that holds for it."""
+    group = request.spec.group
+    if group is None:
+        return request
+    spec = msgspec.structs.replace(request.spec, group=ruled(group, rule))
+    return msgspec.structs.replace(request, spec=spec)
+
+
+def of_request(group: GroupRef, stored: GroupRule | None) -> GroupRule:
+    """The rule that holds for a request of a group.
+
+    :param stored: None: the group is not there
+    :raises NotFound: nobody says which
+    :raises Refused: the request names another one than is stored
+    """
+    asked = named(group)
+    if stored is None:
+        if asked is None:
+            raise unknown_group(group.uuid)
+        return asked
+    # Policies that somebody gave the group stand for what Nova says of it.
+    if asked is not None and (stored.policies is None or group.policies is not None):
+        check(group.uuid, asked, stored)
+    return stored
+
+
+def holds(group: GroupRef, stored: GroupRule | None) -> bool:
+    """Whether a group is stored with a rule that a request of it may be placed under."""
+    try:
+        return stored is not None and of_request(group, stored) is stored
+    except exceptions.Refused:
+        return False
+
+
+def unknown_group(uuid: str) -> exceptions.NotFound:
+    """The error for who names a group that is not there."""
+    return exceptions.NotFound(
+        f'request.spec.group: server group {uuid!r} is not known here; '
+        'name its policy, or create it first',
+        kind='server group',
+        name=uuid,
+    )
 
 
 def in_words(rule: Ruled) -> str:

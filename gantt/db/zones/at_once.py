@@ -18,7 +18,8 @@ BELOW = columns_of(models.claims_below, 'request_id', 'created_at', 'updated_at'
 _ARRAYS = ', '.join(f'CAST(:{name} AS {kind}[])' for name, kind in BELOW)
 
 #: A new request, and whom it is for: how many rows of each were made, and whether hosts of here
-#: have claims for one of them; and the order of the opening.
+#: have claims for one of them; the order of the opening; and the rule of its group, as it is
+#: stored.
 OPEN_AT_ONCE = sa.text(f"""
     WITH n AS (
         SELECT {_NOW} AS now, CAST(floor({_NOW} * 1000000) AS bigint) AS "order"),
@@ -40,20 +41,30 @@ OPEN_AT_ONCE = sa.text(f"""
            EXISTS (SELECT 1 FROM claims
                     WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
                       AND lifecycle <> 'api'),
-           (SELECT "order" FROM n)
+           (SELECT "order" FROM n),
+           g.policy, g.max_per_host, g.generation, g.policies
+      FROM n LEFT JOIN group_rules g ON g.uuid = CAST(:group AS text)
 """)  # noqa: S608 - the clock's expression is a constant
 #: The answer of an open request, with what it has below: 1, or 0 where it is not open, or a zone
-#: was removed meanwhile; one that is held is removed after it, and not while claims live there.
+#: was removed meanwhile, or the rule of its group is not the one that it was placed under; one
+#: that is held is removed after it, and not while claims live there.
 FINISH_AT_ONCE = sa.text(f"""
     WITH held AS (
         SELECT uuid FROM child_zones WHERE uuid = ANY(CAST(:child AS text[]))
          ORDER BY uuid FOR KEY SHARE),
+    ruled AS (
+        SELECT uuid FROM group_rules
+         WHERE uuid = CAST(:group AS text) AND policy = CAST(:policy AS text)
+           AND (policy <> 'anti-affinity' OR max_per_host = CAST(:max_per_host AS int))
+           AND policies IS NOT DISTINCT FROM CAST(:policies AS text)
+           FOR SHARE),
     done AS (
         UPDATE requests
            SET state = 'placed', answer = :answer, token = :token, claims = 0, updated_at = {_NOW}
          WHERE id = :id AND state = 'open' AND owner = :owner AND attempt = :attempt
            AND NOT EXISTS (SELECT 1 FROM unnest(CAST(:child AS text[])) c
                             WHERE c NOT IN (SELECT uuid FROM held))
+           AND (CAST(:group AS text) IS NULL OR EXISTS (SELECT 1 FROM ruled))
         RETURNING id, updated_at),
     noted AS (
         INSERT INTO claims_below (request_id, created_at, updated_at, {names(BELOW)})

@@ -16,7 +16,9 @@ from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.request_state import judge_request, takes_over
-from gantt.core.messages.request import Purpose
+from gantt.core.messages.request import GroupRef, Purpose
+from gantt.core.resources import group_rule
+from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.keys import new_opening
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
 from gantt.db.claims import openings
@@ -25,6 +27,7 @@ from gantt.db.claims.requests import DELETE, LOCK, SqlRequests
 from gantt.db.engine import retry, session
 from gantt.db.engine.session import reading, write_once, writing, writing_once
 from gantt.db.schema import models
+from gantt.db.zones import rules
 from gantt.db.zones.at_once import BELOW, FINISH_AT_ONCE, OPEN_AT_ONCE
 from gantt.scheduler.ports.zones import (
     OpenedRequest,
@@ -235,11 +238,14 @@ class SqlZones(SqlHeld, SqlRequests):
                 'token': token,
                 'purpose': kind_of(wanted.purpose),
                 'consumers': consumers,
+                'group': None if wanted.group is None else wanted.group.uuid,
             }
             opened = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **given))
-            made, noted, live, order = opened
-            if made and noted == len(consumers) and (wanted.stays or not live):
-                return OpenedRequest(outcome=None, opening=token, order=order)
+            made, noted, live, order, *stored = opened
+            rule = rules.of(stored)
+            is_ruled = wanted.group is None or group_rule.holds(wanted.group, rule)
+            if made and noted == len(consumers) and (wanted.stays or not live) and is_ruled:
+                return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
         return self._open_request(wanted, token)
 
     @writing_once
@@ -282,14 +288,17 @@ class SqlZones(SqlHeld, SqlRequests):
                 self._cancel_claims(tx, wanted.id, 'taken over')
             values = {k: row[k] for k in ('owner', 'attempt', 'deadline', 'token', 'updated_at')}
             tx.run(OPEN, b_id=wanted.id, **values)
-        reason, order = _note_consumers(tx, wanted)
+        rule, reason = _rule_of(tx, wanted)
+        order = 0
+        if not reason:
+            reason, order = _note_consumers(tx, wanted)
         is_new = found is not None and found.token == token
         if not reason and is_new and not wanted.stays:
             # What is claimed here by requests of which nothing is noted: from before there were
             # zones, for hosts of here alone, or a share of a request that was split.
             reason = _claimed_here(tx, wanted)
         if not reason:
-            return OpenedRequest(outcome=None, opening=token, order=order)
+            return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
         tx.run(_r.delete().where(_r.c.id == wanted.id))
         tx.run(_way.delete().where(_way.c.request_id == wanted.id))
         barred = RequestOutcome(
@@ -305,6 +314,7 @@ class SqlZones(SqlHeld, SqlRequests):
         answer: bytes,
         below: Sequence[StoredBelow],
         own: OwnShare | None = None,
+        group: GroupRef | None = None,
     ) -> bool:
         token = uuid.uuid4().hex
         rows = [below_values(one) for one in below]
@@ -312,9 +322,10 @@ class SqlZones(SqlHeld, SqlRequests):
             given = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
             given |= {name: [row[name] for row in rows] for name, _ in BELOW}
             given['token'] = token
+            given |= rules.compared(group)
             if write_once(self.at_once, lambda tx: tx.first(FINISH_AT_ONCE, **given)[0]):
                 return True
-        return self._finish_request(request_id, owner, attempt, answer, rows, own, token)
+        return self._finish_request(request_id, owner, attempt, answer, rows, own, token, group)
 
     @writing_once
     def _finish_request(
@@ -327,6 +338,7 @@ class SqlZones(SqlHeld, SqlRequests):
         below: Sequence[dict[str, Any]],
         own: OwnShare | None,
         token: str,
+        group: GroupRef | None,
     ) -> bool:
         """Statement by statement.
 
@@ -337,6 +349,9 @@ class SqlZones(SqlHeld, SqlRequests):
             return row is not None
         if (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return False
+        project_id = next((one['project_id'] for one in below), None)
+        if group is not None and not rules.stands(tx, group, project_id):
+            return False  # what it was placed under is no more: nothing of it may stay
         children = {one['child'] for one in below}
         if held_children(tx, children) != children:
             return False  # a zone was removed meanwhile: nobody would hear what becomes of it
@@ -415,6 +430,16 @@ def _where_it_lives(tx: session.Tx, group: str, own: str) -> str:
         return own
     below = tx.first(GROUP_LIVES_BELOW, id=group)
     return '' if below is None else below.child
+
+
+def _rule_of(tx: session.Tx, wanted: OpenRequest) -> tuple[GroupRule | None, str]:
+    """The rule of its group; and why the request cannot be, else ''."""
+    if wanted.group is None:
+        return None, ''
+    try:
+        return rules.rule_for(tx, wanted.group, wanted.project_id), ''
+    except exceptions.Refused as e:
+        return None, e.message
 
 
 def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> tuple[str, int]:

@@ -82,11 +82,6 @@ class Return(Message, frozen=True, kw_only=True):
     reason: Text = ''
 
 
-def _sees_zones(caller: Caller) -> bool:
-    """Whether a dry run goes over zones."""
-    return caller.minor >= DRY_RUN_ZONES_SINCE
-
-
 def create_request(
     world: HandlerContext, caller: Caller, body: SelectDestinations
 ) -> Created[Placement] | Placement:
@@ -107,7 +102,7 @@ def create_request(
             with world.gates.trials.passing(caller):
                 # Who could not claim by itself is told what a service would be for its project.
                 own = not caller.everywhere and world.policy.allows(requested_fields.CLAIM, caller)
-                found = over_zones(world, body, not whole) if _sees_zones(caller) else body
+                found = over_zones(world, body, not whole, caller.minor >= DRY_RUN_ZONES_SINCE)
                 if isinstance(found, SelectDestinations):
                     found = world.insights.dry_run(found, not whole, own)
                 answer, explanation = found

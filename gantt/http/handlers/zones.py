@@ -119,6 +119,7 @@ def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -
 def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) -> Evaluated:
     """What there is for a request; nothing where it was evaluated for another zone above."""
     seconds, zones = request.budget_ms / 1000, world.zones
+    request = zones.bound.with_rule(request)
     return zones.ways.once(
         request,
         lambda: zones.evaluator.evaluate(request, want, seconds),

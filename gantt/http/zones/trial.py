@@ -19,20 +19,25 @@ WANT = 5
 
 
 def over_zones(
-    world: HandlerContext, request: SelectDestinations, public: bool
+    world: HandlerContext, request: SelectDestinations, public: bool, sees_zones: bool
 ) -> tuple[Answer, Explanation] | SelectDestinations:
     """Where a request would go; where that is to the own hosts, the request as it is.
 
     :param public: say only what everybody may know
+    :param sees_zones: whether who asks is told of places in zones below
     :raises GanttError: it is no placement, as for a real request
     """
     directory = world.zones.directory
     directory.freshen()
     children = directory.children()
-    if request.spec.kind is not RequestKind.HOST or not request.hops or not children:
+    if request.spec.kind is not RequestKind.HOST or not children:
         return request
-    request, seconds = request.traced(), request.budget_ms / 1000
-    found = world.zones.evaluator.evaluate(request, WANT, seconds)
+    ruled = world.zones.bound.with_rule(request)
+    if not (sees_zones and request.hops):
+        world.zones.bound.check_here(ruled)
+        return request
+    request, ruled, seconds = request.traced(), ruled.traced(), request.budget_ms / 1000
+    found = world.zones.evaluator.evaluate(ruled, WANT, seconds)
     whole = choice.is_whole(request)
     shares = choice.split(range(len(request.consumers)), found.choices, whole)
     if len(shares) == 1 and shares[0].choice.child is None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of the groups that requests are of, and what a commit compares of them."""
 
-import msgspec
-
 from gantt import exceptions
 from gantt.core.claims.commit import GroupSwap
 from gantt.core.messages.request import SelectDestinations
@@ -31,7 +29,7 @@ class GroupSwaps:
     def _read_rule(self, uuid: str) -> GroupRule:
         known = self._store.load_group(uuid)
         if known is None:
-            raise unknown_group(uuid)
+            raise group_rule.unknown_group(uuid)
         self._cache.set_rules([uuid], {uuid: known.rule})
         return known.rule
 
@@ -40,18 +38,10 @@ class GroupSwaps:
         group = request.spec.group
         if group is None:
             return request
-        rule, named = self._cache.rules.get(group.uuid), group_rule.named(group)
-        if named is not None:
-            if rule is None:
-                return request
-            if rule.policies is None or group.policies is not None:
-                group_rule.check(group.uuid, named, rule)
-                return request
-            # Policies that somebody gave the group stand for what Nova says of it.
-        if rule is None:
-            rule = self._read_rule(group.uuid)
-        spec = msgspec.structs.replace(request.spec, group=group_rule.ruled(group, rule))
-        return msgspec.structs.replace(request, spec=spec)
+        stored = self._cache.rules.get(group.uuid)
+        if stored is None and not group.is_ruled:
+            stored = self._read_rule(group.uuid)
+        return group_rule.with_rule(request, group_rule.of_request(group, stored))
 
     def swap(self, request: SelectDestinations) -> GroupSwap | None:
         """What the commit compares of the group that a request is planned with."""
@@ -92,16 +82,6 @@ class GroupSwaps:
             for uuid, rule in known
             if rule is not None and uuid != group.uuid
         )
-
-
-def unknown_group(uuid: str) -> exceptions.NotFound:
-    """The error for who names a group that is not there."""
-    return exceptions.NotFound(
-        f'request.spec.group: server group {uuid!r} is not known here; '
-        'name its policy, or create it first',
-        kind='server group',
-        name=uuid,
-    )
 
 
 def is_of_rule(error: exceptions.Refused) -> bool:

@@ -30,9 +30,9 @@ from gantt.core.messages.request import (
     name_of,
 )
 from gantt.core.records.places_seen import PlacesSeen
+from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import POLICIES, GroupRule
 from gantt.core.table.host_table import HostTable
-from gantt.scheduler.placing.group_swaps import unknown_group
 from gantt.scheduler.ports import Clock, Store
 
 LOG = logging.getLogger(__name__)
@@ -310,7 +310,7 @@ def _check_project(request: SelectDestinations, record: GroupPlanRecord) -> None
     if is_foreign(record.project_id, request.only_project) or (
         None not in (project, record.project_id) and project != record.project_id
     ):
-        raise unknown_group(record.group_uuid)
+        raise group_rule.unknown_group(record.group_uuid)
 
 
 def _is_by_rule(group: GroupRef, member: str, rule: GroupRule | None) -> bool:

@@ -8,7 +8,8 @@ import msgspec
 
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import RequestOutcome
-from gantt.core.messages.request import Purpose
+from gantt.core.messages.request import GroupRef, Purpose
+from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.marks import RegisteredHost
 from gantt.core.zones.messages import (
     LOST,
@@ -53,6 +54,8 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     :ivar seconds: until it is
     :ivar stays: it is for hosts of this zone alone: what its consumers have on them is judged when
         it is committed
+    :ivar group: as the request has it
+    :ivar project_id: of the request
     """
 
     id: str
@@ -64,6 +67,8 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     consumers: Sequence[str]
     purpose: Purpose
     stays: bool = False
+    group: GroupRef | None = None
+    project_id: str | None = None
 
 
 class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,11 +78,13 @@ class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
     :ivar opening: of whoever has it open, another one each time: the keys of what it claims in
         other zones follow from it
     :ivar order: of the opening: later ones for one of its consumers have a higher one
+    :ivar rule: of its group, stored in the same transaction
     """
 
     outcome: RequestOutcome | None
     opening: str
     order: int = 0
+    rule: GroupRule | None = None
 
 
 class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,10 +341,12 @@ class ZoneRequests(Protocol):
         answer: bytes,
         below: Sequence[StoredBelow],
         own: OwnShare | None = None,
+        group: GroupRef | None = None,
     ) -> bool:
         """Store the answer of an open request of ours with what it has below; False: it is lost.
 
         :param own: what it has here under another id; from now on that is the request's as well
+        :param group: with the rule that it was placed under; where that holds no more it is lost
         """
 
     def place_of_group(self, group: str, own: str) -> str:

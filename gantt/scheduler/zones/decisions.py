@@ -87,6 +87,9 @@ def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tupl
         reason += f'; {lost} offers were gone when they were taken'
     if found.silent:
         reason += f'; not known: zone {", ".join(found.silent)} has not answered'
+    refused = [step.zone for step in found.steps if step.zone and step.outcome == Outcome.REFUSED]
+    if refused:
+        reason += f'; zone {", ".join(refused)} has refused it'
     half = [step.zone for step in found.steps if step.below and step.below[2]]
     if half:
         reason += f'; not known: not all zones below {", ".join(half)} have answered'

@@ -12,6 +12,8 @@ from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import plain
+from gantt.core.resources import group_rule
+from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.keys import may_be_elsewhere
 from gantt.scheduler.placing.admission import refusal
 from gantt.scheduler.placing.answers import StoredAnswers
@@ -33,6 +35,7 @@ class Opening(NamedTuple):
     :ivar fingerprint: of the request as it came
     :ivar order: of what it claims in other zones
     :ivar is_at_once: nobody else had it open, and nothing was ended for it
+    :ivar rule: of its group; None: it is of none
     """
 
     number: int
@@ -40,6 +43,11 @@ class Opening(NamedTuple):
     fingerprint: str
     order: int
     is_at_once: bool = True
+    rule: GroupRule | None = None
+
+    def ruled(self, request: SelectDestinations) -> SelectDestinations:
+        """The request under the rule of its group: zones below do not have it."""
+        return request if self.rule is None else group_rule.with_rule(request, self.rule)
 
 
 class Ended(Exception):
@@ -101,6 +109,8 @@ class RequestRows:
                     consumers=request.consumers,
                     purpose=request.spec.purpose,
                     stays=stays,
+                    group=request.spec.group,
+                    project_id=request.spec.project_id,
                 )
             )
             outcome = found.outcome
@@ -108,7 +118,9 @@ class RequestRows:
                 if left_by_others and may_be_elsewhere(left_by_others):
                     # Nobody settles it any more: what was claimed is ended before anything is.
                     self._end_opening(left_by_others)
-                return Opening(number, found.opening, fingerprint, found.order, tries == 1)
+                return Opening(
+                    number, found.opening, fingerprint, found.order, tries == 1, found.rule
+                )
             match outcome.outcome:
                 case CommitStatus.REPEAT:
                     self._recorder.count('gantt_repeats_total')
@@ -126,9 +138,15 @@ class RequestRows:
             self._clock.sleep(min(LOOK_SECONDS, left))
 
     def lost(self, request: SelectDestinations) -> Answer:
-        """Why a request is no longer ours: it was cancelled, or its time was over."""
+        """Why a request is no longer ours: it was cancelled, or its time was over.
+
+        One that is has lost the rule that it was placed under, or a zone.
+        """
         stored = self._store.load_request(request.request_id)
         if stored is not None and stored.state == 'cancelled':
             return refusal(request, Outcome.CANCELLED, 'it was cancelled')
         why = 'another worker is at this request'
+        if stored is not None and (stored.state, stored.owner) == ('open', self._settings.worker):
+            why = 'its server group, or a zone below, is not as it was when it was placed'
+            self._store.give_up(request.request_id, stored.owner, stored.attempt)
         return refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms)

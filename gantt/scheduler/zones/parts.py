@@ -91,7 +91,7 @@ class ZoneParts:
         self._own = OwnHosts(cache, pipeline, settings, self.fresh.requested)
         self.summaries = ZoneSummaries(calls, self.directory.children, clock)
         self.standing, self.ways = ZoneStanding(clock), RequestWays(clock)
-        self.bound = BoundPlaces(store, cache, self.directory.own_uuid)
+        self.bound = BoundPlaces(store, cache, self.directory)
         self.present = PresentPlace(
             store, calls, clock, self.directory.children, self.directory.own_uuid
         )

@@ -48,6 +48,7 @@ from gantt.scheduler.ports import Clock, Recorder, Replies, Store
 from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones import decisions
+from gantt.scheduler.zones.bound import may_be_bound
 from gantt.scheduler.zones.dry_run import would_be
 from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
@@ -135,16 +136,15 @@ class PlaceOverZones:
         )
 
     def stays(self, request: SelectDestinations) -> bool:
-        """Whether a request that does not go down has to meet those for its consumers that do.
+        """Whether a request that does not go down has to meet those for its consumers that do, or
+        may be bound to a zone below.
 
-        Where no zone is below, none of its consumers can be there: then nothing is read of it.
+        Where no zone is below, nobody can be there: then nothing is read of it.
         """
         return (
             bool(self._children())
             and request.spec.kind is RequestKind.HOST
-            and not request.dry_run
-            and request.lifecycle is not Lifecycle.API
-            and request.spec.purpose is not Purpose.REBUILD
+            and (_claims(request) or may_be_bound(request))
         )
 
     def submit(
@@ -219,50 +219,67 @@ class PlaceOverZones:
             raise exceptions.ZoneLoop()
         if request.spec.purpose is Purpose.REBUILD:
             return self._rebuilt(request, end)
-        fingerprint, ruled = request.fingerprint, self._bound.with_rule(request)
-        if self._bound.of(ruled) == {self._own_uuid()}:
+        known = self._bound.with_rule(request)
+        if self._bound.of(known) == {self._own_uuid()}:
             if request.dry_run:
                 return self._tried_here(request, end)
-            return self._place_here(request, fingerprint, (), end)
+            return self._place_here(request, request.fingerprint, (), end)
         if request.dry_run:
-            return self._tried(ruled, end)
+            return self._tried(known, end)
         try:
             number = first_attempt(self._clock.wall())
             if not _may_look_first(request):
-                return self._place(ruled, self._rows.open(ruled, fingerprint, number, end), end)
-            opening, found = self._opened_meanwhile(ruled, fingerprint, number, end)
-            return self._place(ruled, opening, end, found)
+                opening = self._rows.open(request, request.fingerprint, number, end)
+                return self._place(opening.ruled(request), opening, end)
+            opening, found = self._opened_meanwhile(request, known, number, end)
+            return self._place(opening.ruled(request), opening, end, found)
         except Ended as e:
             return e.answer
 
     def _opened_meanwhile(
-        self, request: SelectDestinations, fingerprint: str, number: int, end: float
+        self, request: SelectDestinations, known: SelectDestinations, number: int, end: float
     ) -> tuple[Opening, Evaluated | None]:
         """Have its row opened while everybody is asked what they have: that holds nothing.
 
-        :return: what they have; None: it is to be asked, as it is looked at since the row is open
+        :param known: the request under the rule that its group was known to have
+        :return: what they have; None: it is to be asked, as it is looked at since the row is open,
+            or its group has another rule
         :raises Ended: it is answered, or cannot go on
         """
-        opened = self._openers.begin(self._rows.open, request, fingerprint, number, end)
+        opened = self._openers.begin(self._rows.open, request, request.fingerprint, number, end)
         found: Evaluated | None = None
         try:
-            found = self._offers(request, end, thorough=False)
+            found = self._offers(known, end, thorough=False)
         except exceptions.GanttError as e:
             LOG.info('asked again once its row is open: %s', e.message)
         while not opened.done():
             self._openers.wait([opened], LOOK_SECONDS)
         opening: Opening = opened.result()
-        return opening, found if opening.is_at_once else None
+        is_as_known = opening.is_at_once and opening.ruled(request) == known
+        return opening, found if is_as_known else None
 
     def _place_here(
         self, request: SelectDestinations, fingerprint: str, zones: Sequence[ZoneStep], end: float
     ) -> Answer:
-        """A request that stays: its row is open first, so that it meets those that go down."""
+        """A request that stays: its row is open first, so that it meets those that go down.
+
+        :raises Refused: it is bound to a zone below
+        """
+        if not _claims(request):
+            self._bound.check_here(self._bound.with_rule(request))
+            return self._tried_here(request, end)
         try:
             number = first_attempt(self._clock.wall())
             opening = self._rows.open(request, fingerprint, number, end, stays=True)
         except Ended as e:
             return e.answer
+        left = max(0.0, end - self._clock.monotonic())
+        try:
+            self._bound.decide_here(opening.ruled(request), left)
+        except exceptions.GanttError:
+            # Nothing is claimed: nobody has to wait for the deadline of the row.
+            self._store.give_up(request.request_id, self._settings.worker, opening.number)
+            raise
         return self._on_own_hosts(request, opening, zones, end)
 
     def _tried_here(self, request: SelectDestinations, end: float) -> Answer:
@@ -511,7 +528,8 @@ class PlaceOverZones:
         below = [row for one in made for row in one.below]
         own = next((one.own_share(request.parent) for one in made if one.child is None), None)
         owner, packed = self._settings.worker, pack(answer)
-        if not self._store.finish_request(request.request_id, owner, number, packed, below, own):
+        key, group = request.request_id, request.spec.group
+        if not self._store.finish_request(key, owner, number, packed, below, own, group):
             return None
         self._recorder.record(record)
         return answer
@@ -558,6 +576,11 @@ class PlaceOverZones:
             self._serial += 1
             serial = self._serial
         return derived_id('decision over zones', request.request_id, self._settings.worker, serial)
+
+
+def _claims(request: SelectDestinations) -> bool:
+    """Whether a request claims something."""
+    return not request.dry_run and request.spec.purpose is not Purpose.REBUILD
 
 
 def _may_look_first(request: SelectDestinations) -> bool:

@@ -147,6 +147,7 @@ class ZoneEvaluator:
     ) -> Evaluated:
         """Offers of the own hosts and of the zones below.
 
+        :param request: under the rule of its group, see ``BoundPlaces.with_rule``
         :param seconds: for all of it
         :param thorough: query all zones at once, whatever the strategies
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
@@ -154,7 +155,6 @@ class ZoneEvaluator:
         seconds = min(seconds, ANSWER_SECONDS)
         start = self._clock.monotonic()
         end = start + seconds
-        request = self._bound.with_rule(request)
         only = self._bound.of(request)
         may, left_out = self._may_query(request, only)
         if may and self._by_summary:
@@ -305,7 +305,8 @@ def _together(
         steps.append(_step(one, choices, start))
         found = one.found
         if found is None:
-            silent.append(one.zone.name)
+            if not one.refused:
+                silent.append(one.zone.name)
             continue
         removed.update(found.removed)
         hosts, survivors = hosts + found.hosts, survivors + found.survivors
@@ -365,6 +366,7 @@ def _step(one: QueriedZone, choices: Sequence[Choice], start: float) -> ZoneStep
             round=one.round,
             after=round(one.begun - start, 6),
             seconds=round(one.seconds, 6),
+            outcome=Outcome.REFUSED.value if one.refused else '',
             reason=one.problem,
         )
     best = next((x.score for x in choices if x.child == one.zone.uuid), None)

@@ -29,6 +29,18 @@ PATIENCE_SECONDS, LATE_SHARE = 0.15, 0.15
 BUSY_WAITS = (0.03, 0.1, 0.3, 0.6)
 #: Zones below that are queried at once, in one process.
 CALLS_MAX = 64
+#: Codes by which a zone says no to the request itself: there is no place for it there.  By all
+#: others it is not known, such as of one that does not let this zone in.
+NO = frozenset(
+    one.code
+    for one in (
+        exceptions.Refused,
+        exceptions.NotFound,
+        exceptions.UnknownResourceClass,
+        exceptions.QuotaExceeded,
+        exceptions.ZoneLoop,
+    )
+)
 
 
 class QueriedZone(msgspec.Struct, frozen=True):
@@ -37,6 +49,7 @@ class QueriedZone(msgspec.Struct, frozen=True):
     :ivar round: in which, from 1
     :ivar begun: when, in seconds of the monotonic clock; ``seconds``: how long it took
     :ivar found: what it has answered; None: it has not, as ``problem`` says
+    :ivar refused: its answer was no: as good as one that nothing fits
     """
 
     zone: ZoneRecord
@@ -45,6 +58,7 @@ class QueriedZone(msgspec.Struct, frozen=True):
     seconds: float
     found: ZoneEvaluated | None = None
     problem: str = ''
+    refused: bool = False
 
 
 T = TypeVar('T')
@@ -179,15 +193,18 @@ class ZoneQueries:
     ) -> QueriedZone:
         begun = self._clock.monotonic()
         end = begun + seconds
-        found, problem, is_silent = None, '', False
+        found, problem, is_silent, refused = None, '', False, False
         try:
             found = while_busy(
                 self._clock, end, lambda left: self._zones.evaluate(zone, body, left)
             )
         except exceptions.GanttError as e:
-            LOG.warning(
-                'zone %s has not answered an evaluation: %s; trace=%s',
-                *(zone.name, e.message, body.request.trace or '-'),
+            refused = e.kwargs.get('code') in NO
+            LOG.log(
+                logging.INFO if refused else logging.WARNING,
+                'zone %s has %s an evaluation: %s; trace=%s',
+                *(zone.name, 'refused' if refused else 'not answered'),
+                *(e.message, body.request.trace or '-'),
             )
             problem = e.message
             is_silent = isinstance(e, exceptions.Unavailable) and not isinstance(e, exceptions.Busy)
@@ -198,7 +215,8 @@ class ZoneQueries:
             self._standing.was_silent(zone.uuid)
         else:
             self._standing.answered(zone.uuid)
-        return QueriedZone(zone, number, begun, self._clock.monotonic() - begun, found, problem)
+        seconds = self._clock.monotonic() - begun
+        return QueriedZone(zone, number, begun, seconds, found, problem, refused)
 
     def _are_late(self, calls: dict[Call, ZoneRecord], pending: Collection[Call]) -> bool:
         """Whether those that have not answered yet are not waited for."""

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule of a server group for a request whose row is opened.
+
+It is said before anything is claimed, wherever that will be: a zone below is told it.  Whoever
+stores an answer compares it once more, as the group may be another by then.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages.request import GroupRef
+from gantt.core.resources import group_rule
+from gantt.core.resources.group_rule import GroupRule
+from gantt.db.claims import groups
+from gantt.db.engine import session
+from gantt.db.hosts import providers
+from gantt.db.schema import models
+
+_g = models.group_rules
+_uuid: Any = sa.bindparam('uuid')
+#: Columns of a rule as ``of`` takes them.
+COLUMNS = ('policy', 'max_per_host', 'generation', 'policies')
+#: Whether a rule came with a request, and nobody ever was in its group, here or below.
+IS_UNUSED = sa.select(_g.c.uuid).where(
+    _g.c.uuid == _uuid,
+    _g.c.name == '',
+    _g.c.generation < group_rule.APART,
+    _g.c.members == '[]',
+    *(
+        ~sa.exists().where(table.c.group_uuid == _g.c.uuid)
+        for table in (models.claims, models.claims_below, models.group_plans)
+    ),
+)
+REPLACE = (
+    _g.update()
+    .where(_g.c.uuid == sa.bindparam('b_uuid'))
+    .values(
+        policy=sa.bindparam('policy'),
+        max_per_host=sa.bindparam('max_per_host'),
+        policies=sa.bindparam('policies'),
+        generation=_g.c.generation + 1,
+    )
+)
+#: Nobody removes or replaces it until the transaction ends.
+HOLD = groups.READ.with_for_update(read=True)
+
+
+def of(row: Sequence[Any]) -> GroupRule | None:
+    """A rule out of its columns; None: there is none."""
+    policy, most, generation, policies = row
+    return None if policy is None else GroupRule(policy, most, generation, policies)
+
+
+def rule_for(tx: session.Tx, group: GroupRef, project_id: str | None) -> GroupRule:
+    """The rule that holds for a request, stored with its group.
+
+    A rule that a request has brought, and of which nobody ever was, is that of whoever comes next.
+
+    :param project_id: of the request
+    :raises Refused: nobody says which, or it names another one than is stored
+    """
+    stored = _stored(tx, groups.READ, group)
+    asked = group_rule.named(group)
+    if stored is None and asked is not None:
+        _insert(tx, group, asked, project_id)
+        stored = _stored(tx, groups.READ, group)
+    try:
+        return group_rule.of_request(group, stored)
+    except exceptions.NotFound:
+        raise
+    except exceptions.Refused:
+        if asked is None or _stored(tx, groups.LOCK, group) is None:
+            raise
+        if tx.first(IS_UNUSED, uuid=group.uuid) is None:
+            raise
+        tx.run(REPLACE, b_uuid=group.uuid, **_values(asked))
+        providers.announce(tx, 'group', [group.uuid])
+        return group_rule.of_request(group, _stored(tx, groups.READ, group))
+
+
+def stands(tx: session.Tx, group: GroupRef, project_id: str | None) -> bool:
+    """Whether the rule that a request was placed under holds still; until the end it does."""
+    asked = group_rule.named(group)
+    if asked is None:
+        return True
+    stored = _stored(tx, HOLD, group)
+    if stored is None:
+        # Forgotten in between, as nobody was in it.
+        _insert(tx, group, asked, project_id)
+        stored = _stored(tx, HOLD, group)
+    return stored is not None and group_rule.agree(asked, stored)
+
+
+def compared(group: GroupRef | None) -> dict[str, Any]:
+    """What a statement is given to compare the rule that a request was placed under."""
+    asked = None if group is None else group_rule.named(group)
+    if group is None or asked is None:
+        return dict.fromkeys(('group', 'policy', 'max_per_host', 'policies'))
+    return {'group': group.uuid, **_values(asked)}
+
+
+def _stored(tx: session.Tx, statement: Any, group: GroupRef) -> GroupRule | None:
+    row = tx.first(statement, uuid=group.uuid)
+    return None if row is None else of([getattr(row, name) for name in COLUMNS])
+
+
+def _insert(tx: session.Tx, group: GroupRef, rule: GroupRule, project_id: str | None) -> None:
+    values = {
+        'uuid': group.uuid,
+        'name': '',
+        'project_id': project_id,
+        'generation': group_rule.first_generation(tx.stamp),
+        'members': '[]',
+        **_values(rule),
+    }
+    tx.insert_new(_g, [values], 'uuid')
+    providers.announce(tx, 'group', [group.uuid])
+
+
+def _values(rule: GroupRule) -> dict[str, Any]:
+    return {'policy': rule.policy, 'max_per_host': rule.max_per_host, 'policies': rule.policies}

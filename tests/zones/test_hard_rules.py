@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hard rules of groups, and where guests live, whoever asks: zones below count as this one does."""
+
+import concurrent.futures
+import contextlib
+
+import msgspec
+import pytest
+
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.waiter import Waiter
+from tests.builders import new_uuid, uuid_of
+from tests.world import a_request
+from tests.zones.tree import Zone
+
+
+@pytest.fixture(params=['sqlite', 'postgresql'])
+def top(request, make_store):
+    """A zone to be above others, on each database whose locks differ."""
+    found = Zone('top', make_store(request.param)).start()
+    with contextlib.closing(found.store):
+        yield found
+        found.stop()
+
+
+def children_of(answer):
+    return [selections[0].child for selections in answer.selections]
+
+
+def made(zone, policy='affinity', uuid=None):
+    """The uuid of a group that somebody has made by itself."""
+    uuid = uuid or new_uuid()
+    said = zone.post('/v1/server-groups', {'uuid': uuid, 'name': 'g', 'policy': policy})
+    assert said.status_code in (200, 201), said.text
+    return uuid
+
+
+def by_uuid(group, **fields):
+    """A request of a member of a group whose rule it does not name."""
+    return a_request(group=GroupRef(uuid=group), **fields)
+
+
+def at_once(zone, requests):
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as threads:
+        return list(threads.map(zone.select, requests))
+
+
+def submitted(zone, request, **how):
+    waiter = Waiter()
+    zone.scheduler.submit(request, None, waiter, **how)
+    return waiter.wait(request, 20.0)
+
+
+STAYS = ['no hop is left', 'asked so', 'dry run']
+
+
+def staying(zone, how, request):
+    """The answer to a request that is for hosts of this zone alone."""
+    if how == 'asked so':
+        return submitted(zone, request, stays=True)
+    is_dry = how == 'dry run'
+    return submitted(zone, msgspec.structs.replace(request, hops=0, dry_run=is_dry))
+
+
+# -- the rule is read where the row is opened --------------------------------------------------
+def test_the_first_request_of_a_new_group_is_placed(top, zone):
+    low = zone('low').hosts(2, 16)
+    top.above(low)
+    for policy in ('anti-affinity', 'affinity', 'soft-affinity'):
+        group = made(top, policy)
+        for _ in range(2):
+            answer = top.select(by_uuid(group))
+            assert answer.outcome is Outcome.PLACED, answer.reason
+        hosts = {one.host for one in low.store.claims(state='reserved', limit=9, group=group)}
+        assert len(hosts) == (2 if policy == 'anti-affinity' else 1)
+
+
+def test_first_members_of_a_new_group_at_once_are_in_one_zone(top, zone):
+    top.hosts(1, 64)
+    west = zone('west').hosts(1, 128)
+    top.above(west)
+    for _ in range(3):
+        group = made(top)
+        found = at_once(top, [by_uuid(group) for _ in range(8)])
+        assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
+        assert len({child for one in found for child in children_of(one)}) == 1
+
+
+def test_callers_of_both_kinds_at_once_are_in_one_zone(top, zone):
+    """Half of them know of no zones: theirs may be refused, and nobody's is apart."""
+    top.hosts(1, 64)
+    west = zone('west').hosts(1, 128)
+    top.above(west)
+    for _ in range(3):
+        group = made(top)
+        wanted = [by_uuid(group, hops=n % 2) for n in range(8)]
+        found = at_once(top, wanted)
+        where = {child for one in found for child in children_of(one)}
+        assert len(where) == 1, found
+        assert {one.outcome for one in found} <= {Outcome.PLACED, Outcome.REFUSED}
+        for one in found:
+            assert 'west' in one.reason or one.outcome is Outcome.PLACED
+
+
+def test_who_names_a_group_that_nobody_knows_is_told_so(top, zone):
+    top.above(zone('low').hosts(1, 16))
+    for dry_run in (False, True):
+        answer = top.select(by_uuid(new_uuid(), dry_run=dry_run))
+        assert answer.outcome is Outcome.REFUSED
+        assert 'is not known here' in answer.reason
+    assert not top.on_their_way()
+
+
+def test_a_request_below_is_bound_by_the_rule_that_another_has_brought(top, zone):
+    top.above(zone('low').hosts(2, 16))
+    group = new_uuid()
+    first = a_request(group=GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY))
+    assert top.select(first).outcome is Outcome.PLACED
+    for hops in (0, 3):
+        contrary = a_request(group=GroupRef(uuid=group, policy=Policy.AFFINITY), hops=hops)
+        answer = top.select(contrary)
+        assert answer.outcome is Outcome.REFUSED, answer
+        assert "exists with policy 'anti-affinity'" in answer.reason
+    assert top.select(by_uuid(group)).outcome is Outcome.PLACED
+
+
+def test_a_rule_of_which_nobody_ever_was_is_that_of_whoever_comes_next(top, zone):
+    top.above(zone('low').hosts(1, 16))
+    group = new_uuid()
+    large = a_request(vcpu=99, group=GroupRef(uuid=group, policy=Policy.AFFINITY))
+    assert top.select(large).outcome is Outcome.NO_VALID_HOST
+    other = a_request(group=GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY))
+    answer = top.select(other)
+    assert answer.outcome is Outcome.PLACED, answer.reason
+
+
+# -- who stays is bound as well ----------------------------------------------------------------
+def test_a_member_is_not_placed_here_while_its_group_lives_below(zone):
+    top, low = zone('top').hosts(1, 2), zone('low').hosts(2, 16)
+    top.above(low)
+    group = made(top)
+    first = by_uuid(group, vcpu=4)
+    assert children_of(top.select(first)) == ['low']
+    (claim,) = low.store.claims(state='reserved', limit=5)
+    low.confirm(claim.id)
+    for how in STAYS:
+        wanted = by_uuid(group)
+        answer = staying(top, how, wanted)
+        assert answer.outcome is Outcome.REFUSED, answer
+        assert group in answer.reason and 'low' in answer.reason
+        assert not top.live() and top.store.load_request(wanted.request_id) is None
+    assert children_of(top.select(by_uuid(group))) == ['low']
+
+
+def test_a_guest_below_is_not_moved_out_of_its_zone(zone):
+    top, low = zone('top').hosts(1, 2), zone('low').hosts(2, 16)
+    top.above(low)
+    first = a_request(vcpu=4)
+    assert children_of(top.select(first)) == ['low']
+    (claim,) = low.store.claims(state='reserved', limit=5)
+    low.confirm(claim.id)
+    for purpose in ('live_migrate', 'migrate', 'evacuate', 'resize', 'rebuild'):
+        for how in STAYS:
+            move = a_request(purpose=purpose, consumers=first.consumers)
+            answer = staying(top, how, move)
+            assert answer.outcome is Outcome.REFUSED, answer
+            assert first.consumers[0] in answer.reason and 'low' in answer.reason
+            assert not top.live() and top.store.load_request(move.request_id) is None
+    # Who lives here, and who is known nowhere, is moved here as ever.
+    for purpose in ('live_migrate', 'rebuild'):
+        assert staying(top, 'asked so', a_request(purpose=purpose)).outcome is Outcome.PLACED
+
+
+def test_a_dry_run_over_http_is_bound_as_its_request_is(zone):
+    top, low = zone('top').hosts(1, 2), zone('low').hosts(2, 16)
+    top.above(low)
+    group = made(top)
+    assert children_of(top.select(by_uuid(group, vcpu=4))) == ['low']
+    body = {
+        'request_id': new_uuid(),
+        'spec': {'resources': {'VCPU': 1, 'MEMORY_MB': 1}, 'group': {'uuid': group}},
+        'consumers': [new_uuid()],
+        'dry_run': True,
+        'hops': 0,
+    }
+    said = top.post('/v1/requests', body)
+    assert said.status_code == 400, said.text
+    assert 'low' in said.text
+
+
+def test_a_zone_between_two_places_nobody_here_whose_group_lives_below(zone):
+    top, mid, leaf = zone('top'), zone('mid').hosts(1, 2), zone('leaf').hosts(1, 16)
+    mid.above(leaf)
+    top.above(mid)
+    group = made(top)
+    assert top.select(by_uuid(group, vcpu=4)).outcome is Outcome.PLACED
+    assert (mid.live(), leaf.live()) == (0, 1)
+    found = at_once(top, [by_uuid(group) for _ in range(6)])
+    assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
+    assert (mid.live(), leaf.live()) == (0, 7)
+
+
+# -- a no is an answer -------------------------------------------------------------------------
+def test_a_zone_that_says_no_is_not_silent(zone):
+    top, low = zone('top'), zone('low').hosts(1, 16)
+    top.above(low)
+    group = uuid_of('of its own')
+    made(low, 'anti-affinity', group)
+    answer = top.select(a_request(group=GroupRef(uuid=group, policy=Policy.AFFINITY)))
+    assert answer.outcome is Outcome.NO_VALID_HOST, answer.reason
+    assert 'low' in answer.reason and 'refused' in answer.reason
+    # What no zone has is known as well.
+    wanted = a_request()
+    spec = msgspec.structs.replace(wanted.spec, resources={'CUSTOM_NOWHERE': 1})
+    answer = top.select(msgspec.structs.replace(wanted, spec=spec))
+    assert answer.outcome is Outcome.NO_VALID_HOST, answer
