@@ -25,7 +25,7 @@ OPTS = [
         min=0.01,
         max=120.0,
         help='Seconds that a plan is improved for where its request does not say how long. The '
-        'first plan, that of placing the members one after the other, is made in any case; one '
+        'first plan, that of placing the members one after the other, may take longer; one '
         'that is known to be the best is answered at once.',
     ),
     mutable.FloatOpt(
@@ -34,8 +34,9 @@ OPTS = [
         min=0.01,
         max=120.0,
         help='Seconds that a plan is improved for at most, whatever its request says: so long '
-        'those wait that come after it. A dry run that asks what policies cost takes as long '
-        'again.',
+        'those wait that come after it. A group whose first plan takes twice as long, or longer '
+        'than the budget of its request, is not placed. A dry run that asks what policies cost '
+        'takes as long again.',
     ),
     mutable.IntOpt(
         'attempts_per_group',

@@ -106,6 +106,13 @@ class FairQueue(Generic[T]):
             self._rest()
         return item
 
+    def charge(self, owner: str, cost: float) -> None:
+        """What an item took beyond that for which its owner was charged when it was taken."""
+        if self._count and cost > 0:
+            flow = self._flow(owner)
+            self._move(flow, flow.start + cost / self.weights.get(owner, 1.0))
+            self._top = None
+
     def newest(self, owner: str) -> Iterator[T]:
         """The items of an owner, from the newest on; nothing is to change meanwhile."""
         flow = self._flows.get(owner)

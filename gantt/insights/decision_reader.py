@@ -10,8 +10,8 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.placement.host_trace import HostStep, steps_of
+from gantt.core.placement.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause
 from gantt.core.records.decision import MemberDecision, Outcome, Score
 from gantt.core.records.decision_codec import PREFIX_MIN, StoredDecision, unpack
 from gantt.core.table.host_table import HostTable
@@ -139,7 +139,7 @@ class DecisionReader:
         end = time.monotonic() + SECONDS_MAX
         try:
             again = self._replayer.scores(
-                stored, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
+                stored, lambda _: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
             )
         except (exceptions.NotFound, exceptions.PluginError):
             return ()
@@ -158,7 +158,7 @@ class DecisionReader:
         otherwise = otherwise or Otherwise()
         end = time.monotonic() + SECONDS_MAX
         again = self._replayer.again(
-            stored, otherwise, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
+            stored, otherwise, lambda _: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
         )
         if again.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(again.reason)

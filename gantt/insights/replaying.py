@@ -7,7 +7,6 @@ past the log's retention there is no table, and the answer says so.
 
 import functools
 import threading
-from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -18,8 +17,9 @@ from gantt.core.groups import take_places
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import Names, SelectDestinations
 from gantt.core.placement.host_trace import HostStep, steps_of
+from gantt.core.placement.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause, place
+from gantt.core.placement.place import place
 from gantt.core.records.decision import Decision, MemberDecision, Outcome
 from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.table.host_table import HostTable
@@ -103,7 +103,7 @@ class Replayer:
         return self._began[1].copy()
 
     def again(
-        self, stored: StoredDecision, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
+        self, stored: StoredDecision, otherwise: Otherwise, pause: AskPause | None = None
     ) -> Decision:
         """Make a decision again.
 
@@ -119,7 +119,7 @@ class Replayer:
         table = self.table_of(decision)
         return _place(table, decision, request, pipeline, seed, members, pause)
 
-    def scores(self, stored: StoredDecision, pause: Callable[[], Pause] | None = None) -> Decision:
+    def scores(self, stored: StoredDecision, pause: AskPause | None = None) -> Decision:
         """A decision made again as it was, with the scores of all hosts that no filter removed.
 
         :param pause: see ``place.place``
@@ -194,7 +194,7 @@ def _place(
     pipeline: Pipeline,
     seed: int,
     members: list[int],
-    pause: Callable[[], Pause] | None = None,
+    pause: AskPause | None = None,
 ) -> Decision:
     seen = decision.places
     if seen is not None and not seen.replaces:

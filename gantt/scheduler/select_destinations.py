@@ -26,8 +26,8 @@ from gantt.core.claims import request_state
 from gantt.core.claims.commit import CommitStatus, DecisionRecord, RequestOutcome
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Effect, RequestEvent, RequestState
+from gantt.core.placement.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import Admission, PendingRequest, out_of_time, refusal
@@ -326,11 +326,14 @@ class Placing:
         call: PendingRequest,
         serve: Callable[[PendingRequest], bool] | None,
         without: Sequence[str] = (),
+        *,
+        is_brief: bool = False,
     ) -> Plan:
         """Lay a plan of a call over the table; now and then the order of filters follows.
 
         :param serve: places who waits; returns whether there was anybody.  None: nobody may be
             served, as for who is served like that
+        :param is_brief: who needs more than a slice for one member is placed later
         """
         self._decisions += 1
         if not self._decisions % EVERY and self._settings.order_by_cost:
@@ -339,15 +342,17 @@ class Placing:
         clock = self._clock
         began = clock.monotonic()
 
-        def pause() -> Pause:
-            """Called before each member but the first: how to go on."""
+        def pause(is_searching: bool) -> Pause:
+            """Called before each member but the first, and in long searches: how to go on."""
             nonlocal began
             now = clock.monotonic()
             if now >= call.deadline:
                 return Pause.OVER
             if now - began < SLICE_SECONDS:
                 return Pause.GO_ON
-            if not call.is_whole:
+            if is_brief and is_searching:
+                return Pause.OVER
+            if not (call.is_whole or is_searching):
                 return Pause.ENOUGH
             served = serve is not None and serve(call)
             began = clock.monotonic()
@@ -403,7 +408,7 @@ class Placing:
         """
         try:
             if len(call.attempt.conflicts) < self._settings.attempts_per_request:
-                plan = self._lay(call, None, self._locked.names())
+                plan = self._lay(call, None, self._locked.names(), is_brief=True)
                 if plan.is_placed:
                     return plan
         except exceptions.GanttError:

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request of many members does not hold the thread that places for all."""
 
+import random
+
+import msgspec
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.messages.request import GroupRef, Policy, Purpose
+from gantt.core.candidates import tree_search
+from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.placement import place as placing
-from gantt.core.placement.place import Pause, place
+from gantt.core.placement.pause import Pause
+from gantt.core.placement.place import place
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.placing.admission import PendingRequest
@@ -14,6 +21,7 @@ from gantt.scheduler.select_destinations import SLICE_SECONDS
 from tests import world
 from tests.builders import CLEAN, a_request, uuid_of
 from tests.conftest import STORES
+from tests.nested import below
 
 TITLE = 'the placing thread lets others through between the members of a request'
 
@@ -191,7 +199,7 @@ def test_past_the_deadline_no_other_host_is_tried_for_members_bound_to_one(make_
     request = a_request(consumers=consumers(2), group=group).build()
     asked = []
 
-    def pause():
+    def pause(_):
         asked.append(len(asked))
         return Pause.GO_ON if len(asked) == 1 else Pause.OVER
 
@@ -199,3 +207,95 @@ def test_past_the_deadline_no_other_host_is_tried_for_members_bound_to_one(make_
     assert decision.outcome is Outcome.EXPIRED
     assert len(asked) == 2
     assert not table.picks()
+
+
+def hard_devices(world, count=1):
+    """Devices below hosts, and amounts that fill them to the last unit: long to search."""
+    pick, amounts = random.Random(1), []
+    for _ in range(12):
+        left = 100
+        while left > 0:
+            amounts.append(min(left, pick.randint(15, 60)))
+            left -= amounts[-1]
+    pick.shuffle(amounts)
+    table = world.scheduler.cache.working
+    for host in range(count):
+        for n in range(12):
+            reserved = 20 * host + n
+            inventory = Inventory(total=100 + reserved, reserved=reserved)
+            below(world.store, f'gpu{host}-{n}', table.hosts[host].uuid, VGPU=inventory)
+    world.turn(times=2)
+    return TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=one) for one in amounts])
+
+
+def of_trees(tree, **fields):
+    spec = RequestSpec(resources={'VCPU': 1}, tree=tree)
+    return msgspec.structs.replace(a_request(**fields).build(), spec=spec)
+
+
+def test_others_are_placed_in_the_middle_of_a_search(make_world):
+    found = make_world()
+    tree = hard_devices(found, 2)
+    hard = found.ask(of_trees(tree, budget_ms=600_000))
+    one = found.ask(a_request().build())
+    found.clock.tick = SLICE_SECONDS / 3
+    for _ in range(10):
+        found.scheduler.placing.step()
+    assert list(found.replies.answers) == [one, hard]
+    assert told(found, one).outcome is Outcome.PLACED
+    # Whether there is room is not known, which is another answer than that there is none.
+    assert told(found, hard).outcome is Outcome.UNKNOWN
+    assert 'is not known' in told(found, hard).reason
+
+
+def test_who_searches_long_itself_waits_until_others_have_searched(make_world):
+    found = make_world()
+    tree = hard_devices(found)
+    hard = [found.ask(of_trees(tree, budget_ms=600_000)) for _ in range(3)]
+    one = found.ask(a_request().build())
+    found.clock.tick = SLICE_SECONDS / 3
+    for _ in range(10):
+        found.scheduler.placing.step()
+    assert next(iter(found.replies.answers)) == one
+    assert {told(found, handle).outcome for handle in hard} == {Outcome.UNKNOWN}
+
+
+def test_a_search_ends_with_the_budget_of_its_request(make_world):
+    found = make_world()
+    hard = found.ask(of_trees(hard_devices(found), budget_ms=200))
+    found.clock.tick = SLICE_SECONDS / 3
+    found.scheduler.placing.step()
+    assert told(found, hard).outcome is Outcome.EXPIRED
+
+
+def test_a_search_goes_on_where_others_have_taken_of_its_tree_meanwhile(make_world, monkeypatch):
+    monkeypatch.setattr(tree_search, 'PAUSED_EACH', 1)
+    found = make_world()
+    tree = hard_devices(found)
+    table, pipeline = found.scheduler.cache.working, plugin_loader.load_pipeline()
+    some = TreeRequest(devices=tree.devices[:30])  # there is room for these
+    request, other = of_trees(some), of_trees(TreeRequest(devices=tree.devices[-1:]))
+    taken = []
+
+    def pause(is_searching):
+        if is_searching and not taken:
+            taken.append(place(table, other, pipeline, seed=1, decision_id='two'))
+            return Pause.LOOK_ANEW
+        return Pause.GO_ON
+
+    decision = place(table, request, pipeline, seed=1, decision_id='one', pause=pause)
+    assert taken[0].outcome is decision.outcome is Outcome.PLACED
+    assert all(table.pools.free(pool, 'VGPU') >= 0 for pool in table.pools.nested.of_host(1))
+
+
+def test_many_groups_that_go_nowhere_are_refused_at_once(make_world):
+    found = make_world()
+    host = found.scheduler.cache.working.hosts[0].uuid
+    for n in range(31):
+        below(found.store, f'gpu{n}', host, VGPU=Inventory(total=66 + n, reserved=n))
+    found.turn(times=2)
+    amounts = [33] * 48 + [34] * 8
+    tree = TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=one) for one in amounts])
+    answer = found.select(of_trees(tree))
+    assert answer.outcome is Outcome.NO_VALID_HOST
+    assert 'VGPU' in answer.reason or 'go together' in answer.reason

@@ -193,7 +193,7 @@ def groups(count: int, amount: int = 1, **more) -> CandidatesQuery:
 @pytest.mark.parametrize('isolate', [False, True])
 def test_groups_that_do_not_find_room_are_refused_without_a_search(isolate):
     table = table_of(devices([1] * 7))
-    assert find(table, groups(8, isolate=isolate), steps=100).rows == []
+    assert find(table, groups(8, isolate=isolate), steps=400).rows == []
 
 
 def test_groups_fit_one_to_a_device():

@@ -4,7 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from tests.planner import a_plan_request, a_planner
+from gantt.core.groups.model import SolverResult
+from tests.planner import a_member, a_plan_request, a_planner
 from tests.world import World, new_uuid
 
 
@@ -42,9 +43,20 @@ def test_projects_take_turns(world):
 
 
 def test_long_plans_are_turns_of_their_length(world):
-    planner = a_planner(world)
-    [long, *_] = red = asked(planner, 'red', 2, plan_ms=200)
-    blue = asked(planner, 'blue', 3, plan_ms=50)
+    """Of what they took, not of what they were said to take."""
+
+    class Solver:
+        seconds = iter([0.2, 0.05, 0.05, 0.05, 0.05])
+
+        def solve(self, model, goal, **_):
+            world.clock.advance(next(self.seconds))
+            return SolverResult('unknown', problem='it takes its time')
+
+    planner = a_planner(world, solver=Solver())
+    # More than there is room for, so that a solver is asked.
+    large = {'group': {'members': [a_member('m', 50, vcpu=3)]}}
+    red = asked(planner, 'red', 2, plan_ms=10, **large)
+    blue = asked(planner, 'blue', 3, plan_ms=200, **large)
     futures = {f'red-{n}': one for n, one in enumerate(red)}
     futures |= {f'blue-{n}': one for n, one in enumerate(blue)}
     assert order(planner, futures) == ['red-0', 'blue-0', 'blue-1', 'blue-2', 'red-1']

@@ -5,11 +5,17 @@ The same answer as :func:`gantt.core.candidates.find.find` of a table of this tr
 with it: columns pay off from some hundred providers on.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
+import msgspec
+
+from gantt import exceptions
 from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderEntry, content_of
 from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
+
+#: Of the search for the best one: about 50 milliseconds.
+FIRST_STEPS = 50_000
 
 
 class OneTreeSearch:
@@ -21,13 +27,27 @@ class OneTreeSearch:
     def __init__(self, query: CandidatesQuery) -> None:
         self.query, self.parts = query, tuple(query.parts())
         self._search: TreeSearch | None = None
+        groups = [msgspec.structs.replace(part.group, suffix='') for part in self.parts]
+        keys = [
+            (bool(part.suffix), part.amounts, part.whole, group)
+            for part, group in zip(self.parts, groups, strict=True)
+        ]
+        #: By part, the first one that is like it.
+        self._likes = [keys.index(key) for key in keys]
 
     def best(
-        self, entries: Sequence[ProviderEntry], steps: int
+        self,
+        entries: Sequence[ProviderEntry],
+        steps: int,
+        pausing: Callable[[], None] | None = None,
     ) -> tuple[tuple[int, ...] | None, int]:
         """For each part the place of who gives it in ``entries``, and the steps that it took.
 
+        Where the best is not found in ``FIRST_STEPS``, any is looked for with the others.  What is
+        found does not depend on how many may be taken, as long as they are enough.
+
         :param entries: the root first; then who is below it, or shares with it
+        :param pausing: see ``SearchBudget``
         :returns: None: there is none
         :raises SearchOutOfBudget:
         """
@@ -36,24 +56,44 @@ class OneTreeSearch:
             return None, 0
         if not self.parts:  # traits of the root were all that was asked for
             return (), 0
+        budget = SearchBudget(steps, pausing)
+        options = self._options(entries, budget)
+        if options is None:
+            return None, steps - budget.left
+        tree = _OneTree(entries)
+        if self._search is None:
+            distinct = query.limit is not None
+            self._search = TreeSearch(tree, query, self.parts, budget, distinct)
+        first = SearchBudget(max(min(FIRST_STEPS, budget.left), 0), pausing)
+        try:
+            answer = next(self._search.on(tree, first).solutions(options), None)
+            return answer, steps - budget.left + first.steps - first.left
+        except exceptions.SearchOutOfBudget:
+            budget.take(first.steps + (first.steps < FIRST_STEPS))
+        hard = self._search.on(tree, budget).solutions(options, largest_first=True)
+        return next(hard, None), steps - budget.left
+
+    def _options(
+        self, entries: Sequence[ProviderEntry], budget: SearchBudget
+    ) -> list[list[int]] | None:
+        """For each part who may give it, the best first; None: nobody may give one of them."""
         offered = _offered(entries)
         of_class = {
             name: [n for n in offered if name in entries[n].inventories]
             for name in {part.amounts[0][0] for part in self.parts if part.amounts}
         }
-        options = []
-        for part in self.parts:
+        options: list[list[int]] = []
+        for part, like in zip(self.parts, self._likes, strict=True):
+            if like < len(options):
+                options.append(options[like])
+                continue
             among = of_class[part.amounts[0][0]] if part.amounts else offered
+            budget.take(2 * len(among))
             found = [n for n in among if _gives(entries, n, part)]
             if not found:
-                return None, 0
-            options.append(_ordered(entries, found, part, query.fullest))
-        tree, budget = _OneTree(entries), SearchBudget(steps)
-        if self._search is None:
-            distinct = query.limit is not None
-            self._search = TreeSearch(tree, query, self.parts, budget, distinct)
-        solutions = self._search.on(tree, budget).solutions(options)
-        return next(solutions, None), steps - budget.left
+                return None
+            options.append(_ordered(entries, found, part, self.query.fullest))
+        return options
 
 
 class _RoomOf:

@@ -3,19 +3,25 @@
 
 Depth first, the part with the fewest providers first.  A choice is not gone on with where what it
 leaves cannot do: amounts are summed up as they are taken, subtrees and traits are looked at before
-they are complete, and a matching says whether the parts that are left find room at all.
+they are complete, a matching says whether the parts that are left find room at all, and what was
+in vain once is not tried again where the same is left of other providers.
+
+Nothing of that changes what is found, and in which order: only what is found nowhere.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 from gantt import exceptions
-from gantt.core.candidates import matching
+from gantt.core.candidates import matching, packing
 from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderEntry
 
-#: Steps in one tree after which each choice is matched with what is left.
-MATCHED_AFTER = 64
+#: Looks in one tree after which it pays to look ahead, and to remember what was in vain.
+EASY_LOOKS = 256
+#: Looks after which whoever waits for the thread is thought of.
+PAUSED_EACH = 2048
 #: Taken of a provider that is taken whole: more than anybody has.
 ALL = 2**62
 
@@ -43,18 +49,29 @@ class SearchedTable(Protocol):
 class SearchBudget:
     """How many steps a search may take in all.
 
-    :param steps: each is a provider that is tried for a part, or an answer; some microseconds
+    :param steps: each is a provider that is looked at for a part: about a microsecond, whatever it
+        is looked at for
+    :param pausing: called now and then; may end the search by ``SearchOutOfBudget``
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, pausing: Callable[[], None] | None = None) -> None:
         self.steps = steps
         self.left = steps
+        self._pausing = pausing
+        self._next = 0 if pausing is None else max(steps - PAUSED_EACH, 0)
 
     def take(self, steps: int = 1) -> None:
         """:raises SearchOutOfBudget: they are used up; whether there is more is not known"""
         self.left -= steps
+        if self.left < self._next:
+            self._pause()
+
+    def _pause(self) -> None:
         if self.left < 0:
             raise exceptions.SearchOutOfBudget(steps=self.steps)
+        self._next = max(self.left - PAUSED_EACH, 0)
+        if self._pausing is not None:
+            self._pausing()
 
 
 class TreeSearch:
@@ -72,112 +89,159 @@ class TreeSearch:
         budget: SearchBudget,
         distinct: bool,
     ) -> None:
-        self._table = table
-        self._parts = parts
-        self._budget = budget
-        self._distinct = distinct
-        self._one_of_a_tree = not query.nested and table.nested > 0
+        self.table = table
+        self.parts = parts
+        self.budget = budget
+        self.distinct = distinct
+        self.one_of_a_tree = not query.nested and table.nested > 0
         isolated = frozenset(part.suffix for part in parts if part.suffix and query.isolate)
         #: Sets of parts whose providers differ from each other.
-        self._apart = [
+        self.apart = [
             rivals
             for suffixes in (isolated, *query.apart)
             if len(rivals := {n for n, p in enumerate(parts) if p.suffix in suffixes}) > 1
         ]
-        self._rivals = {
-            n: sorted(set[int]().union(*(one for one in self._apart if n in one)) - {n})
-            for n in set[int]().union(*self._apart)
-        }
-        self._subtrees = [
+        #: By part, the numbers of those that it is in.
+        self.sets_of = [
+            [k for k, one in enumerate(self.apart) if n in one] for n in range(len(parts))
+        ]
+        self.subtrees = [
             members
             for suffixes in query.same_subtree
             if len(members := [n for n, part in enumerate(parts) if part.suffix in suffixes]) > 1
         ]
         wanted = [name for part in parts for name, _ in part.amounts]
         self.contended = {name for name in wanted if wanted.count(name) > 1}
-        self._all = range(len(parts))
         #: Parts that may be in the way of each other.
-        self._disputed = [
+        self.disputed = [
             n
             for n, part in enumerate(parts)
-            if n in self._rivals or any(name in self.contended for name, _ in part.amounts)
+            if self.sets_of[n] or any(name in self.contended for name, _ in part.amounts)
         ]
-        self._scarce = [
+        self.scarce = [
             [item for item in part.amounts if item[0] in self.contended] for part in parts
         ]
         #: Whether nothing is looked at of providers but which they are, how much room they have of
         #: contended classes, required traits, and which of them are equal.
-        self.is_plain = not (self._subtrees or self._one_of_a_tree)
-        self._twins = _twins(query, parts) if query.once else {}
-        self._spread = [n for n, part in enumerate(parts) if not part.suffix]
-        self.required = parts[self._spread[0]].group.required if self._spread else ()
-        self._ancestors: dict[int, frozenset[int]] = {}
-        # Of the tree at hand:
-        self._options: Sequence[Sequence[int]] = ()
-        self._option_sets: list[frozenset[int]] = []
-        self._chosen: list[int] = []
-        self._taken: dict[tuple[int, str], int] = {}
-        self._loads: dict[int, int] = {}
+        self.is_plain = not (self.subtrees or self.one_of_a_tree)
+        self.twins = _twins(query, parts) if query.once else {}
+        self.spread = [n for n, part in enumerate(parts) if not part.suffix]
+        self.required = parts[self.spread[0]].group.required if self.spread else ()
+        self.ancestors: dict[int, frozenset[int]] = {}
 
     def on(self, table: SearchedTable, budget: SearchBudget) -> 'TreeSearch':
         """Itself, for another table and the steps that may be taken there."""
-        self._table, self._budget = table, budget
-        self._ancestors = {}
+        self.table, self.budget = table, budget
+        self.ancestors = {}
         return self
 
-    def solutions(self, options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    def solutions(
+        self, options: Sequence[Sequence[int]], *, largest_first: bool = False
+    ) -> Iterator[tuple[int, ...]]:
         """All choices for one anchor, each once: a slot for each part.
 
         :param options: for each part who may give it, the best first; none of them empty
+        :param largest_first: the part with the largest amounts first, for one that is hard to pack
         :raises SearchOutOfBudget:
         """
-        self._begin(options)
-        sizes = [len(one) for one in options]
-        order = sorted(self._all, key=sizes.__getitem__)
-        # Where each has as many as there are parts, none is left without.
-        fewest = min((sizes[n] for n in self._disputed), default=len(self._disputed))
-        if fewest < len(self._disputed) and not self._may_match(self._all):
+        order = sorted(range(len(options)), key=[len(one) for one in options].__getitem__)
+        if largest_first:
+            sizes = [max((amount for _, amount in one), default=0) for one in self.scarce]
+            order.sort(key=sizes.__getitem__, reverse=True)
+        return _Walk(self, options, order).solutions()
+
+    def above(self, slot: int) -> frozenset[int]:
+        """A provider and all above it."""
+        found = self.ancestors.get(slot)
+        if found is None:
+            path = [slot]
+            while (parent := self.table.parent(path[-1])) != NOWHERE and parent not in path:
+                path.append(parent)
+            found = self.ancestors[slot] = frozenset(path)
+        return found
+
+
+class _Walk:
+    """The search in one tree."""
+
+    def __init__(
+        self, search: TreeSearch, options: Sequence[Sequence[int]], order: Sequence[int]
+    ) -> None:
+        self._search, self._options, self._order = search, options, order
+        self._table, self._budget, self._parts = search.table, search.budget, search.parts
+        self._scarce, self._sets_of = search.scarce, search.sets_of
+        self._option_sets = [frozenset(one) for one in options] if search.subtrees else []
+        self._chosen = [NOWHERE] * len(options)
+        self._taken: dict[tuple[int, str], int] = {}
+        self._loads: dict[int, int] = {}
+        self._occupied: list[set[int]] = [set() for _ in search.apart]
+        self._left_over: _LeftOver | None = None
+        self._in_vain: set[Hashable] = set()
+        self._found, self._is_packed, self._is_hopeless = 0, False, False
+        self._easy_until = self._match_at = search.budget.left - EASY_LOOKS
+
+    def solutions(self) -> Iterator[tuple[int, ...]]:
+        """See ``TreeSearch.solutions``."""
+        order = self._order
+        if not self._may_begin():
             return
-        rows = [iter(options[order[0]])]
+        rows = [iter(self._options[order[0]])]
         tried: list[set[int]] = [set()]
-        steps = 0
-        while rows:
+        # Of each row what was left before it, where that is known, and what had been found.
+        marks: list[tuple[Hashable, int]] = [(None, 0)]
+        while rows and not self._is_hopeless:
             part = order[len(rows) - 1]
             self._free(part)
-            steps += 1
             slot = self._next(part, rows[-1], tried[-1])
             if slot is None:
                 rows.pop()
                 tried.pop()
+                mark, found = marks.pop()
+                if mark is not None and found == self._found:
+                    self._in_vain.add(mark)
                 continue
-            rest = order[len(rows) :]
-            if steps > MATCHED_AFTER and not self._may_match(rest):
-                continue
-            if rest:
-                rows.append(self._row(rest[0]))
+            depth, mark = len(rows), None
+            if depth < len(order):
+                if self._budget.left < self._easy_until:
+                    mark = self._mark(depth)
+                    if mark in self._in_vain or self._is_in_vain(mark, depth):
+                        continue
+                rows.append(self._row(order[depth]))
                 tried.append(set())
+                marks.append((mark, self._found))
             elif self._has_traits():
-                state = self._chosen, self._taken, self._loads, self._options, self._option_sets
+                self._found += 1
                 yield tuple(self._chosen)
-                # Other trees may have been searched meanwhile.
-                self._chosen, self._taken, self._loads, self._options, self._option_sets = state
+
+    def _may_begin(self) -> bool:
+        """Whether there is room for all, as far as a matching tells."""
+        # Where each has as many as there are parts, none is left without.
+        disputed = self._search.disputed
+        fewest = min((len(self._options[n]) for n in disputed), default=len(disputed))
+        return fewest >= len(disputed) or self._may_match(self._order)
+
+    def _is_in_vain(self, mark: Hashable, depth: int) -> bool:
+        """Whether the parts that are left find no room, where it is time to look ahead."""
+        before = self._budget.left
+        if before >= self._match_at:
+            return False
+        goes = (self._is_packed or self._may_pack()) and self._may_match(self._order[depth:])
+        # As many looks go into the search as into looking ahead.
+        self._match_at = 2 * self._budget.left - before
+        if not goes:
+            self._in_vain.add(mark)
+        return not goes
 
     def _row(self, part: int) -> Iterator[int]:
         """Who is tried for a part: from where the one equal to it before has found its own."""
-        options, twin = self._options[part], self._twins.get(part)
+        options, twin = self._options[part], self._search.twins.get(part)
         if twin is None:
             return iter(options)
         return iter(options[options.index(self._chosen[twin]) :])
 
-    def _begin(self, options: Sequence[Sequence[int]]) -> None:
-        self._options = options
-        self._option_sets = [frozenset(one) for one in options] if self._subtrees else []
-        self._chosen = [NOWHERE] * len(options)
-        self._taken, self._loads = {}, {}
-
     def _next(self, part: int, row: Iterator[int], tried: set[int]) -> int | None:
         """Take the next one that goes with what is chosen; None: there is none."""
-        distinct = self._distinct and len(self._options[part]) > 1
+        distinct = self._search.distinct and len(self._options[part]) > 1
         for slot in row:
             self._budget.take()
             if distinct and self._is_repeated(slot, tried):
@@ -189,7 +253,7 @@ class TreeSearch:
 
     # -- what is taken -------------------------------------------------------------------
     def _fits(self, part: int, slot: int) -> bool:
-        if part in self._rivals and any(self._chosen[n] == slot for n in self._rivals[part]):
+        if any(slot in self._occupied[k] for k in self._sets_of[part]):
             return False
         for name, amount in self._scarce[part]:
             taken = self._taken.get((slot, name), 0)
@@ -197,17 +261,21 @@ class TreeSearch:
                 self._parts[part].whole or taken + amount > self._table.classes[name].room(slot)
             ):
                 return False
-        if self.is_plain:
+        search = self._search
+        if search.is_plain:
             return True
-        if self._one_of_a_tree and self._parts[part].amounts and not self._is_alone(slot):
+        if search.one_of_a_tree and self._parts[part].amounts and not self._is_alone(slot):
             return False
         return all(
-            part not in members or self._is_below(part, slot, members) for members in self._subtrees
+            part not in members or self._is_below(part, slot, members)
+            for members in search.subtrees
         )
 
     def _take(self, part: int, slot: int) -> None:
         self._chosen[part] = slot
         self._loads[slot] = self._loads.get(slot, 0) + 1
+        for k in self._sets_of[part]:
+            self._occupied[k].add(slot)
         for name, amount in self._scarce[part]:
             amount = ALL if self._parts[part].whole else amount
             self._taken[slot, name] = self._taken.get((slot, name), 0) + amount
@@ -218,6 +286,8 @@ class TreeSearch:
             return
         self._chosen[part] = NOWHERE
         self._loads[slot] -= 1
+        for k in self._sets_of[part]:
+            self._occupied[k].discard(slot)
         for name, amount in self._scarce[part]:
             self._taken[slot, name] -= ALL if self._parts[part].whole else amount
 
@@ -239,63 +309,223 @@ class TreeSearch:
         tried.add(kind)
         return False
 
-    # -- subtrees, traits, matching ------------------------------------------------------
+    # -- subtrees and traits -------------------------------------------------------------
     def _is_below(self, part: int, slot: int, members: Sequence[int]) -> bool:
         """Whether one that is chosen, or may still be, is above all that are chosen."""
-        above = self._above(slot)
+        above = self._search.above(slot)
         open_to: list[frozenset[int]] = []
         chosen = {slot}
         for n in members:
             if n != part and self._chosen[n] != NOWHERE:
                 chosen.add(self._chosen[n])
-                above = above & self._above(self._chosen[n])
+                above = above & self._search.above(self._chosen[n])
             elif n != part:
                 open_to.append(self._option_sets[n])
+        self._budget.take(len(members))
         return any(top in chosen or any(top in one for one in open_to) for top in above)
-
-    def _above(self, slot: int) -> frozenset[int]:
-        """A provider and all above it."""
-        found = self._ancestors.get(slot)
-        if found is None:
-            path = [slot]
-            while (parent := self._table.parent(path[-1])) != NOWHERE and parent not in path:
-                path.append(parent)
-            found = self._ancestors[slot] = frozenset(path)
-        return found
 
     def _has_traits(self) -> bool:
         """Whether those of the group without suffix have all required traits together."""
-        if not self.required:
+        required = self._search.required
+        if not required:
             return True
         there: set[str] = set()
-        for n in self._spread:
+        for n in self._search.spread:
             there.update(self._table.entry(self._chosen[n]).traits)
-        return all(not there.isdisjoint(names) for names in self.required)
+        self._budget.take(len(required))
+        return all(not there.isdisjoint(names) for names in required)
 
+    # -- looking ahead -------------------------------------------------------------------
     def _may_match(self, rest: Sequence[int]) -> bool:
         """Whether parts can find room next to what is taken, as far as a matching tells."""
-        for apart in self._apart:
+        take = self._budget.take
+        for apart, occupied in zip(self._search.apart, self._occupied, strict=True):
             isolated = [n for n in rest if n in apart]
             if len(isolated) < 2:
                 continue
-            occupied = {self._chosen[n] for n in apart}
             free = [[s for s in self._options[n] if s not in occupied] for n in isolated]
-            if not matching.is_possible(free, lambda slot: 1):
+            take(sum(map(len, free)) // 4)
+            if not matching.is_possible(free, lambda slot: 1, take):
                 return False
-        return all(self._has_room(name, rest) for name in self.contended)
+        return all(self._has_room(name, rest) for name in self._search.contended)
 
     def _has_room(self, name: str, rest: Sequence[int]) -> bool:
         """The same for one class: each provider has room for so many of the smallest parts."""
-        wanting = [n for n in rest if any(one == name for one, _ in self._parts[n].amounts)]
+        wanting, amounts = self._wanting(name, rest)
         if len(wanting) < 2:
             return True
-        amounts = sorted(dict(self._parts[n].amounts)[name] for n in wanting)
+        sums = list(accumulate(sorted(amounts), initial=0))
         column = self._table.classes[name]
 
         def most(slot: int) -> int:
-            return matching.most_of(amounts, column.room(slot) - self._taken.get((slot, name), 0))
+            return matching.most_of(sums, column.room(slot) - self._taken.get((slot, name), 0))
 
-        return matching.is_possible([self._options[n] for n in wanting], most)
+        options = [self._options[n] for n in wanting]
+        return matching.is_possible(options, most, self._budget.take)
+
+    def _may_pack(self) -> bool:
+        """Whether amounts can be packed into all that there is, as far as bounds tell: once."""
+        self._is_packed = True
+        for name in self._search.contended if not self._found else ():
+            wanting, amounts = self._wanting(name, self._order)
+            slots = set[int]().union(*(self._options[n] for n in wanting))
+            rooms = [self._table.classes[name].room(slot) for slot in slots]
+            if not packing.is_possible(amounts, rooms, self._budget.take):
+                self._is_hopeless = True
+        return not self._is_hopeless
+
+    def _wanting(self, name: str, among: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Parts that take of a class, and how much each."""
+        found = [(n, dict(self._scarce[n]).get(name)) for n in among]
+        self._budget.take(len(found))
+        return [n for n, one in found if one is not None], [
+            one for _, one in found if one is not None
+        ]
+
+    # -- what was in vain ----------------------------------------------------------------
+    def _mark(self, depth: int) -> Hashable:
+        """The same wherever the parts that are left have the same to choose from.
+
+        What those that are equal may choose from is, of each, from where the one before it is.
+        """
+        search, chosen = self._search, self._chosen
+        of = self._left_over
+        if of is None:
+            of = self._left_over = _LeftOver(search, self._options, self._order)
+        later = [(n, chosen[search.twins[n]]) for n in of.followers[depth]]
+        if not of.merges:
+            self._budget.take(2 * (1 + len(self._taken)))
+            return (
+                depth,
+                tuple(chosen[n] for n in of.special),
+                frozenset(item for item in self._taken.items() if item[1]),
+                tuple(map(frozenset, self._occupied)),
+                tuple(slot for _, slot in later),
+            )
+        self._budget.take(2 * len(of.slots))
+        meets = 0
+        for n in search.spread if search.required else ():
+            if chosen[n] != NOWHERE:
+                meets |= of.traits[chosen[n]]
+        return depth, meets, tuple(sorted(self._looks(of, depth, meets, self._barred(of, later))))
+
+    def _barred(self, of: '_LeftOver', later: Sequence[tuple[int, int]]) -> dict[int, int]:
+        """By provider, kinds of which another part has gone further on already, as bits."""
+        found: dict[int, int] = {}
+        for n, slot in later:
+            bit, options = of.bits[n], self._options[n]
+            for one in options[: options.index(slot)]:
+                found[one] = found.get(one, 0) | bit
+        return found
+
+    def _looks(
+        self, of: '_LeftOver', depth: int, meets: int, barred: Mapping[int, int]
+    ) -> Iterator[int]:
+        """A number for each provider that may give something; those look the same that have it."""
+        taken, left, open_sets = self._taken, of.left[depth], of.open_sets[depth]
+        for slot in of.slots:
+            may = of.may[slot] & left & ~barred.get(slot, 0)
+            if not may:
+                continue
+            looks: list[int] = [may, of.traits[slot] & ~meets]
+            for name, rooms, sums in of.wanted[depth]:
+                gone = taken.get((slot, name), 0)
+                looks.append(packing.filled(sums, rooms.get(slot, 0) - gone))
+                looks.append(of.has_whole and gone > 0)
+            looks += [slot in self._occupied[k] for k in open_sets]
+            yield of.number(tuple(looks))
+
+
+class _LeftOver:
+    """Of one tree, by depth: what is looked at for the parts that are left.
+
+    :ivar merges: whether providers count by what is looked at alone, not by which they are
+    :ivar special: parts whose choices matter by themselves, where it is not so
+    :ivar followers: of those left the ones equal to one that has a provider
+    :ivar left: kinds of parts, as bits; ``bits`` by part, ``may`` by provider
+    :ivar wanted: classes with the rooms of providers, and all that amounts come to
+    :ivar open_sets: sets that have a part left
+    """
+
+    def __init__(
+        self, search: TreeSearch, options: Sequence[Sequence[int]], order: Sequence[int]
+    ) -> None:
+        parts, take = search.parts, search.budget.take
+        self.merges = search.is_plain
+        members = {n for one in search.subtrees for n in one}
+        members.update(search.spread if search.required else ())
+        members.update(n for n, part in enumerate(parts) if part.amounts and search.one_of_a_tree)
+        self.special = sorted(members)
+        self.has_whole = any(part.whole for part in parts)
+        self.slots = list(dict.fromkeys(slot for one in options for slot in one))
+        take(sum(map(len, options)))
+        places = {n: at for at, n in enumerate(order)}
+        self.followers = [
+            [n for n in order[depth:] if n in search.twins and places[search.twins[n]] < depth]
+            for depth in range(len(order))
+        ]
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self.bits, self.may = self._kinds(search, options)
+        self.traits = dict.fromkeys(self.slots, 0)
+        if search.required:
+            take(len(self.slots) * len(search.required))
+            for slot in self.slots:
+                traits = search.table.entry(slot).traits
+                for k, names in enumerate(search.required):
+                    self.traits[slot] |= (not names.isdisjoint(traits)) << k
+        self._by_depth(search, options, order)
+
+    def number(self, looks: tuple[int, ...]) -> int:
+        """Of providers that look the same."""
+        return self._numbers.setdefault(looks, len(self._numbers))
+
+    @staticmethod
+    def _kinds(
+        search: TreeSearch, options: Sequence[Sequence[int]]
+    ) -> tuple[list[int], dict[int, int]]:
+        kinds: dict[Hashable, int] = {}
+        chains: dict[int, int] = {}
+        bits = []
+        may: dict[int, int] = {}
+        for n, one in enumerate(options):
+            chains[n] = chains[search.twins[n]] if n in search.twins else n
+            key = tuple(search.scarce[n]), search.parts[n].whole, tuple(one)
+            is_twin = n in search.twins or n in search.twins.values()
+            chain = chains[n] if is_twin else None
+            is_spread = bool(search.required) and not search.parts[n].suffix
+            kind = kinds.setdefault((key, tuple(search.sets_of[n]), chain, is_spread), len(kinds))
+            bits.append(1 << kind)
+            for slot in one:
+                may[slot] = may.get(slot, 0) | 1 << kind
+        return bits, may
+
+    def _by_depth(
+        self, search: TreeSearch, options: Sequence[Sequence[int]], order: Sequence[int]
+    ) -> None:
+        take, table = search.budget.take, search.table
+        self.left = [0] * len(order)
+        self.open_sets: list[list[int]] = [[] for _ in order]
+        for depth in range(len(order)):
+            for n in order[depth:]:
+                self.left[depth] |= self.bits[n]
+            rest = set(order[depth:])
+            self.open_sets[depth] = [k for k, one in enumerate(search.apart) if one & rest]
+        self.wanted: list[list[tuple[str, dict[int, int], list[int] | None]]] = [[] for _ in order]
+        for name in sorted(search.contended):
+            wanting = [any(one == name for one, _ in search.scarce[n]) for n in range(len(order))]
+            slots = set[int]().union(*(options[n] for n in order if wanting[n]))
+            rooms = {slot: table.classes[name].room(slot) for slot in slots}
+            most = max(rooms.values())
+            sums: list[int] | None = [0]
+            for depth in range(len(order) - 1, -1, -1):
+                part = order[depth]
+                if wanting[part] and sums is not None:
+                    amount = dict(search.scarce[part])[name]
+                    take(len(sums))
+                    more = {one + amount for one in sums if one + amount <= most}.union(sums)
+                    sums = sorted(more) if len(more) <= packing.SUMS_MAX else None
+                if any(wanting[n] for n in order[depth:]):
+                    self.wanted[depth].append((name, rooms, sums))
 
 
 def _twins(query: CandidatesQuery, parts: Sequence[Part]) -> dict[int, int]:

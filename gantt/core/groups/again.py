@@ -9,7 +9,7 @@ import numpy as np
 
 from gantt.core.groups.build import build
 from gantt.core.groups.group_plan import PlannedMember, shares_of
-from gantt.core.groups.group_table import GroupTable
+from gantt.core.groups.group_table import GroupTable, Over, never
 from gantt.core.groups.plan_group import drop_broken
 from gantt.core.groups.problem import Assignment, GroupProblem
 from gantt.core.messages import image_properties
@@ -43,21 +43,22 @@ def remaining(
     *,
     members: Mapping[str, str],
     placed: Mapping[str, str],
+    over: Over = never,
 ) -> Remaining:
     """Try each planned member on its host once more.
 
     :param consumer_of: from the name of a member to the consumer that stands for it
-    :param members: as of ``plan_group``; ``placed``: likewise
+    :param members: as of ``plan_group``; ``placed`` and ``over``: likewise
     :raises InvalidMessage: see there
     """
     problem = build(table, description, pipeline, members=members, placed=placed)
     plan = _assignment(table, problem, planned)
     drop_broken(problem, plan)
-    trial = GroupTable(table, problem, pipeline)
+    trial = GroupTable(table, problem, pipeline, over)
     trial.refused(plan)
     plan = trial.plan.copy()
     if drop_broken(problem, plan):
-        trial = GroupTable(table, problem, pipeline)
+        trial = GroupTable(table, problem, pipeline, over)
         trial.refused(plan)
     of_name = {one.name: one for one in planned}
     found, copied = [], table.copy()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A copy of the host table on which a group is laid, member by member, through the pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import fsum
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import name_of
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
+from gantt.core.placement.pause import Interrupted, Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking
 from gantt.core.placement.tree_choice import TreeChoice
@@ -21,6 +22,14 @@ from gantt.core.resources.host import Placed
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import Shares
+
+#: Whether nobody waits for the plan any more.
+Over = Callable[[], bool]
+
+
+def never() -> bool:
+    """Of a plan that may take as long as it takes."""
+    return False
 
 
 class LaidUnit(NamedTuple):
@@ -39,19 +48,27 @@ class GroupTable:
 
     :ivar plan: where the units are that are laid
     :ivar laid: unit -> what it takes there
+    :param over: asked for each member, and now and then in long searches; all methods raise
+        ``Interrupted`` then
     """
 
-    def __init__(self, table: HostTable, problem: GroupProblem, pipeline: Pipeline) -> None:
+    def __init__(
+        self, table: HostTable, problem: GroupProblem, pipeline: Pipeline, over: Over = never
+    ) -> None:
+        self._over = over
         self._table, self._problem = table.copy(), problem
         pipeline.name_parts(self._table)
         self._pipeline = pipeline.without_closing()
         self._runs: dict[int, FilterRun] = {}
+        self._trees: dict[int, TreeChoice] = {}
         self._rows: list[int] = []
         self.plan = Assignment.empty(problem)
         self.laid: dict[int, LaidUnit] = {}
 
     def passing(self, choice: int) -> BoolArray:
         """Hosts that every filter lets pass for one more of a choice; to be read at once."""
+        if self._over():
+            raise Interrupted(Pause.OVER)
         run = self._runs.get(choice)
         if run is None:
             spec = self._problem.choices[choice].spec
@@ -108,13 +125,20 @@ class GroupTable:
         run, spec = self._runs[choice], self._problem.choices[choice].spec
         if not run.is_of_trees:
             return True, spec.resources, None
-        trees = TreeChoice.of(self._table, run)
-        solution = None if trees is None else trees.solve(row)
-        if trees is None or solution is None:
+        trees = self._trees.get(choice)
+        if trees is None:
+            trees = self._trees[choice] = TreeChoice(self._table, spec, run, self._pause)
+        solution = trees.solve(row)
+        trees.check()
+        if solution is None:
             return False, {}, None
+        trees.begin_anew()
         shares = trees.amounts(row, solution)
         own = dict(shares.pop(self._table.hosts[row].id))
         return True, own, shares
+
+    def _pause(self, _: bool) -> Pause:
+        return Pause.OVER if self._over() else Pause.GO_ON
 
     def refused(self, plan: Assignment) -> list[Cut]:
         """Lay a whole plan, member by member; what is not let on its host, as cuts.

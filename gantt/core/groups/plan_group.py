@@ -25,7 +25,7 @@ from gantt.core.groups.group_plan import (
     StepGivenUp,
     shares_of,
 )
-from gantt.core.groups.group_table import GroupTable
+from gantt.core.groups.group_table import GroupTable, Over, never
 from gantt.core.groups.model import (
     Counts,
     GroupSolver,
@@ -67,6 +67,7 @@ def plan_group(
     members: Mapping[str, str] | None = None,
     placed: Mapping[str, str] | None = None,
     known: Sequence[PlannedMember] = (),
+    over: Over = never,
 ) -> GroupPlan:
     """Plan a group on a table, which is read and not changed.
 
@@ -79,12 +80,21 @@ def plan_group(
         member has none yet
     :param known: a plan of the group, to begin with where it is sound and no worse than the first
         one; the plan is ``known`` where none is better
+    :param over: whether nobody waits for it any more
     :raises InvalidMessage: names the field of the description
+    :raises Interrupted: it is over
     """
     started = clock()
     problem = build(table, description, pipeline, parts=parts, members=members, placed=placed)
     planning = _Planning(
-        table, problem, description, pipeline, solver, lambda: started + seconds - clock(), seed
+        table,
+        problem,
+        description,
+        pipeline,
+        solver,
+        lambda: started + seconds - clock(),
+        seed,
+        over,
     )
     built = clock()
     planning.begin(known)
@@ -106,18 +116,23 @@ def reached_by(
     *,
     members: Mapping[str, str] | None = None,
     placed: Mapping[str, str] | None = None,
+    over: Over = never,
 ) -> Goals | None:
     """What a plan comes to that was made for a group of the same members; None: it is not sound.
 
     :param members: see ``plan_group``, as ``placed``
     """
     problem = build(table, description, pipeline, members=members, placed=placed)
-    found = _known(table, problem, pipeline, known)
+    found = _known(table, problem, pipeline, known, over)
     return None if found is None else found[0]
 
 
 def _known(
-    table: HostTable, problem: GroupProblem, pipeline: Pipeline, known: Sequence[PlannedMember]
+    table: HostTable,
+    problem: GroupProblem,
+    pipeline: Pipeline,
+    known: Sequence[PlannedMember],
+    over: Over,
 ) -> tuple[Goals, Assignment, GroupTable] | None:
     plan = Assignment.empty(problem)
     units = {name: unit for unit, name in enumerate(problem.names)}
@@ -127,7 +142,7 @@ def _known(
             return None
         plan.rows[unit] = row
         plan.choices[unit] = problem.choices_of[problem.kinds[unit]][one.alternative]
-    trial = GroupTable(table, problem, pipeline)
+    trial = GroupTable(table, problem, pipeline, over)
     if check.faults(problem, plan) or trial.refused(plan):
         return None
     return goals(problem, plan, trial.score()), plan, trial
@@ -145,9 +160,10 @@ class _Planning:
         solver: GroupSolver | None,
         left: Callable[[], float],
         seed: int,
+        over: Over,
     ) -> None:
         self._table, self._problem, self._description = table, problem, description
-        self._pipeline, self._seed = pipeline, seed
+        self._pipeline, self._seed, self._over = pipeline, seed, over
         self._solver = None if solver is None else NotedSolver(solver)
         self._left_in_all, self.reserve = left, 0.0
         self._by = self._first_by = 'sequential'
@@ -159,6 +175,9 @@ class _Planning:
         self._model: Model | None = None
         self._pending: Assignment | None = None
         self._why_not: tuple[GroupConflict, list[GroupRelaxation]] | None = None
+
+    def _new_trial(self) -> GroupTable:
+        return GroupTable(self._table, self._problem, self._pipeline, self._over)
 
     def _left(self) -> float:
         """Seconds until the plan is to be tried."""
@@ -178,7 +197,9 @@ class _Planning:
                 break
         self._sequential = found[0][0]
         first = min(found, key=lambda one: one[0])
-        before = _known(self._table, self._problem, self._pipeline, known) if known else None
+        before = None
+        if known:
+            before = _known(self._table, self._problem, self._pipeline, known, self._over)
         if before is not None and before[0] <= first[0]:
             first, self._by = before, 'known'
         self._first_by = self._by
@@ -200,11 +221,11 @@ class _Planning:
         self, order: IntArray, *, fullest: bool = False
     ) -> tuple[Goals, Assignment, GroupTable]:
         """Members one after the other in this order, without those that break a policy then."""
-        trial = GroupTable(self._table, self._problem, self._pipeline)
+        trial = self._new_trial()
         sequential.place(self._problem, trial, order.tolist(), fullest=fullest)
         plan = trial.plan.copy()
         if drop_broken(self._problem, plan):
-            trial = GroupTable(self._table, self._problem, self._pipeline)
+            trial = self._new_trial()
             trial.refused(plan)
             plan = trial.plan.copy()
         return goals(self._problem, plan, trial.score()), plan, trial
@@ -289,7 +310,7 @@ class _Planning:
             return False
         reached = goals(self._problem, plan)
         if not self._problem.is_steady:
-            trial = GroupTable(self._table, self._problem, self._pipeline)
+            trial = self._new_trial()
             if trial.refused(plan):
                 self._pending = plan
                 return True
@@ -374,7 +395,7 @@ class _Planning:
         """Try the plan member by member; whether some host refused, which is cut then."""
         pending, self._pending = self._pending, None
         for plan in [one for one in (pending, self._plan) if one is not None]:
-            trial = GroupTable(self._table, self._problem, self._pipeline)
+            trial = self._new_trial()
             cuts = trial.refused(plan)
             if cuts:
                 self._problem.cuts.extend(cuts)

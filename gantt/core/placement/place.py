@@ -6,8 +6,7 @@ decision.  A failed request leaves the table as it was; a placed one leaves its
 picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
-import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gantt import exceptions
 from gantt.core.filters.group_policy import GroupPolicyFilter
@@ -16,6 +15,7 @@ from gantt.core.group_policies import levels
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement import bound_members, older_claims, verdict
+from gantt.core.placement.pause import AskPause, Interrupted, Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome
@@ -26,15 +26,6 @@ from gantt.core.table.pools import Shares
 
 #: Hosts named in the line of a placed request.
 _NAMED_MAX = 4
-
-
-class Pause(enum.Enum):
-    """How to go on between two members."""
-
-    GO_ON = 'go on'
-    LOOK_ANEW = 'look anew'  # the table has changed meanwhile
-    ENOUGH = 'enough'  # the pass ends here; what was placed stays
-    OVER = 'over'  # nobody waits for the answer any more
 
 
 class Seen:
@@ -79,7 +70,7 @@ def place(
     attempt: int = 1,
     worker: str = '',
     spread: int = 1,
-    pause: Callable[[], Pause] | None = None,
+    pause: AskPause | None = None,
     seen: Seen | None = None,
     held: Mapping[str, Shares] = NOTHING_HELD,
 ) -> Decision:
@@ -89,8 +80,8 @@ def place(
     before it is given back and no selection is returned.
 
     :param pause: asked how to go on before each member but the first, and once for some of
-        those that are alike; where it ends the pass, the decision is about the members
-        before, and ``planned`` says how many
+        those that are alike, and now and then in a long search; where it ends the pass, the
+        decision is about the members before, and ``planned`` says how many
     :param spread: pick among so many best at least, and all that equal the best one,
         whatever the pipeline says: where races for the best one are lost
     :param seen: of the requests before, which were planned on this table; the outcome is the
@@ -103,7 +94,7 @@ def place(
     _check(request.spec, pipeline)
     pipeline.name_parts(table)
     before = None if seen is None else seen.before(table, request, pipeline)
-    run = Run(table, request, pipeline, seed, attempt, spread, before, held)
+    run = Run(table, request, pipeline, seed, attempt, spread, before, held, pause)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
@@ -113,13 +104,13 @@ def place(
         grouped = request.spec.group is not None
         none = older_claims.NOTHING_OLDER
         with older_claims.left_out(table, request, attempt) if grouped else none:
-            outcome, position = _each(run, wanted, pause, before is not None)
+            outcome, position = _each(run, wanted, before is not None)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
             elif outcome is Outcome.PLACED:
                 wanted = wanted[:position]
                 run.add_alternates()
-        again, outcome = _placed_anew(run, wanted, outcome, pause)
+        again, outcome = _placed_anew(run, wanted, outcome)
         if again is not None:
             run, cause, nearest, silent, contradiction = again, '', [], [], None
         if outcome is Outcome.EXPIRED:
@@ -192,16 +183,14 @@ def _why_not(
     return (reason, cause), nearest, silent, contradiction
 
 
-def _each(
-    run: Run, wanted: Sequence[int], pause: Callable[[], Pause] | None, goes_on: bool = False
-) -> tuple[Outcome, int]:
+def _each(run: Run, wanted: Sequence[int], goes_on: bool = False) -> tuple[Outcome, int]:
     """Place one member after the other: how that ended, and how many have a place.
 
     :param goes_on: the first may be like the last one of another request
     """
-    position = 0
+    position, pause = 0, run.pause
     while position < len(wanted):
-        how = Pause.GO_ON if pause is None or not position else pause()
+        how = Pause.GO_ON if pause is None or not position else pause(False)
         if how is Pause.ENOUGH:
             return Outcome.PLACED, position
         if how is Pause.OVER:
@@ -209,22 +198,26 @@ def _each(
         if how is Pause.LOOK_ANEW:
             run.look_anew()
         alike = run.go_on(wanted[position : position + STEPS_MOST]) if position or goes_on else 0
-        if not alike and not run.place(wanted[position], position == len(wanted) - 1):
-            return Outcome.NO_VALID_HOST, position
+        try:
+            if not alike and not run.place(wanted[position], position == len(wanted) - 1):
+                return Outcome.NO_VALID_HOST, position
+        except Interrupted as e:
+            if e.how is Pause.OVER:
+                return Outcome.EXPIRED, position
+            run.look_anew()
+            continue
         position += alike or 1
     return Outcome.PLACED, len(wanted)
 
 
-def _placed_anew(
-    run: Run, wanted: Sequence[int], outcome: Outcome, pause: Callable[[], Pause] | None
-) -> tuple[Run | None, Outcome]:
+def _placed_anew(run: Run, wanted: Sequence[int], outcome: Outcome) -> tuple[Run | None, Outcome]:
     """A run that places members that the first one could not, and how all ended then."""
     if outcome is not Outcome.NO_VALID_HOST:
         return None, outcome
     ended: list[Outcome] = []
 
     def placed(another: Run, members: Sequence[int]) -> int:
-        found, position = _each(another, members, pause)
+        found, position = _each(another, members)
         ended.append(found)
         return bound_members.OVER if found is Outcome.EXPIRED else position
 

@@ -20,6 +20,7 @@ from gantt.core.messages.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.placement import given, ranges, verdict
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
+from gantt.core.placement.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, top
 from gantt.core.placement.tree_choice import GroupShare, TreeChoice
@@ -62,7 +63,9 @@ class Run:
         spread: int,
         before: 'Run | None' = None,
         held: Mapping[str, Shares] = NOTHING_HELD,
+        pause: AskPause | None = None,
     ) -> None:
+        self.pause = pause
         self.table, self.request, self.pipeline = table, request, pipeline
         self.seed, self.attempt, self.held = seed, attempt, held
         self.spread, self.subset = spread, max(pipeline.subset_size, spread)
@@ -78,7 +81,7 @@ class Run:
         )
         self.claims = spec.purpose is not Purpose.REBUILD
         is_of_trees = self.claims and self.filter_run.is_of_trees
-        self.trees = TreeChoice.of(table, self.filter_run) if is_of_trees else None
+        self.trees = TreeChoice.of(table, self.filter_run, pause) if is_of_trees else None
         #: Rows of the hosts that are to be tried in this order; empty: the scores decide.
         self.in_order = _in_order(table, request)
         image, flavor = request.spec.image, request.spec.flavor
@@ -132,6 +135,7 @@ class Run:
             self.attempt,
             self.spread,
             held=self.held,
+            pause=self.pause,
         )
 
     def look_anew(self) -> None:
@@ -145,13 +149,13 @@ class Run:
             self.fitting = self.fitting.on(self.filter_run)
             self.fitting.unfit.update(barred)
         if self.trees is not None:
-            unfit, self.trees = self.trees.unfit, self.trees.on(self.filter_run)
-            self.trees.unfit.update(unfit)
+            self.trees = self.trees.on(self.filter_run)
         self.ranking = None
 
     def place(self, member: int, last: bool, fresh: bool = False) -> bool:
         """One member; False where no host is left.
 
+        :raises Interrupted: it has no place yet, and what was seen for it holds no longer
         :param fresh: look at all hosts, whatever was seen of the member before
         """
         held = self.held.get(self.request.consumers[member])

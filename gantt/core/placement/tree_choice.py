@@ -6,8 +6,9 @@ as the table has it with all picks: the host, what is nested below it, and the p
 What a tree has follows from its numbers alone, so that equal trees are searched once.  A host whose
 groups do not go together is no survivor: the filter of amounts removes it after all.
 
-What is searched for one look at the hosts is bounded by steps and trees, not by time, so that a
-replay comes out the same.  Beyond, it is not known whether there is room, which is not "no room".
+What is searched for one member is bounded by steps, each of which is about a microsecond, and by
+trees, so that a replay comes out the same.  Beyond, it is not known whether there is room, which is
+not "no room".  In between whoever else waits is placed, and who has asked may have waited enough.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,21 +25,27 @@ from gantt.core.filters import tree_room
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.placement.evaluation import FilterRun
+from gantt.core.placement.pause import AskPause, Interrupted, Pause
 from gantt.core.placement.ranking import Ranking
 from gantt.core.resources.shared_pool import SHARES
 from gantt.core.table.nested import as_inventory
+from gantt.core.table.pools import NO_SHARES
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 T = TypeVar('T')
 
-#: Of one look at the hosts: steps of all searches, of one of them, and trees that differ.
-STEPS_MAX, TREE_STEPS_MAX, TREES_MAX = 200_000, 50_000, 512
+#: For one member: steps of all searches, of one of them, and trees that differ.
+STEPS_MAX, TREE_STEPS_MAX, TREES_MAX = 400_000, 100_000, 512
+#: Steps that it takes to look at a tree, and at each provider in it, before anything is searched.
+TREE_STEPS, ENTRY_STEPS = 64, 8
 #: Answers that are stored for trees to come.
 ANSWERS_MAX = 4096
 #: Of a tree: for each part the number of its provider in it; or that there is none.
 _Answer = tuple[int, ...] | None
+#: Instead of an answer: none was found in as many steps.
+_UNKNOWN = 'unknown'
 
 
 class GroupShare(msgspec.Struct, frozen=True):
@@ -71,7 +78,8 @@ class TreeChoice:
     """One request, for one look at the hosts after the other.
 
     :ivar rest: class -> amount, of what is no matter of the search
-    :ivar given_up: hosts that were not searched to the end
+    :ivar unfit: hosts that have no choice; they are not looked at again
+    :ivar given_up: of these the ones that were not searched to the end
     """
 
     def __init__(
@@ -79,12 +87,14 @@ class TreeChoice:
         table: 'HostTable',
         spec: RequestSpec,
         filter_run: FilterRun | None = None,
+        pause: AskPause | None = None,
         *,
         steps: int | None = None,
         trees: int | None = None,
     ) -> None:
         """
         :param filter_run: whose survivors are searched; None: none
+        :param pause: asked how to go on in long searches
         :param steps: ``trees``: as many as may be taken, and searched; None: as for one look
         """
         self._table, self._filter_run = table, filter_run
@@ -109,8 +119,10 @@ class TreeChoice:
             msgspec.msgpack.encode((spec.resources, spec.tree, self._classes)),
             *((group.member_of, group.forbidden_aggregates) for group in groups),
         )
-        self._steps = STEPS_MAX if steps is None else steps
-        self._trees = TREES_MAX if trees is None else trees
+        self._may = STEPS_MAX if steps is None else steps, TREES_MAX if trees is None else trees
+        self._steps, self._trees = self._may
+        self._pause = pause
+        self._how = Pause.GO_ON
         self._found: dict[int, TreeSolution | None] = {}
         self._seen: set[object] = set()
         self._seq = -1
@@ -118,15 +130,20 @@ class TreeChoice:
         self.given_up: set[int] = set()
 
     @staticmethod
-    def of(table: 'HostTable', filter_run: FilterRun) -> 'TreeChoice | None':
+    def of(
+        table: 'HostTable', filter_run: FilterRun, pause: AskPause | None = None
+    ) -> 'TreeChoice | None':
         """None: the request asks nothing of trees."""
         if not tree_room.concerns(table, filter_run.spec):
             return None
-        return TreeChoice(table, filter_run.spec, filter_run)
+        return TreeChoice(table, filter_run.spec, filter_run, pause)
 
     def on(self, filter_run: FilterRun) -> 'TreeChoice':
-        """The same for hosts that are looked at anew."""
-        return TreeChoice(self._table, filter_run.spec, filter_run)
+        """The same for hosts that are looked at anew, with the steps that are left."""
+        other = TreeChoice(self._table, filter_run.spec, filter_run, self._pause)
+        other._steps, other._trees, other._seen = self._steps, self._trees, self._seen
+        other.unfit, other.given_up = self.unfit, self.given_up
+        return other
 
     def choose(
         self,
@@ -136,11 +153,14 @@ class TreeChoice:
         """Finalists, the pick and what goes with it; None: nobody has a choice.
 
         :param pick_one: these by the ranking as it is; None: nobody is left
+        :raises Interrupted: the search is over, or was on a table that has changed since
         """
-        if self.unfit:
-            known = np.isin(ranking.rows, list(self.unfit))
-            ranking.strike(np.flatnonzero(known).tolist())
         failed: list[int] = []
+        if self.unfit:
+            known = np.flatnonzero(np.isin(ranking.rows, list(self.unfit)))
+            ranking.strike(known.tolist())
+            # Where hosts are looked at anew, filters have let these pass again.
+            failed += [row for row in ranking.rows[known].tolist() if self._passes(row)]
         while True:
             found = pick_one()
             if found is None:
@@ -152,8 +172,11 @@ class TreeChoice:
             if ranking.total[pick] == -np.inf:
                 self._bar(failed)
                 return None
-            if self.solve(int(ranking.rows[pick])) is not None:
+            solution = self.solve(int(ranking.rows[pick]))
+            self.check()
+            if solution is not None:
                 self._bar(failed)
+                self.begin_anew()
                 left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
                 return left, pick, more
             failed.append(int(ranking.rows[pick]))
@@ -162,6 +185,8 @@ class TreeChoice:
 
     def solve(self, row: int) -> TreeSolution | None:
         """Who gives what on a host as it is now; None: nobody, or it is not known, see above."""
+        if self._how is Pause.OVER:
+            return None
         if self._seq != self._table.seq:
             self._found, self._seq = {}, self._table.seq
         if self._table.pools.is_giving_back:
@@ -173,34 +198,57 @@ class TreeChoice:
     def _solve(self, row: int) -> TreeSolution | None:
         entries, wholes = self._entries(row)
         ids = [entry.id for entry in entries]
-        stored, key = self._table.pools.searched, None
-        if not self._in_tree:
-            key = (self._key, _signature(entries))
+        stored = self._table.pools.searched
+        key = (self._key, _signature(entries), entries[0].uuid if self._in_tree else '')
         # What is charged is the same whether an answer is stored or not: a replay has other ones.
-        is_new = key is None or key not in self._seen
+        is_new = key not in self._seen
+        self._steps -= TREE_STEPS + ENTRY_STEPS * len(entries)
         if self._steps <= 0 or (is_new and self._trees <= 0):
             self.given_up.add(row)
             return None
         self._trees -= is_new
         self._seen.add(key)
         most = min(self._steps, TREE_STEPS_MAX)
-        try:
-            if key is not None and key in stored:
-                answer, steps = stored[key]
-                if steps > most:
-                    raise exceptions.SearchOutOfBudget(steps=most)
-            else:
-                answer, steps = self._search.best(entries, most)
-        except exceptions.SearchOutOfBudget:
-            self._steps -= most
+        answer, steps = stored.get(key, (_UNKNOWN, -1))
+        if steps < 0 or (answer is _UNKNOWN and steps < most):
+            try:
+                answer, steps = self._search.best(entries, most, self._pausing)
+            except exceptions.SearchOutOfBudget:
+                answer, steps = _UNKNOWN, most
+            if self._how is not Pause.OVER:
+                if len(stored) >= ANSWERS_MAX:
+                    stored.clear()
+                stored[key] = (answer, steps)
+        if is_new:
+            self._steps -= min(steps, most)
+        if answer is _UNKNOWN or steps > most:
             self.given_up.add(row)
             return None
-        self._steps -= steps
-        if key is not None and key not in stored:
-            if len(stored) >= ANSWERS_MAX:
-                stored.clear()
-            stored[key] = (answer, steps)
         return self._solution(answer, ids, wholes)
+
+    def _pausing(self) -> None:
+        """Called now and then in a search, which is of what was there when it began."""
+        if self._pause is None:
+            return
+        if self._how is not Pause.OVER:
+            with self._table.pools.giving_back(NO_SHARES):  # that is between us and this member
+                how = self._pause(True)
+            if how is not Pause.GO_ON:
+                self._how = how
+        if self._how is Pause.OVER:
+            raise exceptions.SearchOutOfBudget(steps=self._steps)
+
+    def check(self) -> None:
+        """
+        :raises Interrupted: the search is over, or was on a table that has changed since
+        """
+        if self._how is not Pause.GO_ON:
+            raise Interrupted(self._how)
+
+    def begin_anew(self) -> None:
+        """One has its place; the next may take as many steps."""
+        self._steps, self._trees = self._may
+        self._seen.clear()
 
     def amounts(self, row: int, solution: TreeSolution) -> dict[int, dict[str, int]]:
         """Provider id -> class -> amount, of all that the request asks for; the host is in it."""
@@ -234,12 +282,15 @@ class TreeChoice:
         if not self.given_up:
             return ''
         return (
-            f'the search was ended on {len(self.given_up)} hosts after {STEPS_MAX} steps or '
-            f'{TREES_MAX} different trees: whether the groups go together there is not known; '
-            'ask for fewer groups'
+            f'the search was ended on {len(self.given_up)} hosts after {self._may[0]} steps or '
+            f'{self._may[1]} different trees: whether the groups go together there is not known; '
+            'ask for fewer groups, or for more that are alike'
         )
 
     # -- inside ------------------------------------------------------------------------
+    def _passes(self, row: int) -> bool:
+        return self._filter_run is not None and bool(self._filter_run.alive[row])
+
     def _bar(self, failed: list[int]) -> None:
         if not failed or self._filter_run is None:
             return

@@ -26,12 +26,14 @@ from gantt.core.groups import group_answer
 from gantt.core.groups.again import remaining
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.group_plan import GroupPlan, PlannedMember, WithoutPolicy
+from gantt.core.groups.group_table import Over
 from gantt.core.groups.model import GroupSolver
 from gantt.core.groups.plan_group import plan_group
 from gantt.core.groups.plan_view import is_host_up
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.place_group import ChangeGroup, PlaceGroup, check_owners
 from gantt.core.messages.request import Lifecycle
+from gantt.core.placement.pause import Interrupted
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable
@@ -138,6 +140,12 @@ class PlaceGroups:
         if stored is not None:
             return stored
         conflicts: list[str] = []
+        try:
+            return self._placed(request, end, conflicts)
+        except Interrupted:
+            raise self._not_planned(request, conflicts) from None
+
+    def _placed(self, request: Request, end: float, conflicts: list[str]) -> GroupAnswer:
         number, takes_over = 1, None
         made: Made | None = None
         for attempt in range(1, self._bounds.attempts_per_group + 1):
@@ -321,6 +329,7 @@ class PlaceGroups:
                 lambda name: place_consumer(target.uuid, name),
                 members=members,
                 placed=placed,
+                over=self._over(end),
             )
             keeps, table = found.planned, found.table
             # Who stood has a place still; else there are more to be planned than before.
@@ -357,10 +366,16 @@ class PlaceGroups:
             solver=self._solver,
             members=members,
             placed=placed,
+            over=self._over(end),
         )
         self._recorder.observe('gantt_group_plan_seconds', self._clock.monotonic() - began)
         self._recorder.count('gantt_group_plans_total', status=plan.status, by=plan.by)
         return plan
+
+    def _over(self, end: float) -> Over:
+        """Whether a plan that is begun now has had its time: what it may be improved for, twice."""
+        until = min(end, self._clock.monotonic() + 2 * self._bounds.plan_seconds_max)
+        return lambda: self._clock.monotonic() >= until
 
     def _seconds(self, request: Request, end: float) -> float:
         """That a plan may be improved for, from now on."""
@@ -388,6 +403,7 @@ class PlaceGroups:
             solver=self._solver,
             members={**standing_places.consumers_on(made.table, group), **staying.consumers},
             placed=staying.placed,
+            over=self._over(end),
         )
 
     def _check_complete(self, request: Request, target: Target, made: Made, attempt: int) -> None:
@@ -496,6 +512,18 @@ class PlaceGroups:
         settings = self._settings
         most = longest(Lifecycle.PLAN, settings.lease_seconds_max, settings.plan_lease_seconds_max)
         return min(float(request.lease_seconds or settings.plan_lease_seconds), most)
+
+    def _not_planned(self, request: Request, conflicts: list[str]) -> exceptions.GanttError:
+        """The error of a group that could not be planned in its time."""
+        if conflicts:
+            return self._out_of_time(request, conflicts)
+        return exceptions.Expired(
+            f'group {request.uuid} takes longer to be planned than its budget of '
+            f'{request.budget_ms} ms, or twice [planner] plan_seconds_max = '
+            f'{self._bounds.plan_seconds_max:g}: whether it can be placed is not known; ask for '
+            'fewer members or groups of resources at once, or for more that are alike',
+            budget_ms=request.budget_ms,
+        )
 
     def _out_of_time(self, request: Request, conflicts: list[str]) -> exceptions.GanttError:
         if conflicts:

@@ -100,8 +100,13 @@ class GroupPlanner:
             self.quotas,
             solver,
         )
+        self._waiting_groups = WaitingGroups[_Waiting](
+            self.bounds.queue_limit,
+            lambda waiting: _project_of(waiting.request),
+            lambda: self.settings.project_weights,
+        )
         self.work_queue: WorkQueue[_Waiting] = WorkQueue(
-            'groups', self._work, self.bounds.queue_limit, recorder, self._waiting_groups()
+            'groups', self._work, self.bounds.queue_limit, recorder, self._waiting_groups
         )
         self._lock = threading.Lock()
         self._inside: dict[str, _Waiting] = {}
@@ -110,14 +115,6 @@ class GroupPlanner:
     def pipeline(self) -> Pipeline:
         """The filters and weighers in force."""
         return self._pipeline
-
-    def _waiting_groups(self) -> WaitingGroups[_Waiting]:
-        return WaitingGroups(
-            self.bounds.queue_limit,
-            lambda waiting: _project_of(waiting.request),
-            lambda waiting: _seconds_of(waiting.request, self.bounds),
-            lambda: self.settings.project_weights,
-        )
 
     # -- life --------------------------------------------------------------------------
     def start(self) -> None:
@@ -210,6 +207,15 @@ class GroupPlanner:
         except queue.Empty:
             self._follow()
             return 0
+        began = self.clock.monotonic()
+        try:
+            self._finish(waiting)
+        finally:
+            self._waiting_groups.took(waiting, self.clock.monotonic() - began)
+        return 1
+
+    def _finish(self, waiting: _Waiting) -> None:
+        """Plan a group and answer who waits for it."""
         request, future = waiting.request, waiting.future
         try:
             answer = self._placed(waiting)
@@ -234,7 +240,6 @@ class GroupPlanner:
         else:
             self._leave(waiting)
             future.set_result(answer)
-        return 1
 
     def _follow(self) -> None:
         """Read what is new while no group waits: the next one has to wait for little of it."""
@@ -353,8 +358,3 @@ def _project_of(request: Request) -> str:
     """Whose places a group takes, as far as its request says it."""
     own = request.project_id if isinstance(request, PlaceGroup) else None
     return own or request.only_project or ''
-
-
-def _seconds_of(request: Request, bounds: PlannerSettings) -> float:
-    """That planning a group may take; what-if plans it in as much time again."""
-    return bounds.plan_seconds_of(request.plan_ms) * (2 if request.what_if else 1)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from gantt.core.groups.group_plan import GroupPlan, WithoutPolicy
+from gantt.core.groups.group_table import Over, never
 from gantt.core.groups.model import GroupSolver, NotedSolver
 from gantt.core.groups.plan_group import plan_group, reached_by
 from gantt.core.groups.problem import WEIGHT_UNIT
@@ -43,16 +44,17 @@ def without_each(
     solver: GroupSolver | None = None,
     members: Mapping[str, str] | None = None,
     placed: Mapping[str, str] | None = None,
+    over: Over = never,
 ) -> list[WithoutPolicy]:
     """A line for each policy and each of those that it is about, in the order of the description.
 
     :param plan: of the group with all of them
     :param clock: seconds, of any origin
     :param seconds: for all of them, each an equal share of what is left
-    :param members: see ``plan_group``, as ``placed``
+    :param members: see ``plan_group``, as ``placed`` and ``over``
     """
     found = list(_each(group))
-    ends, over = clock() + seconds, 0.0
+    ends, beyond = clock() + seconds, 0.0
     # One that has failed is not called again for the next policy.
     noted = None if solver is None else NotedSolver(solver)
     lines = []
@@ -63,7 +65,7 @@ def without_each(
         began = clock()
         left = ends - began
         # The first plan and its checks are made in any case: what that took longer than it should.
-        if left <= over:
+        if left <= beyond:
             lines.append(msgspec.structs.replace(one.line, outcome='no_time'))
             continue
         share = left / (min(len(found), LOOKED_AT_MAX) - number)
@@ -78,9 +80,12 @@ def without_each(
             members=members,
             placed=placed,
             known=plan.members,
+            over=over,
         )
-        reached = reached_by(table, group, pipeline, other.members, members=members, placed=placed)
-        over = max(over, clock() - began - share)
+        reached = reached_by(
+            table, group, pipeline, other.members, members=members, placed=placed, over=over
+        )
+        beyond = max(beyond, clock() - began - share)
         keeps_it = reached is not None and reached <= plan.goals
         lines.append(_compared(one.line, plan, other, keeps_it))
     return lines

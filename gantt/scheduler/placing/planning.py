@@ -7,7 +7,7 @@ What a pass has come to is a ``Plan``.  Its picks stand on the working table unt
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -31,8 +31,9 @@ from gantt.core.messages.request import (
     RequestKind,
     SelectDestinations,
 )
+from gantt.core.placement.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause, Seen, place
+from gantt.core.placement.place import Seen, place
 from gantt.core.records.decision import (
     Decision,
     Outcome,
@@ -82,7 +83,7 @@ class Planner:
         self,
         call: PendingRequest,
         pipeline: Pipeline,
-        pause: Callable[[], Pause] | None = None,
+        pause: AskPause | None = None,
         without: Sequence[str] = (),
     ) -> Plan:
         """Place (some of) the members of ``call`` that are not claimed yet.

@@ -10,8 +10,8 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
+from gantt.core.placement.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Pause
 from gantt.core.records.decision import Outcome
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.host_cache import HostCache
@@ -59,7 +59,7 @@ def on_table(
     call = PendingRequest(request, float('inf'))
     end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
 
-    def pause() -> Pause:
+    def pause(_: bool) -> Pause:
         return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
 
     found = planner.plan(call, pipeline, pause)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds of bin packing that no matching sees: whether amounts go into rooms of any sizes at all.
+
+Every amount is given a weight; where all of them weigh more than the most that each room can take,
+they do not go into the rooms.  The weights are the amounts themselves, and those of the bounds by
+S. Martello and P. Toth, "Lower bounds and reduction procedures for the bin packing problem",
+Discrete Applied Mathematics 28, 1990: 2 for what is large, 1 for what is of middle size.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+#: Sums that are listed; where there are more, rooms count as they are.
+SUMS_MAX = 512
+#: Sizes that are tried as the least of what is large, and of what is of middle size.
+SIZES_MAX = 8
+#: Charges so many looks.
+Take = Callable[[int], None]
+
+
+def sums_of(amounts: Sequence[int], most: int, take: Take) -> list[int] | None:
+    """All that some of the amounts come to, ascending, up to ``most``; None: too many."""
+    found = {0}
+    for amount in amounts:
+        take(len(found))
+        found |= {one + amount for one in found if one + amount <= most}
+        if len(found) > SUMS_MAX:
+            return None
+    return sorted(found)
+
+
+def filled(sums: Sequence[int] | None, room: int) -> int:
+    """How much of a room can be taken at most, by ``sums_of``."""
+    room = max(room, 0)
+    return room if sums is None else sums[bisect_right(sums, room) - 1]
+
+
+def is_possible(amounts: Sequence[int], rooms: Sequence[int], take: Take) -> bool:
+    """Whether amounts may go into rooms; True is no promise."""
+    total = sum(amounts)
+    sums = sums_of(sorted(amounts, reverse=True), max(rooms, default=0), take)
+    sizes = Counter(filled(sums, min(room, total)) for room in rooms)
+    if total > sum(size * count for size, count in sizes.items()):
+        return False
+    for weights, ones, twos in _weights(amounts):
+        held = 0
+        for size, count in sizes.items():
+            take(1 + len(twos))
+            held += count * _most(ones, twos, size)
+        if weights > held:
+            return False
+    return True
+
+
+def _weights(amounts: Sequence[int]) -> Iterator[tuple[int, list[int], list[int]]]:
+    """All weights together; sums of the least that weigh 1, and of those that weigh 2."""
+    ascending = sorted(amounts)
+    sizes = sorted(set(amounts))
+    sizes = sizes[:: -(-len(sizes) // SIZES_MAX)]
+    for n, middle in enumerate(sizes):
+        for large in sizes[n:]:
+            ones = [one for one in ascending if middle <= one < large]
+            twos = [one for one in ascending if one >= large]
+            yield (
+                len(ones) + 2 * len(twos),
+                list(accumulate(ones, initial=0)),
+                list(accumulate(twos, initial=0)),
+            )
+
+
+def _most(ones: Sequence[int], twos: Sequence[int], size: int) -> int:
+    """The most that goes into a room by weight."""
+    return max(
+        2 * count + bisect_right(ones, size - taken) - 1
+        for count, taken in enumerate(twos[: bisect_right(twos, size)])
+    )
