@@ -118,8 +118,8 @@ OPTS = [
         min=1000,
         max=100_000_000,
         help='How many steps the search for one list of allocation candidates may take: each is a '
-        'provider that is tried, or a candidate, and takes some microseconds, in which no other '
-        'search of the process goes on. Beyond, the query is answered 503, '
+        'look at a provider, or a part of a candidate, and takes about a microsecond. Beyond, the '
+        'query is answered 503, '
         'gantt.search_out_of_budget, never with a part of the list. Raise it where honest queries '
         'without limit meet it; gantt_candidates_out_of_budget_total counts them.',
     ),

@@ -2,7 +2,11 @@
 """Candidates for whoever asks: on providers as they are when the question comes.
 
 Each question reads the head of the change feed, so that what a writer was answered before, by any
-process, is seen.  Questions that come while one reads share the read that begins after them.
+process, is seen.  Questions that come while one reads share the read that begins after them.  Only
+that is done under a lock: each searches a table that does not change while anybody has it.
+
+Now and then, and after connections were lost, one of them reads everything: a database that went
+back may have gone on since, so that its feed does not show it.
 """
 
 import itertools
@@ -24,11 +28,19 @@ T = TypeVar('T')
 Answering = Callable[[ProviderTable, CandidatesFound], T]
 
 
+class _Published:
+    """A table, and how many have it."""
+
+    def __init__(self, table: ProviderTable) -> None:
+        self.table, self.readers = table, 0
+
+
 class Candidates:
     """The providers of one process.  All methods may be called from any thread.
 
     :param steps: that the search of one query may take
     :param count: adds one to a counter by its name
+    :param reload_seconds: how often all is read
     """
 
     def __init__(
@@ -36,13 +48,17 @@ class Candidates:
         store: CandidateReads,
         steps: int = STEPS_MAX,
         count: Callable[[str], None] | None = None,
+        reload_seconds: float = 300.0,
     ) -> None:
         self._store = store
         self._steps = steps
         self._count = count or (lambda name: None)
+        self._reload_seconds = reload_seconds
         self._current_at: float | None = None
+        self._loaded_at, self._lost = float('-inf'), store.connections_lost
         self._lock = threading.Lock()
-        self._table = ProviderTable()
+        self._counting = threading.Lock()
+        self._published = _Published(ProviderTable())
         self._read: ProviderNews | None = None
         self._arrivals = itertools.count(1)
         self._covered = 0
@@ -62,7 +78,7 @@ class Candidates:
     @property
     def providers(self) -> int:
         """How many are in the table; 0 before the first question."""
-        return len(self._table)
+        return len(self._published.table)
 
     @property
     def age_seconds(self) -> float | None:
@@ -77,9 +93,20 @@ class Candidates:
         """
         mine = next(self._arrivals)
         with self._lock:
+            is_due = self._is_due()
+        if is_due:
+            self._reload()
+        with self._lock:
             if self._covered < mine:
                 self._follow()
-            return answering(self._table)
+            published = self._published
+            with self._counting:
+                published.readers += 1
+        try:
+            return answering(published.table)
+        finally:
+            with self._counting:
+                published.readers -= 1
 
     def unknown_names(
         self, classes: Collection[str], traits: Collection[str]
@@ -89,10 +116,32 @@ class Candidates:
         Who has an inventory of a class, or a trait, proves that it is there: that cannot be
         deleted.  What was known so and was given up since finds nobody.
         """
-        table = self._table
+        table = self._published.table
         few = [name for name in classes if name not in STANDARD and name not in table.classes]
         some = [one for one in traits if one not in STANDARD_TRAITS and one not in table.traits]
         return self._store.unknown_names(few, some) if few or some else ((), ())
+
+    def _is_due(self) -> bool:
+        """Whether whoever asks is to read everything; the next one is not asked to meanwhile."""
+        now, lost = time.monotonic(), self._store.connections_lost
+        if lost == self._lost and now - self._loaded_at < self._reload_seconds:
+            return False
+        self._loaded_at, self._lost = now, lost
+        return True
+
+    def _reload(self) -> None:
+        """Read everything; others go on with what there is."""
+        try:
+            found = self._store.load_provider_entries()
+        except BaseException:
+            self._loaded_at = float('-inf')
+            raise
+        table = ProviderTable()
+        table.apply(found.entries)
+        with self._lock:
+            # What others have read since comes with the next read.
+            self._published, self._covered = _Published(table), 0
+            self._note(found)
 
     def _follow(self) -> None:
         covered = next(self._arrivals)  # whoever has come has a smaller number
@@ -102,9 +151,14 @@ class Candidates:
         else:
             found = self._store.poll_provider_entries(self._read)
         if found.whole:
-            self._table = ProviderTable()
-        self._table.apply(found.entries, found.gone)
+            self._published = _Published(ProviderTable())
+        elif (found.entries or found.gone) and self._published.readers:
+            self._published = _Published(self._published.table.copy())
+        self._published.table.apply(found.entries, found.gone)
+        self._note(found)
+        self._covered, self._current_at = covered, began
+
+    def _note(self, found: ProviderNews) -> None:
         self._read = ProviderNews(
             position=found.position, incarnation=found.incarnation, gaps=found.gaps
         )
-        self._covered, self._current_at = covered, began

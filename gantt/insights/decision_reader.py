@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
+from gantt.core.pause import Pause
 from gantt.core.placement.host_trace import HostStep, steps_of
-from gantt.core.placement.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import MemberDecision, Outcome, Score
 from gantt.core.records.decision_codec import PREFIX_MIN, StoredDecision, unpack

@@ -92,7 +92,7 @@ class Insights:
         self.quotas = QuotaChecks(
             store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
         )
-        self.candidates = Candidates(store, candidate_steps, count)
+        self.candidates = Candidates(store, candidate_steps, count, self.settings.reload_seconds)
         trials = WhatIfPlanner(self.table, self.cache, pipeline, self.settings, self.quotas)
         self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
         self.roll_up = RollUpReader(self.candidates, self.table, self.cache, self.capacity).read

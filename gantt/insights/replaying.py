@@ -16,8 +16,8 @@ from gantt import exceptions, plugin_loader
 from gantt.core.groups import take_places
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import Names, SelectDestinations
+from gantt.core.pause import AskPause
 from gantt.core.placement.host_trace import HostStep, steps_of
-from gantt.core.placement.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import place
 from gantt.core.records.decision import Decision, MemberDecision, Outcome

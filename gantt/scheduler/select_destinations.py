@@ -26,7 +26,7 @@ from gantt.core.claims import request_state
 from gantt.core.claims.commit import CommitStatus, DecisionRecord, RequestOutcome
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Effect, RequestEvent, RequestState
-from gantt.core.placement.pause import Pause
+from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache

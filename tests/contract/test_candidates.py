@@ -169,3 +169,44 @@ def test_many_ask_while_others_write(store):
         thread.join()
     assert failed == []
     assert len(uuids(candidates, VGPU)) == 20
+
+
+def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
+    candidates = Candidates(store)
+    first = store.create_provider('first', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    searching, done = threading.Event(), threading.Event()
+    seen = []
+
+    def long_search(table):
+        before = table.entry(table.slot(first.uuid)), len(table)
+        searching.set()
+        assert done.wait(60)
+        return before, (table.entry(table.slot(first.uuid)), len(table))
+
+    thread = threading.Thread(target=lambda: seen.append(candidates.look(long_search)))
+    thread.start()
+    assert searching.wait(60)
+    second = store.create_provider('second', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    store.save_inventories(first.uuid, {})
+    found = []
+    other = threading.Thread(target=lambda: found.append(uuids(candidates, VGPU)))
+    other.start()
+    other.join(30)
+    is_waiting = other.is_alive()
+    done.set()
+    thread.join(60)
+    assert not is_waiting
+    assert found == [{(second.uuid,)}]
+    before, after = seen[0]
+    assert before == after
+
+
+def test_an_answer_is_charged_by_what_it_says(store):
+    root = store.create_provider('root', inventories={'VCPU': Inventory(total=100)}).uuid
+    for n in range(30):
+        store.create_provider(f'{n}', parent=root, inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    groups = tuple(GroupQuery(suffix=f'{n}', resources={'CUSTOM_VGPU': 1}) for n in range(2))
+    query = CandidatesQuery(groups=groups, isolate=True)
+    assert len(uuids(Candidates(store, steps=20_000), query)) == 30 * 29
+    with pytest.raises(exceptions.SearchOutOfBudget):
+        uuids(Candidates(store, steps=2500), query)

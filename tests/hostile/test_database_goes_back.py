@@ -17,12 +17,14 @@ from gantt.compute.agent.reporter import Reporter
 from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
 from gantt.compute.ports import HostReadings
+from gantt.core.candidates.query import CandidatesQuery, GroupQuery
 from gantt.core.claims.registration import AFTER_MOST
 from gantt.core.messages.report import RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostRow
 from gantt.db.schema import models
 from gantt.db.stores.store import SqlStore
+from gantt.insights.candidates import Candidates
 from gantt.scheduler.host_follower import HostFollower
 from tests.builders import (
     CLEAN,
@@ -388,3 +390,29 @@ def test_nobody_can_use_up_the_epochs_of_a_host(any_store):
         assert before < host.register(after=2**53) <= before + AFTER_MOST + 1, turn
     assert host.register() == host.row.epoch
     assert host.report().outcome == 'applied'
+
+
+def offers(candidates, amount):
+    """Names of the providers that are offered for so many vCPUs."""
+    query = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': amount}),))
+    return candidates.answer(
+        query, lambda table, found: {table.entry(s).uuid for row in found.rows for s in row}
+    )
+
+
+@pytest.mark.finding('D3', 'candidates notice a database that went back and on')
+def test_candidates_are_those_of_the_database_that_went_back(store):
+    one = store.create_provider('one', inventories={'VCPU': Inventory(total=4)})
+    two = store.create_provider('two', inventories={'VCPU': Inventory(total=1)})
+    backup = Backup(store)
+    lost = Candidates(store, reload_seconds=1e9)
+    compared = Candidates(store, reload_seconds=0.0)
+    store.save_inventories(one.uuid, {'VCPU': Inventory(total=100)})
+    assert offers(lost, 50) == offers(compared, 50) == {one.uuid}
+    backup.put_back()
+    # Nobody asks until more has been written than was known.
+    for number in range(6):
+        store.save_inventories(two.uuid, {'VCPU': Inventory(total=2 + number)})
+    assert offers(compared, 50) == set()
+    store.database.lost += 1  # as where a standby has taken over
+    assert offers(lost, 50) == set()

@@ -11,8 +11,8 @@ from gantt.core.candidates import tree_search
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
+from gantt.core.pause import Pause
 from gantt.core.placement import place as placing
-from gantt.core.placement.pause import Pause
 from gantt.core.placement.place import place
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock

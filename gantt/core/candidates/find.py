@@ -15,7 +15,7 @@ from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderTable
 from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
 
-#: Steps that one query may take: some seconds.
+#: Steps that one query may take: about a second.
 STEPS_MAX = 1_000_000
 
 
@@ -206,6 +206,7 @@ class _Finder:
         for root in roots.tolist():
             score = float(self.scores[root])
             for row in self._rows(options, root):
+                self.budget.take(len(row))  # it is to be answered as well
                 found.rows.append(row)
                 found.scores.append(score)
 
@@ -246,6 +247,7 @@ class _Finder:
         row = next(rows, None)
         if row is None:
             return False
+        self.budget.take(len(row))
         found.rows.append(row)
         found.scores.append(score)
         return True

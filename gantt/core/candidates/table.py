@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All providers in columns, followed by news of single ones."""
 
+import copy
+import itertools
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import msgspec
@@ -34,7 +36,7 @@ class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ProviderTable:
     """Providers by slot.
 
-    Whoever searches and whoever applies news take turns; nothing here is locked.
+    Any number may search it at once; whoever applies news has it alone, see :meth:`copy`.
 
     :ivar classes: name -> amounts
     :ivar traits: who has each; ``aggregates``: who is in each
@@ -43,9 +45,11 @@ class ProviderTable:
     :ivar uuids: slot -> uuid
     :ivar stamps: slot -> another number after each change of what is there
     :ivar nested: how many are below another one
+    :ivar origin: the same of all copies of one: their stamps are of one count
     """
 
     def __init__(self) -> None:
+        self.origin: object = object()
         self.classes: dict[str, ClassColumn] = {}
         self.traits = NamedSets()
         self.aggregates = NamedSets()
@@ -65,7 +69,7 @@ class ProviderTable:
         self._changes = 0
         self._kinds: dict[int, int] = {}  # slot -> kind, while the structure is the same
         self._kind_numbers: dict[Hashable, int] = {}
-        self._kinds_known = 0
+        self._kinds_known = itertools.count()
         self._kinds_of = 0
 
     def __len__(self) -> int:
@@ -146,8 +150,7 @@ class ProviderTable:
         content: Hashable = slot
         if entry.parent_id is not None and not self.has_children(slot):
             content = content_of(entry)
-        found = self._kind_numbers.setdefault(content, self._kinds_known)
-        self._kinds_known += found == self._kinds_known
+        found = self._kind_numbers.setdefault(content, next(self._kinds_known))
         self._kinds[slot] = found
         return found
 
@@ -158,6 +161,21 @@ class ProviderTable:
             self._kinds_of = self.structure
 
     # -- news ----------------------------------------------------------------------------
+    def copy(self) -> 'ProviderTable':
+        """One that changes by itself, while this one is searched on."""
+        other = copy.copy(self)
+        other.classes = {name: column.copy() for name, column in self.classes.items()}
+        other.traits, other.aggregates = self.traits.copy(), self.aggregates.copy()
+        other.root, other.uuids = self.root.copy(), list(self.uuids)
+        other.stamps, other._entries = list(self.stamps), list(self._entries)
+        other._slots, other._by_uuid = dict(self._slots), dict(self._by_uuid)
+        other._free = list(self._free)
+        other._trees = {root: set(slots) for root, slots in self._trees.items()}
+        other._children = {parent: set(slots) for parent, slots in self._children.items()}
+        other._anchors, other._anchored = {}, -1
+        other._kinds, other._kind_numbers = {}, {}
+        return other
+
     def apply(self, entries: Iterable[ProviderEntry], gone: Iterable[int] = ()) -> None:
         """Providers as they became; what is older than what is known is left out.
 

@@ -12,9 +12,9 @@ from gantt.core.groups.problem import Assignment, Cut, GroupProblem
 from gantt.core.messages import image_properties
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import name_of
+from gantt.core.pause import Interrupted, Pause
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
-from gantt.core.placement.pause import Interrupted, Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking
 from gantt.core.placement.tree_choice import TreeChoice

@@ -14,8 +14,8 @@ from gantt.core.filters.rules import RulesFilter
 from gantt.core.group_policies import levels
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.pause import AskPause, Interrupted, Pause
 from gantt.core.placement import bound_members, older_claims, verdict
-from gantt.core.placement.pause import AskPause, Interrupted, Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome

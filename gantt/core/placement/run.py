@@ -17,10 +17,10 @@ from gantt.core.messages import image_properties
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.layout import Layout, plain
 from gantt.core.messages.request import Purpose, RequestSpec, SelectDestinations, name_of
+from gantt.core.pause import AskPause
 from gantt.core.placement import given, ranges, verdict
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
-from gantt.core.placement.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, top
 from gantt.core.placement.tree_choice import GroupShare, TreeChoice

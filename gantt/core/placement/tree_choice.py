@@ -24,8 +24,8 @@ from gantt.core.candidates.table import ProviderEntry
 from gantt.core.filters import tree_room
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.request import RequestSpec
+from gantt.core.pause import AskPause, Interrupted, Pause
 from gantt.core.placement.evaluation import FilterRun
-from gantt.core.placement.pause import AskPause, Interrupted, Pause
 from gantt.core.placement.ranking import Ranking
 from gantt.core.resources.shared_pool import SHARES
 from gantt.core.table.nested import as_inventory

@@ -25,11 +25,11 @@ def _json(value: Any) -> str:
 
 
 class CandidatesBody:
-    """Makes bodies from the table of one process; not for several threads at a time."""
+    """Makes bodies from the tables of one process, by any number of threads."""
 
     def __init__(self) -> None:
-        self._table: ProviderTable | None = None
-        self._summaries: list[tuple[int, str]] = []
+        #: By slot the last one that was made: of which table and state.
+        self._summaries: dict[int, tuple[object, int, str]] = {}
 
     def make(
         self,
@@ -78,16 +78,13 @@ class CandidatesBody:
         if version < _TREES:
             classes = {name for part in found.parts for name, _ in part.amounts}
             return [_summary(table, table.entry(slot), version, classes) for slot in sorted(slots)]
-        if self._table is not table:
-            self._table, self._summaries = table, []
-        self._summaries += [(-1, '')] * (table.length - len(self._summaries))
-        texts = []
+        origin, stamps, texts = table.origin, table.stamps, []
         for slot in slots:
-            stamp, text = self._summaries[slot]
-            if stamp != table.stamps[slot]:
+            known = self._summaries.get(slot)
+            if known is None or known[0] is not origin or known[1] != stamps[slot]:
                 text = _summary(table, table.entry(slot), version, set())
-                self._summaries[slot] = table.stamps[slot], text
-            texts.append(text)
+                known = self._summaries[slot] = origin, stamps[slot], text
+            texts.append(known[2])
         return texts
 
 

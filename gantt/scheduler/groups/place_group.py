@@ -33,7 +33,7 @@ from gantt.core.groups.plan_view import is_host_up
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.place_group import ChangeGroup, PlaceGroup, check_owners
 from gantt.core.messages.request import Lifecycle
-from gantt.core.placement.pause import Interrupted
+from gantt.core.pause import Interrupted
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable

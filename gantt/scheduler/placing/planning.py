@@ -31,7 +31,7 @@ from gantt.core.messages.request import (
     RequestKind,
     SelectDestinations,
 )
-from gantt.core.placement.pause import AskPause
+from gantt.core.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Seen, place
 from gantt.core.records.decision import (

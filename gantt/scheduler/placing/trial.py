@@ -10,7 +10,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
-from gantt.core.placement.pause import Pause
+from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome
 from gantt.core.table.host_table import HostTable

@@ -29,6 +29,10 @@ class ProviderNews(msgspec.Struct, frozen=True, kw_only=True):
 class CandidateReads(Protocol):
     """What was committed before a read began is in it, whoever wrote it."""
 
+    @property
+    def connections_lost(self) -> int:
+        """See ``Store``: where it grew another database may have taken over."""
+
     def load_provider_entries(self) -> ProviderNews:
         """All providers."""
 

@@ -75,7 +75,7 @@ def a_plan(solver):
         group_description.read(body),
         plugin_loader.load_pipeline(),
         clock=time.monotonic,
-        seconds=10.0,
+        seconds=60.0,
         seed=1,
         solver=solver,
     )
