@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gantt: a placement scheduler.
 
-Two flows, each read straight through one story file:
+Four flows, each read straight through one story file of ``scheduler``:
 
-* ``scheduler/select_destinations.py``: a conductor asks, Gantt places the
-  request on its host table, commits the claims and answers.
-* ``scheduler/update_resource_stats.py``: a compute host reports, Gantt folds
-  the report into the database and the host table.
+* ``select_destinations.py``: a conductor asks, Gantt places the request on its host table,
+  commits the claims and answers.
+* ``update_resource_stats.py``: a compute host reports, Gantt folds the report into the database
+  and the host table.
+* ``zones/place_over_zones.py``: a request goes to own hosts or to a zone below, whichever is best.
+* ``groups/place_group.py``: a group is planned as a whole, and the places of its members claimed.
 
 ``core`` is pure (standard library, NumPy, msgspec); ``scheduler`` holds the
 verbs of the service and sees the world through ``scheduler/ports.py``; every

@@ -49,7 +49,7 @@ class AggregateEntry(Message, frozen=True, kw_only=True):
 
 
 class GroupEntry(Message, frozen=True, kw_only=True):
-    """A server group of a file: its rule, which never changes.
+    """A server group of a file: its rule, which no file changes.
 
     :ivar policy: one of Nova's, or else ``policies``
     """
@@ -249,8 +249,8 @@ class OfGroups(FileKind):
         for key, is_there, is_wanted in _rules(row, entry):
             if is_there != is_wanted:
                 raise Failure(
-                    f'server_groups.{name}.{key}: the rule of a server group never changes: it '
-                    f'is {is_there}, the file has {is_wanted}; make another group',
+                    f'server_groups.{name}.{key}: the rule of a server group stays as it was made: '
+                    f'it is {is_there}, the file has {is_wanted}; make another group',
                     Exit.USAGE,
                 )
         return None

@@ -32,7 +32,7 @@ class GroupList(base.Lister):
 
 
 class GroupCreate(base.Write):
-    """Create a server group; its rule never changes afterwards."""
+    """Create a server group; its rule stays, but for a plan that is made under its uuid."""
 
     takes = (
         base.arg('name'),

@@ -64,7 +64,8 @@ def test_commands_are_programs_of_gantt():
     assert {one['command'][0] for one in OURS.values()} <= programs
     commands = [one['command'][0] for one in OURS.values()]
     assert commands.count('gantt-scheduler') == 2
-    assert {'gantt-api', 'gantt-compute', 'gantt-manage'} <= set(commands)
+    assert {'gantt-api', 'gantt-compute', 'gantt-manage', 'gantt-planner'} <= set(commands)
+    assert 'healthcheck' in OURS['api'], 'who waits for the API waits until it answers'
 
 
 def test_what_waits_for_another_waits_for_one_that_is_there():

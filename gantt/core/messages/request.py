@@ -70,7 +70,7 @@ class Lifecycle(enum.StrEnum):
     HOST = 'host'  # the compute's reports, and the lease until it confirms
     API = 'api'  # whoever wrote it; never expires
     PLAN = 'plan'  # a group's place: own, longer lease
-    HOLD = 'hold'  # a parent zone: lease
+    HOLD = 'hold'  # who asks for a place for a while: lease
     CALLER = 'caller'  # who asked for it confirms and releases it; a lease until then
 
 
