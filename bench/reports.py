@@ -111,8 +111,8 @@ def run(args: argparse.Namespace) -> Result:
         stack.callback(store.close)
         signer = Signer(PrivateKey()) if args.signed else None
         said = Said(OverRpc(carrier, 30.0, signer))
-        settings = HostAgentSettings(report_seconds=args.period, level=10)
-        farm = _farm(args.hosts, said, settings)
+        # As often as the scheduler says, so that it can be more often later on.
+        farm = _farm(args.hosts, said, HostAgentSettings(level=10))
         stack.callback(farm.stop)
         stack.enter_context(_stock(made))
         _come_to_life(farm, store, args)
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> Result:
         measured = [_measure(made, farm, said, carrier, args.seconds) for _ in range(args.repeats)]
         fresh = _fresh(store, args.period)
         is_searched = not args.no_search and not args.minutes
-        highest = _search(made, farm, said, settings, args) if is_searched else {}
+        highest = _search(made, farm, said, args) if is_searched else {}
         shares = [m['share'] for m in measured]
         stock = [m['stock_share'] for m in measured]
         value, yardstick = sum(shares) / len(shares), sum(stock) / len(stock)
@@ -223,7 +223,7 @@ def _come_to_life(farm: Farm, store: SqlStore, args: argparse.Namespace) -> None
     _tell(f'{wanted} claims made in {time.monotonic() - began:.0f} s')
     for _ in range(CONFIRM_ROUNDS_MAX):
         _spread(farm, args.period)
-        time.sleep(args.period + 3)
+        time.sleep(args.period + min(3.0, args.seconds))
         confirmed = _count(store, "SELECT count(*) FROM claims WHERE state = 'confirmed'")
         _tell(f'{confirmed} of {wanted} claims confirmed by reports')
         if confirmed == wanted:
@@ -329,20 +329,18 @@ def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: floa
     return (made.cpu_seconds('stock') - cpu) / (time.monotonic() - began)
 
 
-def _search(
-    made: Rig, farm: Farm, said: Said, settings: HostAgentSettings, args: argparse.Namespace
-) -> dict[str, object]:
+def _search(made: Rig, farm: Farm, said: Said, args: argparse.Namespace) -> dict[str, object]:
     """The highest of some rates at which as many reports are applied as are due."""
     best, limit, tried = 0.0, 'not reached', {}
     for times in RATES:
-        settings.report_seconds = args.period / times
-        _spread(farm, settings.report_seconds)
-        time.sleep(settings.report_seconds + 3)
-        due = args.hosts / settings.report_seconds
+        period = args.period / times
+        _report_every(farm, period)
+        time.sleep(period + min(3.0, args.seconds))
+        due = args.hosts / period
         before, sent, began = _outcomes(made), said.sent, time.monotonic()
         cpu = made.cpu_seconds('scheduler')
         # Whole periods: within one, hosts need not be spread evenly.
-        time.sleep(settings.report_seconds * max(1, round(20 / settings.report_seconds)))
+        time.sleep(period * max(1, round(min(20.0, args.seconds) / period)))
         took = time.monotonic() - began
         sent_rate = (said.sent - sent) / took
         share = (made.cpu_seconds('scheduler') - cpu) / took
@@ -360,6 +358,13 @@ def _search(
             limit = 'the farm, the broker and the database, on the same processors'
             break
     return {'highest_rate_that_keeps_up': best, 'limited_by': limit, 'rates': tried}
+
+
+def _report_every(farm: Farm, period: float) -> None:
+    for host in farm.hosts.values():
+        if host.member is not None:
+            host.member.session.report_seconds = period
+    _spread(farm, period)
 
 
 def _spread(farm: Farm, period: float) -> None:
