@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gantt.core.messages import nova_hints, quoting
+from gantt.core.messages import quoting
+from gantt.core.messages.keys import nova_hints
 from gantt.core.messages.request import Lifecycle, Purpose, SelectDestinations
 
 CLAIM = 'gantt:requests:create:claim'

@@ -24,7 +24,6 @@ SPECS: tuple[dict[str, str], ...] = (
     {'hw:mem_encryption': 'no'},
     {'hw:mem_encryption': 'on', 'hw:mem_encryption_model': 'amd-sev-es'},
     {'hw:pci_numa_affinity_policy': 'socket'},
-    {'accel:device_profile': 'gpu'},
     {'hw:virtio_packed_ring': 'True'},
     {'hw:ephemeral_encryption': 'true'},
     {'hw:ephemeral_encryption': 'yes', 'hw:ephemeral_encryption_format': 'luks'},

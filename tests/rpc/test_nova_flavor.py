@@ -4,6 +4,7 @@
 import pytest
 
 from gantt import exceptions
+from gantt.core.messages.tree_request import ResourceGroup
 from gantt.rpc.nova import flavor as nova_flavor
 from gantt.rpc.nova import image as nova_image
 
@@ -167,22 +168,12 @@ def test_numbered_groups_are_groups_and_take_the_place_of_columns():
         }
     )
     assert found.resources == {'VCPU': 4, 'DISK_GB': 10}
-    assert found.tree() == {
-        'groups': {
-            '1': {
-                'resources': {'VGPU': 1, 'MEMORY_MB': 64},
-                'required_traits': ['CUSTOM_A100'],
-                'forbidden_traits': [],
-            },
-            '_net': {
-                'resources': {'SRIOV_NET_VF': 2},
-                'required_traits': [],
-                'forbidden_traits': ['CUSTOM_OLD'],
-            },
-        },
-        'group_policy': 'isolate',
+    assert {suffix: one.as_group() for suffix, one in found.groups.items()} == {
+        '1': ResourceGroup(resources={'VGPU': 1, 'MEMORY_MB': 64}, required_traits=['CUSTOM_A100']),
+        '_net': ResourceGroup(resources={'SRIOV_NET_VF': 2}, forbidden_traits=['CUSTOM_OLD']),
     }
-    assert asked({}).tree() == {}
+    assert found.policy == 'isolate'
+    assert asked({}).groups == {}
 
 
 # -- images -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.messages.request import Flavor, GroupRef, Policy
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.waiter import Waiter
@@ -89,6 +89,23 @@ def test_a_class_of_devices_that_is_declared_below_alone_is_found_there(zone):
     answer = top.select(wanted)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert answer.selections[0][0].child == 'east'
+
+
+def test_what_a_flavor_requires_is_looked_for_below(zone):
+    top, east = zone('top').hosts(1, 64), zone('east').hosts(1, 4, traits=['CUSTOM_SSD'])
+    top.above(east)
+
+    def asked(**specs):
+        wanted = a_request(vcpu=1)
+        flavor = Flavor(extra_specs=specs)
+        spec = msgspec.structs.replace(wanted.spec, flavor=flavor)
+        return top.select(msgspec.structs.replace(wanted, spec=spec))
+
+    answer = asked(**{'trait:CUSTOM_SSD': 'required'})
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert answer.selections[0][0].child == 'east'
+    with pytest.raises(exceptions.InvalidMessage, match='accel:device_profile'):
+        asked(**{'accel:device_profile': 'gpu'})
 
 
 def test_no_room_and_not_known_are_different(zone):

@@ -10,6 +10,7 @@
 .. gantt-plugins:: gantt.filters
 .. gantt-facts::
 .. gantt-columns::
+.. gantt-keys:: flavor
 .. gantt-release-notes::
 .. gantt-tree::
 .. gantt-contracts::
@@ -44,6 +45,7 @@ from gantt import exceptions, policies
 from gantt.cli import main as cli
 from gantt.conf import opts
 from gantt.core.claims import claim, request_state
+from gantt.core.messages.keys import known_keys
 from gantt.core.rules.facts import FACTS
 from gantt.core.table import columns
 from gantt.telemetry import metrics
@@ -136,6 +138,22 @@ class Facts(Generated):
     def lines(self) -> Iterator[str]:
         rows = [[f'``{fact.shown}``', fact.kind.value, fact.help] for fact in FACTS.values()]
         yield from table(['Fact', 'Kind', 'Meaning'], rows, '30 15 55')
+
+
+class KnownKeys(Generated):
+    """Keys and who reads them, from ``gantt.core.messages.keys.known_keys``."""
+
+    required_arguments = 1
+
+    def lines(self) -> Iterator[str]:
+        of = known_keys.KeyOf[self.arguments[0].upper()]
+        rows: dict[tuple[str, str], list[str]] = {}
+        for one in known_keys.KNOWN:
+            if one.of is of:
+                readers = ', '.join(one.readers) or 'refused'
+                rows.setdefault((readers, one.says), []).append(f'``{one.name}``')
+        found = [[', '.join(names), *row] for row, names in rows.items()]
+        yield from table(['Keys', 'Read by', 'Meaning'], found, '45 25 30')
 
 
 class HostColumns(Generated):
@@ -476,6 +494,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-policies', Policies)
     app.add_directive('gantt-facts', Facts)
     app.add_directive('gantt-columns', HostColumns)
+    app.add_directive('gantt-keys', KnownKeys)
     app.add_directive('gantt-claim-states', ClaimStates)
     app.add_directive('gantt-request-states', RequestStates)
     app.add_directive('gantt-options', Options)

@@ -3,7 +3,6 @@
 
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from gantt.core.filters import tree_room
@@ -197,7 +196,7 @@ def _own(hosts: HostTable, spec: RequestSpec) -> RequestSpec:
     """What is asked of the hosts themselves, and of pools, that nothing below them has."""
     nested = hosts.pools.nested.of_class
     own = {name: amount for name, amount in spec.resources.items() if name not in nested}
-    return msgspec.structs.replace(spec, resources=own)
+    return spec.taking(own)
 
 
 def _of_pools(hosts: HostTable, row: int, name: str) -> str:

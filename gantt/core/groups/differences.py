@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gantt.core.messages import nova_hints, quoting
+from gantt.core.messages import quoting
+from gantt.core.messages.keys import known_keys, nova_hints
+from gantt.core.messages.keys.known_keys import KeyOf
 from gantt.core.messages.request import RequestSpec
 from gantt.core.topology import read as topology
 
@@ -31,28 +33,6 @@ _OPEN = frozenset({'image', 'networks'})
 _HINTS = frozenset((*nova_hints.CONSUMERS, nova_hints.GROUP, nova_hints.MEMBER))
 #: Hints that Heat sends with every server of a stack.
 _HEAT = 'heat_'
-#: Scopes of extra specs that the hypervisor alone reads.
-_GUEST_SCOPES = ('quota:', 'hw_rng:', 'hw_video:', 'hw_watchdog:')
-#: Image properties that ask something of the host, beside those of its inside.
-_NEEDS_A_HOST = frozenset(
-    {
-        'hw_architecture',
-        'hw_ephemeral_encryption',
-        'hw_ephemeral_encryption_format',
-        'hw_firmware_stateless',
-        'hw_firmware_type',
-        'hw_maxphysaddr_bits',
-        'hw_maxphysaddr_mode',
-        'hw_sound_model',
-        'hw_tpm_model',
-        'hw_tpm_version',
-        'hw_virtio_packed_ring',
-        'hw_vm_mode',
-        'img_hv_requested_version',
-        'img_hv_type',
-        'os_secure_boot',
-    }
-)
 _PROPERTY = 'image.properties.'
 
 _encode = msgspec.msgpack.Encoder(order='deterministic').encode
@@ -137,7 +117,8 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """What is compared of one field."""
     if name == 'flavor':
         for key, text in value.extra_specs.items():
-            if not key.startswith(_GUEST_SCOPES):
+            found = known_keys.known(KeyOf.FLAVOR, key)
+            if found is None or found.places:
                 yield f'flavor.extra_specs.{key}', text
     elif name == 'hints':
         for key, texts in value.items():
@@ -186,7 +167,8 @@ def _sorted(value: Any) -> Any:
 def _asks(path: str) -> bool:
     """Whether an image property asks something of the host."""
     name = path.removeprefix(_PROPERTY)
-    return name in _NEEDS_A_HOST or topology.is_of_inside(name)
+    found = known_keys.known(KeyOf.IMAGE, name)
+    return (found is not None and found.places) or topology.is_of_inside(name)
 
 
 def _order(field: str) -> tuple[int, str]:

@@ -7,6 +7,7 @@ types.
 """
 
 import collections
+import copy
 import enum
 import hashlib
 import sys
@@ -16,9 +17,11 @@ from typing import Annotated, NoReturn
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages import base, nova_hints
+from gantt.core.messages import base
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
+from gantt.core.messages.keys import known_keys, nova_extra_specs, nova_hints
+from gantt.core.messages.keys.known_keys import KeyOf
 from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.since import since
@@ -278,6 +281,15 @@ class RequestSpec(Message, frozen=True, kw_only=True):
         if self.hints:
             _check_hints(self.hints)
             self._take_hints()
+        if self.flavor.extra_specs or self.image.properties:
+            for name, value in nova_extra_specs.fields(self).items():
+                msgspec.structs.force_setattr(self, name, value)
+
+    def taking(self, resources: dict[str, int]) -> 'RequestSpec':
+        """The same with other amounts, such as a part of them, whatever its flavor says."""
+        part = copy.copy(self)
+        msgspec.structs.force_setattr(part, 'resources', resources)
+        return part
 
     @property
     def may_need_topology(self) -> bool:
@@ -552,6 +564,7 @@ def check_spec(
     :raises UnknownResourceClass: a class that nobody declared
     """
     _check_classes(spec, declared, inside)
+    _check_keys(spec, inside)
     if spec.most:
         _check_ranges(spec, inside)
     for field in ('any_traits', 'member_of'):
@@ -564,6 +577,22 @@ def check_spec(
             f'{inside}.forbidden_traits',
             f'{min(both)} is required as well; expected it in one of the two lists only',
         )
+
+
+def _check_keys(spec: RequestSpec, inside: str) -> None:
+    """
+    :raises InvalidMessage: one that no door takes
+    """
+    if spec.purpose is Purpose.REBUILD:
+        return  # the guest is there, with all that it was given
+    for of, path, keys in (
+        (KeyOf.FLAVOR, 'flavor.extra_specs', spec.flavor.extra_specs),
+        (KeyOf.IMAGE, 'image.properties', spec.image.properties),
+        (KeyOf.HINT, 'hints', spec.hints),
+    ):
+        found = known_keys.refused(of, keys) if keys else None
+        if found is not None:
+            raise exceptions.invalid(f'{inside}.{path}.{found.name}', found.says)
 
 
 def _check_classes(spec: RequestSpec, declared: frozenset[str], inside: str) -> None:

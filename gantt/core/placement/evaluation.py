@@ -244,7 +244,7 @@ class FilterRun:
                 own[name] = amount
             elif code is not None and (table.free[code].take(rows) >= amount).any():
                 return None
-        return msgspec.structs.replace(self.spec, resources=own)
+        return self.spec.taking(own)
 
     def picks_left(self, row: int) -> int:
         """For how many more members like the last no filter removes a host; 0: to be asked."""

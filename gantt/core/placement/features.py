@@ -9,8 +9,8 @@ request is then placed nowhere, rather than where its feature is missing.
 
 from collections.abc import Iterator
 
+from gantt.core.messages.keys.topology_settings import TopologySettings
 from gantt.core.messages.request import RequestSpec
-from gantt.core.topology.settings import TopologySettings
 
 Traits = Iterator[tuple[str, str]]
 _MAXPHYSADDR = {'emulate': 'EMULATED'}
@@ -55,8 +55,6 @@ def _tpm(settings: TopologySettings) -> Traits:
 def extra_traits(spec: RequestSpec) -> Traits:
     """(trait, why) of what else it makes use of."""
     settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
-    if settings.flavor.get('accel:device_profile'):
-        yield 'COMPUTE_ACCELERATORS', 'the flavor has a device profile'
     if settings.is_on('virtio_packed_ring'):
         yield 'COMPUTE_NET_VIRTIO_PACKED', 'packed virtqueues are asked for'
     if settings.is_on('ephemeral_encryption'):

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gantt.core.filters.base import Ceiling
+from gantt.core.messages.keys.topology_settings import pmem_class, refuse
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.topology_request import Wish
-from gantt.core.topology.settings import pmem_class, refuse
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable

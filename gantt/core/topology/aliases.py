@@ -8,9 +8,15 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name, Text
+from gantt.core.messages.keys.topology_settings import (
+    FALSE,
+    TRUE,
+    TopologySettings,
+    positive,
+    refuse,
+)
 from gantt.core.messages.request import DeviceRequest, RequestSpec
 from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
-from gantt.core.topology.settings import FALSE, TRUE, TopologySettings, positive, refuse
 
 KEY = 'pci_passthrough:alias'
 FIELD = f'request.spec.flavor.extra_specs.{KEY}'

@@ -6,8 +6,15 @@ or by what Placement is asked for (``resources:PCPU``, ``trait:HW_CPU_HYPERTHREA
 Both are read here, by the one who asks for amounts as by the one who lays out.
 """
 
+from gantt.core.messages.keys.topology_settings import (
+    TopologySettings,
+    cpus,
+    in_flavor,
+    in_image,
+    refuse,
+    truth,
+)
 from gantt.core.messages.topology_request import CpuPolicy, EmulatorPolicy, ThreadPolicy
-from gantt.core.topology.settings import TopologySettings, cpus, in_flavor, in_image, refuse, truth
 
 HYPERTHREADING = 'HW_CPU_HYPERTHREADING'
 #: Where a flavor, and where an image, name traits.

@@ -9,6 +9,17 @@ import re
 
 import msgspec
 
+from gantt.core.messages.keys.topology_settings import (
+    CELLS_MAX,
+    VCPUS_MAX,
+    TopologySettings,
+    cpus,
+    in_flavor,
+    in_image,
+    page_size,
+    positive,
+    refuse,
+)
 from gantt.core.messages.request import Networks, Purpose, RequestSpec
 from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU
 from gantt.core.messages.topology_request import (
@@ -21,18 +32,6 @@ from gantt.core.messages.topology_request import (
 )
 from gantt.core.topology import processors
 from gantt.core.topology.aliases import KEY, Aliases
-from gantt.core.topology.settings import (
-    CELLS_MAX,
-    VCPUS_MAX,
-    TopologySettings,
-    cpus,
-    in_flavor,
-    in_image,
-    page_size,
-    pmem_class,
-    positive,
-    refuse,
-)
 
 #: Settings that are looked at here; anything else of the same form is others' business.
 NAMES = frozenset(
@@ -133,7 +132,7 @@ def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
     realtime = _realtime(settings, policy, vcpus)
     dedicated = processors.dedicated(settings, policy, vcpus)
     _check_amounts(spec, policy, len(dedicated) + apart)
-    page, pmem = _page(settings), _pmem(spec, settings)
+    page, pmem = _page(settings), _pmem(settings)
     nodes = _nodes(settings)
     guest = _guest(settings)
     encrypted = _encrypted(settings)
@@ -285,17 +284,10 @@ def _page(settings: TopologySettings) -> str:
     return cache_key
 
 
-def _pmem(spec: RequestSpec, settings: TopologySettings) -> tuple[str, ...]:
+def _pmem(settings: TopologySettings) -> tuple[str, ...]:
     labels = settings.pmem()
     if len(labels) > 64:
         refuse(in_flavor('pmem'), f'expected at most 64 namespaces, got {len(labels)}')
-    classes = [pmem_class(label) for label in labels]
-    for name in classes:
-        wanted, requested = classes.count(name), spec.resources.get(name, 0)
-        if requested < wanted:
-            refuse(
-                f'request.spec.resources.{name}', f'expected {wanted} for hw:pmem, got {requested}'
-            )
     return tuple(labels)
 
 

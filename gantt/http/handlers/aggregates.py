@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aggregates: named sets of hosts with metadata."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.base import Message, Name, Text, Uuid
+from gantt.core.messages.keys import known_keys
+from gantt.core.messages.keys.known_keys import KeyOf
 from gantt.core.messages.request import Names
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import layers
@@ -60,18 +63,30 @@ def set_aggregate(
     layers.check_metadata(body.metadata, 'body.metadata')
     for host in body.hosts or ():
         world.insights.host_summary(host)
+    notes = ''.join(f'; {one}' for one in _notes(world, body))
     if query.dry_run:
         return Change(
             dry_run=True,
-            what=f'aggregate {name} would be saved',
+            what=f'aggregate {name} would be saved{notes}',
             now=world.insights.aggregate_if(name, body.metadata, body.hosts, body.uuid),
         )
     is_new = all(name not in (known.name, known.uuid) for known in world.insights.aggregates())
     saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
     problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
-    done = Change(dry_run=False, what=f'aggregate {saved.name} is saved{problems_text}', now=saved)
+    done = Change(
+        dry_run=False, what=f'aggregate {saved.name} is saved{problems_text}{notes}', now=saved
+    )
     return Created(done, path_of('aggregates', saved.name)) if is_new else done
+
+
+def _notes(world: HandlerContext, body: SetAggregate) -> Iterator[str]:
+    """Keys that were meant for somebody who does not read them."""
+    pipeline = world.insights.pipeline
+    enabled = {one.name for one in (*pipeline.filters, *pipeline.weighers)}
+    for key, value in body.metadata.items():
+        if value is not None and (found := known_keys.note(KeyOf.AGGREGATE, key, enabled)):
+            yield found
 
 
 def remove_aggregate(

@@ -1,71 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a flavor and an image ask for: resource amounts and traits.
 
-The rules, and their order, are those of Nova's own translation for Placement.
-What our request cannot carry (ports with bandwidth) is refused by name rather than
-dropped: a silently weaker request would land on the wrong host.  Traits of features
-that a guest uses are none of this: they are added to every request, whoever sent it.
+The rules, and their order, are those of Nova's own translation for Placement.  What a flavor has in
+columns, and by policies, only Nova's door knows; what extra specs say is read as at every door.
+Traits of features that a guest uses are none of this: they are added to every request, whoever sent
+it.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from gantt import exceptions
-from gantt.core.messages import resource_classes
+from gantt.core.messages import base, resource_classes
+from gantt.core.messages.keys import nova_extra_specs
+from gantt.core.messages.keys.nova_extra_specs import FlavorRequest
+from gantt.core.messages.keys.topology_settings import TopologySettings
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.topology_request import CpuPolicy, EmulatorPolicy, ThreadPolicy
 from gantt.core.topology import processors
 from gantt.core.topology import read as topology
-from gantt.core.topology.settings import TopologySettings, pmem_class
-
-_RESOURCE = re.compile(r'resources([0-9A-Za-z_-]*):(.+)\Z')
-_TRAIT = re.compile(r'trait([0-9A-Za-z_-]*):(.+)\Z')
-#: Digits of an amount at most; larger ones are refused as numbers, with the limit.
-_DIGITS_MAX = 20
-
-
-class FlavorRequest:
-    """Amounts by class, and traits, of one instance.
-
-    :ivar groups: the same by suffix, of the groups that are numbered
-    :ivar policy: of these; '': it says none
-    """
-
-    __slots__ = ('forbidden', 'groups', 'policy', 'required', 'resources')
-
-    def __init__(self) -> None:
-        self.resources: dict[str, int] = {}
-        self.required: list[str] = []
-        self.forbidden: list[str] = []
-        self.groups: dict[str, FlavorRequest] = {}
-        self.policy = ''
-
-    def group(self, suffix: str) -> 'FlavorRequest':
-        """The numbered group of a suffix; '': itself."""
-        return self.groups.setdefault(suffix, FlavorRequest()) if suffix else self
-
-    def classes(self) -> set[str]:
-        """Those that it says amounts of, in whatever group."""
-        return self.resources.keys() | {n for one in self.groups.values() for n in one.resources}
-
-    def tree(self) -> dict[str, Any]:
-        """The groups as fields of ``spec.tree``; nothing where there are none."""
-        if not self.groups:
-            return {}
-        found: dict[str, Any] = {
-            'groups': {
-                suffix: {
-                    'resources': {name: amount for name, amount in one.resources.items() if amount},
-                    'required_traits': sorted(set(one.required)),
-                    'forbidden_traits': sorted(set(one.forbidden)),
-                }
-                for suffix, one in self.groups.items()
-            }
-        }
-        if self.policy:
-            found['group_policy'] = self.policy
-        return found
 
 
 def requested(
@@ -79,13 +32,12 @@ def requested(
     """
     specs = extra_specs(flavor)
     settings = TopologySettings(specs, properties)
-    found = FlavorRequest()
-    _from_specs(specs, found)
-    traits = properties.get('traits_required', '').split(',')
-    found.required += filter(None, map(str.strip, traits))
+    try:
+        found = nova_extra_specs.read(specs, properties)
+    except base.Misfit as e:
+        raise exceptions.invalid(e.field, e.problem) from None
     _from_policies(settings, _amount(flavor, 'vcpus'), found)
     _from_columns(flavor, volume, found)
-    _from_features(settings, found)
     found.resources = {name: amount for name, amount in found.resources.items() if amount}
     found.required = sorted(set(found.required))
     found.forbidden = sorted(set(found.forbidden))
@@ -155,48 +107,6 @@ def _amount(flavor: dict[str, Any], name: str) -> int:
     return value
 
 
-def _from_specs(specs: dict[str, str], found: FlavorRequest) -> None:
-    """``resources:X`` and ``trait:X``; the amounts stand for a flavor's own, 0 for none at all.
-
-    ``resourcesN:X`` and ``traitN:X`` are the numbered group N; ``group_policy`` is of these.
-    """
-    for key, value in specs.items():
-        field = f'flavor.extra_specs.{key}'
-        resource, trait = _RESOURCE.match(key), _TRAIT.match(key)
-        if key == 'group_policy':
-            if value not in ('none', 'isolate'):
-                raise exceptions.invalid(field, f"expected 'none' or 'isolate', got {value!r}")
-            found.policy = value
-        elif resource is not None:
-            group = found.group(resource[1])
-            group.resources[resource[2]] = _amount_of(resource[2], value, field)
-        elif trait is not None:
-            group = found.group(trait[1])
-            lists = {'required': group.required, 'forbidden': group.forbidden}
-            if value not in lists:
-                raise exceptions.invalid(
-                    field, f"expected 'required' or 'forbidden', got {value!r}"
-                )
-            lists[value].append(trait[2])
-    if len(found.groups) > 1 and not found.policy:
-        problem = f"expected 'none' or 'isolate' with {len(found.groups)} numbered groups, got none"
-        raise exceptions.invalid('flavor.extra_specs.group_policy', problem)
-
-
-def _amount_of(name: str, text: str, field: str) -> int:
-    stripped = text.strip()
-    if not (
-        stripped.isascii()
-        and stripped.isdigit()
-        and len(stripped) <= _DIGITS_MAX
-        and resource_classes.is_class_name(name)
-    ):
-        raise exceptions.invalid(
-            field, f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}'
-        )
-    return int(stripped)
-
-
 def _from_policies(settings: TopologySettings, vcpus: int, found: FlavorRequest) -> None:
     """Dedicated processors, and hosts with or without threads."""
     policy = processors.cpu_policy(settings)
@@ -225,12 +135,3 @@ def _from_columns(flavor: dict[str, Any], volume: bool, found: FlavorRequest) ->
     disk_gb = root_gb + _amount(flavor, 'ephemeral_gb') + swap_gb
     if 'DISK_GB' not in given:
         found.resources['DISK_GB'] = disk_gb
-
-
-def _from_features(settings: TopologySettings, found: FlavorRequest) -> None:
-    """Features that take something of the host."""
-    if settings.is_on('mem_encryption'):
-        found.resources['MEM_ENCRYPTION_CONTEXT'] = 1
-    labels = settings.pmem()
-    for name in set(map(pmem_class, labels)):
-        found.resources[name] = sum(pmem_class(label) == name for label in labels)

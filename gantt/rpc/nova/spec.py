@@ -202,7 +202,7 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         'resources': flavor_request.resources,
         'required_traits': flavor_request.required,
         'forbidden_traits': flavor_request.forbidden,
-        'tree': (flavor_request.tree() | _of_tree(spec)) or None,
+        'tree': (_groups(flavor_request) | _of_tree(spec)) or None,
         'project_id': spec.get('project_id'),
         'user_id': spec.get('user_id'),
         'purpose': purpose,
@@ -234,6 +234,14 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
             'spec_obj.requested_resources',
             'bandwidth of ports and accelerators cannot be placed by this version',
         )
+
+
+def _groups(flavor_request: nova_flavor.FlavorRequest) -> dict[str, Any]:
+    """Numbered groups of a flavor as fields of ``spec.tree``; nothing where there are none."""
+    if not flavor_request.groups:
+        return {}
+    groups = {suffix: one.as_group() for suffix, one in flavor_request.groups.items()}
+    return {'groups': groups, 'group_policy': flavor_request.policy or None}
 
 
 def _of_tree(spec: dict[str, Any]) -> dict[str, Any]:

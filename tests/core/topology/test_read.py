@@ -262,7 +262,6 @@ def test_persistent_memory_makes_a_cell():
             {'VCPU': 2},
             'hw:numa_cpus.1',
         ),
-        ({'hw:pmem': '6GB'}, {}, {'VCPU': 2}, 'resources.CUSTOM_PMEM_NAMESPACE_6GB'),
         ({'hw:cpu_sockets': 'two'}, {}, {'VCPU': 2}, 'hw:cpu_sockets'),
         ({'hw:cpu_max_cores': '2'}, {'hw_cpu_max_cores': '4'}, {'VCPU': 2}, 'hw_cpu_max_cores'),
         ({'hw:mem_encryption_model': 'x'}, {}, {'VCPU': 2}, 'hw:mem_encryption_model'),
