@@ -18,10 +18,15 @@ def lease(row: dict[str, Any]) -> str:
     return text.age(left) if left > 0 else 'over'
 
 
+def zone(row: dict[str, Any]) -> str:
+    """The zone below that a claim is in."""
+    return f'zone {row["child"]}' if row.get('child') else ''
+
+
 COLUMNS = (
     TextColumn('CLAIM', lambda r: text.short_id(r['id'])),
     TextColumn('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
-    TextColumn('HOST', text.key('host'), least=12),
+    TextColumn('HOST', lambda r: r['host'] or zone(r), least=12),
     TextColumn('CONSUMER', lambda r: text.short_id(r['consumer'])),
     TextColumn('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
     TextColumn('LEASE', lease, right=True, by='lease_seconds'),
@@ -67,6 +72,7 @@ class ClaimShow(base.Show):
         request = f'{claim["request_id"]}, member {claim["member"]}, attempt {claim["attempt"]}'
         facts = {
             'host': claim['host'],
+            'zone': claim.get('child'),
             'resources': text.shape(claim['resources']),
             'consumer': f'{claim["consumer"]} ({claim["consumer_type"]})',
             'request': request if claim['request_id'] else '',

@@ -59,7 +59,7 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
     lines = [f'Site      {status["site"]}'] if status.get('site') else []
     lines += [
         f'Hosts     {status["hosts_total"]}: {hosts}',
-        f'Claims    {status["claims"]} live',
+        f'Claims    {status["claims"]} live{_below(status)}',
         f'Table     {text.age(status["table_age_seconds"])} old',
         f'Version   {status["version"]}',
     ]
@@ -76,6 +76,11 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
     if status['refusals_truncated']:
         lines.append('  there were more; the counts are lower bounds')
     return lines
+
+
+def _below(status: dict[str, Any]) -> str:
+    count = status.get('claims_below')
+    return f', {count} in zones below' if count else ''
 
 
 def _configurations(found: list[dict[str, Any]], width: int) -> list[str]:

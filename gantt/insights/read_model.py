@@ -42,7 +42,7 @@ from gantt.insights.views import (
 from gantt.insights.what_if import WhatIfPlanner
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.placing.answers import StoredAnswers
-from gantt.scheduler.ports import Clock, Store, StoredRequest
+from gantt.scheduler.ports import Clock, Store, StoredBelow, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.version import version_string
@@ -268,7 +268,22 @@ class Insights:
         found = self.store.claims(host=host, project=project, **query)
         if host is not None and not found and project is None:
             self.host_summary(host)
-        return [views.claim_view(claim, now) for claim in found]
+        shown = [views.claim_view(claim, now) for claim in found]
+        if host is not None:
+            return shown
+        consumer = query.pop('consumer', None)
+        consumers = [consumer] if consumer is not None else ()
+        below = self._below(self.store.claims_below(consumers=consumers, project=project, **query))
+        found_everywhere = sorted((*shown, *below), key=lambda one: one.id)
+        return found_everywhere[: query.get('limit')]
+
+    def _below(self, found: Sequence[StoredBelow]) -> list[ClaimView]:
+        """Claims in zones below as they are shown."""
+        if not found:
+            return []
+        now = self._now()
+        names = {zone.uuid: zone.name for zone in self.store.child_zones()}
+        return [views.claim_view(one.claim, now, names.get(one.child, '')) for one in found]
 
     def claim(self, claim_id: str) -> ClaimView:
         """One claim, by its id or a unique prefix.  :raises NotFound:"""
@@ -276,18 +291,25 @@ class Insights:
         if claim is None and PREFIX_MIN <= len(claim_id) < 36:
             blank = '00000000-0000-0000-0000-000000000000'
             after = claim_id + blank[len(claim_id) :]
-            near = self.store.claims(limit=2, marker=after)
-            near = [found for found in near if found.id.startswith(claim_id)]
-            claim = near[0] if len(near) == 1 else None
-            if len(near) > 1:
+            here = self.store.claims(limit=2, marker=after)
+            below = self.store.claims_below(limit=2, marker=after)
+            near = {one.id for one in here} | {one.claim_id for one in below}
+            near = {found for found in near if found.startswith(claim_id)}
+            if len(near) == 1:
+                return self.claim(near.pop())
+            if near:
                 raise exceptions.NotFound(
                     f'claim {claim_id!r} is not the beginning of one id only; give more of it',
                     kind='claim',
                     name=claim_id,
                 )
-        if claim is None:
+        if claim is not None:
+            return views.claim_view(claim, self._now())
+        whole = len(claim_id) == 36
+        found = self._below(self.store.claims_below(claim_id=claim_id, limit=1)) if whole else []
+        if not found:
             raise exceptions.NotFound(kind='claim', name=claim_id)
-        return views.claim_view(claim, self._now())
+        return found[0]
 
     def request(self, request_id: str) -> tuple[StoredRequest, Answer | None, list[ClaimView]]:
         """A request, the answer it was given, its claims; by id or a unique prefix.
@@ -303,7 +325,8 @@ class Insights:
             raise exceptions.NotFound(kind='request', name=request_id)
         now = self._now()
         answer = self._answers.read(whole, stored.answer) if stored.answer else None
-        return stored, answer, [views.claim_view(claim, now) for claim in stored.claims]
+        claims = [views.claim_view(claim, now) for claim in stored.claims]
+        return stored, answer, [*claims, *self._below(self.store.claims_below(whole))]
 
     def requests(
         self, limit: int, marker: str | None = None, project: str | None = None
@@ -331,6 +354,7 @@ class Insights:
             hosts=reader.conditions,
             hosts_total=len(reader.table),
             claims=int(reader.table.instances.sum()),
+            claims_below=sum(self.store.live_claims_over_zones().children.values()),
             table_age_seconds=round(self.cache.age_seconds, 3),
             usage=reader.usage(),
             outcomes=outcomes,

@@ -17,7 +17,7 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages.since import since
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import Contradiction, ZoneStep
-from gantt.core.zones.messages import ZoneExplanation
+from gantt.core.zones.messages import LOST, ZoneExplanation
 
 T = TypeVar('T')
 V = TypeVar('V', bound=msgspec.Struct)
@@ -92,6 +92,7 @@ class ClaimView(View, frozen=True, kw_only=True):
     :ivar lease_seconds: what is left of the lease of a reserved claim, else None
     :ivar member_name: of a planned group, whose place it is or was
     :ivar taken_over: it is a place of a plan that a create has, and its host has not confirmed yet
+    :ivar child: name of the zone below that it is in, which names its host to nobody
     """
 
     id: str
@@ -119,6 +120,7 @@ class ClaimView(View, frozen=True, kw_only=True):
     member_name: Annotated[str | None, since(10)] = None
     taken_over: Annotated[bool, since(10)] = False
     host_resources: Annotated[dict[str, int], since(10)] = {}
+    child: Annotated[str, since(10)] = ''
 
 
 class RequestSummary(View, frozen=True, kw_only=True):
@@ -335,6 +337,7 @@ class Status(View, frozen=True, kw_only=True):
     :ivar site: what operators call this site, empty where they have not named it
     :ivar usage_of: how many hosts the usage is summed over (those that may take claims)
     :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
+    :ivar claims_below: live ones of requests of here in zones below
     """
 
     version: str
@@ -349,6 +352,7 @@ class Status(View, frozen=True, kw_only=True):
     refusals_truncated: bool
     configurations: Annotated[list[Configuration], since(3)] = []
     site: Annotated[str, since(3)] = ''
+    claims_below: Annotated[int, since(10)] = 0
 
 
 class DecisionSummary(View, frozen=True, kw_only=True):
@@ -563,10 +567,11 @@ def view_of(view: type[V], source: Any, **others: Any) -> V:
     return view(**{name: getattr(source, name) for name in names}, **others)
 
 
-def claim_view(claim: Claim, now: float) -> ClaimView:
+def claim_view(claim: Claim, now: float, child: str = '') -> ClaimView:
     """A claim as it is shown.
 
     :param now: the database's clock
+    :param child: name of the zone below that it is in; '': it is here
     """
     resources: collections.Counter[str] = collections.Counter()
     for amounts in claim.allocations.values():
@@ -575,7 +580,7 @@ def claim_view(claim: Claim, now: float) -> ClaimView:
     return view_of(
         ClaimView,
         claim,
-        state=claim.state.value,
+        state=LOST if claim.is_lost else claim.state.value,
         lifecycle=claim.lifecycle.value,
         purpose=claim.purpose.value,
         resources=dict(resources),
@@ -585,4 +590,5 @@ def claim_view(claim: Claim, now: float) -> ClaimView:
         updated_at=when(claim.updated_at),
         age_seconds=age(now, claim.created_at),
         taken_over=claim.is_taken,
+        child=child,
     )

@@ -6,6 +6,10 @@ seconds.  What a project has is read when a request that a limit binds is to be 
 for a batch and before its transaction, without any lock: see ``core.claims.quota`` for what that
 promises.  Requests that no limit binds cost nothing.
 
+A request that goes down is let in before anything is claimed for it, and stands beside what the
+database has until its answer is stored, as those of a batch do until it is committed: within one
+process no two are let in for what is left for one of them.
+
 Rates are counted by each process for itself.
 """
 
@@ -33,6 +37,10 @@ LOG = logging.getLogger(__name__)
 REFRESH_SECONDS = 5.0
 #: Projects whose rate is remembered; beyond them the one that asked least lately is forgotten.
 BUCKETS_MAX = 10_000
+#: Looks at what a project has, where others of it are let in or placed meanwhile.
+TRIES = 8
+#: Locks that projects share.
+DOORS = 64
 
 Count = Callable[..., None]
 
@@ -81,6 +89,8 @@ class QuotaChecks:
         self._reading = threading.Lock()
         self._buckets: cachetools.LRUCache[str, Bucket] = cachetools.LRUCache(BUCKETS_MAX)
         self._lock = threading.Lock()
+        self._let_in = LetIn()
+        self._doors = [threading.Lock() for _ in range(DOORS)]
 
     # -- limits ------------------------------------------------------------------
     def read(self) -> None:
@@ -157,7 +167,24 @@ class QuotaChecks:
         """
         if self._read_at == float('-inf'):
             self.read()
-        return QuotaRound(self.store, self._limits)
+        return QuotaRound(self.store, self._limits, self._let_in)
+
+    def let_in(self, request: SelectDestinations) -> Excess | None:
+        """Let a request in that goes down, until ``leave``; why it may not be, or None.
+
+        :raises DatabaseUnavailable:
+        """
+        limits = self.current()
+        if limits.is_empty:
+            return None
+        made, members = QuotaRound(self.store, limits, self._let_in), range(len(request.consumers))
+        # One after another, those of a project: else each keeps the others from coming to an end.
+        with self._doors[hash(request.spec.project_id) % DOORS]:
+            return self.counted(made.let_in(request, members, goes_down=True))
+
+    def leave(self, requests: Iterable[SelectDestinations], *, goes_down: bool = False) -> None:
+        """What was let in of requests is in the database by now, or nothing is."""
+        self._let_in.leave(requests, goes_down)
 
     def check(self, request: SelectDestinations, is_own_caller: bool) -> None:
         """Whether one request that claims nothing would be let in.
@@ -165,9 +192,16 @@ class QuotaChecks:
         :raises QuotaExceeded:
         """
         members = range(len(request.consumers))
-        found = QuotaRound(self.store, self.current()).would_pass(request, members, is_own_caller)
+        found = QuotaRound(self.store, self.current(), self._let_in).would_pass(
+            request, members, is_own_caller
+        )
         if found is not None:
             raise self.refused(found)
+
+    def excess_of(self, request: SelectDestinations) -> Excess | None:
+        """The limit that a request of a service would pass if it came now; None: none does."""
+        members = range(len(request.consumers))
+        return QuotaRound(self.store, self.current(), self._let_in).would_pass(request, members)
 
     def check_groups(self, project: str | None, is_own_caller: bool) -> None:
         """Whether a project may have one more server group.
@@ -231,17 +265,111 @@ class QuotaChecks:
         return found
 
 
+class _RequestedUsage:
+    """What a request asks for."""
+
+    __slots__ = ('consumers', 'has_paid', 'key', 'resources')
+
+    def __init__(
+        self,
+        request: SelectDestinations,
+        members: Sequence[int],
+        has_paid: bool = False,
+        goes_down: bool = False,
+    ) -> None:
+        self.key, self.has_paid = (request.request_id, goes_down), has_paid
+        self.resources = request.spec.at_most
+        self.consumers = [request.consumers[i] for i in members]
+
+    def demand(self, held: Sequence[Claim]) -> Usage:
+        """Beyond what its consumers have."""
+        if self.has_paid:
+            return Usage(claims_in_flight=len(self.consumers))
+        return quota.demand(self.resources, self.consumers, held)
+
+    def covers(self, other: '_RequestedUsage') -> bool:
+        """Whether another one is what goes to the own hosts of this one, that goes down."""
+        _, goes_down = self.key
+        return goes_down and set(other.consumers) <= set(self.consumers)
+
+
+#: The id of a request, and whether it goes down: what it is carried out for here is another one.
+_Key = tuple[str, bool]
+_Standing = Mapping[_Key, _RequestedUsage]
+
+
+class LetIn:
+    """Requests that a process has let in, and whose claims the database may not have yet.
+
+    Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Project -> how many of it were ever let in, and those that have not left.
+        self._of: dict[str, tuple[int, _Standing]] = {}
+        self._least = 0  # of a project that is not in it
+        self._project: dict[_Key, str] = {}
+
+    def of(self, project: str) -> tuple[int, _Standing]:
+        """How many of a project were let in so far, and those that have not left."""
+        return self._of.get(project) or (self._least, {})
+
+    def enter(self, project: str, request: _RequestedUsage, count: int) -> bool:
+        """Let one in, unless more of its project than ``count`` were by now."""
+        with self._lock:
+            known, others = self.of(project)
+            if known != count:
+                return False
+            self._of[project] = count + 1, {**others, request.key: request}
+            self._project[request.key] = project
+            if len(self._of) > BUCKETS_MAX:
+                self._least = 1 + max(of for of, _ in self._of.values())
+                self._of = {name: of for name, of in self._of.items() if of[1]}
+            return True
+
+    def leave(self, requests: Iterable[SelectDestinations], goes_down: bool) -> None:
+        """What these have is in the database by now, or nothing is."""
+        for one in requests if self._project else ():
+            key = one.request_id, goes_down
+            with self._lock:
+                project = self._project.pop(key, None)
+                if project is not None:
+                    count, others = self._of[project]
+                    left = {other: of for other, of in others.items() if other != key}
+                    self._of[project] = count, left
+
+
+class _Known:
+    """What a project had when it was read, and whoever stood beside that then, or since.
+
+    :ivar count: of all that were let in, up to the last of these
+    """
+
+    __slots__ = ('beside', 'count', 'used')
+
+    def __init__(self, used: Usage, beside: _Standing, count: int) -> None:
+        self.used, self.beside, self.count = used, dict(beside), count
+
+    def add(self, standing: _Standing, count: int) -> bool:
+        """Whether no one has come and gone since; those that came stand beside it then."""
+        new = standing.keys() - self.beside.keys()
+        if count - self.count > len(new):
+            return False
+        self.beside |= standing
+        self.count = count
+        return True
+
+
 class QuotaRound:
     """The requests of one commit, held against what their projects have.
 
     What a project has is read once; each request that is let in counts for those after it.
     """
 
-    def __init__(self, store: Store, limits: Limits) -> None:
-        self._store = store
-        self._limits = limits
-        self._used: dict[str, Usage] = {}
-        self._let_in: dict[str, list[_RequestedUsage]] = {}
+    def __init__(self, store: Store, limits: Limits, let_in: LetIn) -> None:
+        self._store, self._limits, self._let_in = store, limits, let_in
+        self._known: dict[str, _Known] = {}
 
     def would_pass(
         self,
@@ -261,70 +389,121 @@ class QuotaRound:
             planned: all that it has more by them is claims in flight
         :raises DatabaseUnavailable:
         """
-        if self._limits.is_empty:
+        checked = _RequestedUsage(request, members, has_paid)
+        return self._checked(request, checked, is_own_caller, ends, enters=False)
+
+    def let_in(
+        self,
+        request: SelectDestinations,
+        members: Sequence[int],
+        ends: Iterable[PlaceLetGo] = (),
+        *,
+        has_paid: bool = False,
+        goes_down: bool = False,
+    ) -> Excess | None:
+        """Count a request for those after it, until it leaves, unless it would pass a limit.
+
+        :return: that limit, as ``would_pass`` has it
+        """
+        checked = _RequestedUsage(request, members, has_paid, goes_down)
+        return self._checked(request, checked, None, ends, enters=True)
+
+    def _checked(
+        self,
+        request: SelectDestinations,
+        checked: _RequestedUsage,
+        is_own_caller: bool | None,
+        ends: Iterable[PlaceLetGo],
+        *,
+        enters: bool,
+    ) -> Excess | None:
+        project = request.spec.project_id
+        limits = self._limits_of(request, is_own_caller, checked.has_paid)
+        if project is None or not limits:
             return None
+        ending = {place.claim_id: place.consumer for place in ends}
+        found: Excess | None = None
+        is_close = False
+        for _ in range(TRIES):
+            count, standing = self._let_in.of(project)
+            if any(one.covers(checked) for one in standing.values()):
+                return None
+            if not is_close:
+                is_close = self._at_a_glance(project, limits, checked) is not None
+            if is_close:
+                found, is_sure = self._with_care(project, limits, checked, standing, ending)
+                if found is not None:
+                    if is_sure:
+                        return found
+                    continue
+            if not enters or self._let_in.enter(project, checked, count):
+                return None
+        if found is not None:
+            return found
+        raise exceptions.Busy(
+            reason=f'many requests of project {project} are placed at once', retry_after_ms=200
+        )
+
+    def _limits_of(
+        self, request: SelectDestinations, is_own_caller: bool | None, has_paid: bool
+    ) -> dict[str, int]:
+        """Name -> limit of what binds a commit of a request."""
+        if self._limits.is_empty or request.spec.purpose is Purpose.REBUILD:
+            return {}
         # Who may place for all projects says no ``only_project``.
         own = request.only_project is not None if is_own_caller is None else is_own_caller
-        project = request.spec.project_id
-        limits = self._limits.of(project, own)
-        if not limits:
-            return None
+        limits = self._limits.of(request.spec.project_id, own)
         for name in (quota.SERVER_GROUPS, quota.REQUESTS_PER_MINUTE):
             limits.pop(name, None)
         if has_paid:
-            limits = {name: of for name, of in limits.items() if name == quota.CLAIMS_IN_FLIGHT}
-        if project is None or not limits or request.spec.purpose is Purpose.REBUILD:
-            return None
-        checked = _RequestedUsage(request, members, has_paid)
-        before = self._let_in.get(project, [])
-        found = quota.excess(limits, _sum(self._usage(project), before), checked.demand(()))
-        if found is None:
-            return None
-        # Some may be consumers that have a place already, and ask for less than it looked like.
-        # Read after the usage: what one gives up in between counts against it, not for it.
-        named = {consumer for one in (*before, checked) for consumer in one.consumers}
-        ending = {place.claim_id: place.consumer for place in ends}
-        held = self._store.live_claims_of({*named, *ending.values()})
-        used = _sum(self._usage(project), before, held)
+            return {name: of for name, of in limits.items() if name == quota.CLAIMS_IN_FLIGHT}
+        return limits
+
+    def _at_a_glance(
+        self, project: str, limits: Mapping[str, int], checked: _RequestedUsage
+    ) -> Excess | None:
+        """Whether even twice counted all of it is within the limits."""
+        count, standing = self._let_in.of(project)
+        known = self._known.get(project)
+        if known is None or not known.add(standing, count):
+            # Who stands there was looked at before: it may be in the database a moment later.
+            known = self._known[project] = _Known(self._read(project), standing, count)
+        used = _sum(known.used, known.beside.values())
+        return quota.excess(limits, used, checked.demand(()))
+
+    def _with_care(
+        self,
+        project: str,
+        limits: Mapping[str, int],
+        checked: _RequestedUsage,
+        standing: _Standing,
+        ending: Mapping[str, str],
+    ) -> tuple[Excess | None, bool]:
+        """The limit that would be passed, and whether nothing came to be while that was read.
+
+        Some may be consumers that have a place already, and ask for less than it looked like.  What
+        such a one has counts for it only where it had it before the usage was read, and after.
+        """
+        others = [one for one in standing.values() if one.key != checked.key]
+        named = {consumer for one in (*others, checked) for consumer in one.consumers}
+        named.update(ending.values())
+        before = {one.id for one in self._store.live_claims_of(named)}
+        used = self._read(project)
+        after = self._store.live_claims_of(named)
+        held = [one for one in after if one.id in before]
         going = [one for one in held if one.id in ending and one.project_id == project]
-        return quota.excess(limits, used.minus(quota.usage_of(going)), checked.demand(held))
+        used = _sum(used, others, held).minus(quota.usage_of(going))
+        _, now = self._let_in.of(project)
+        is_sure = before == {one.id for one in after} and standing.keys() <= now.keys()
+        return quota.excess(limits, used, checked.demand(held)), is_sure
 
-    def let_in(
-        self, request: SelectDestinations, members: Sequence[int], *, has_paid: bool = False
-    ) -> None:
-        """Count a request for those after it."""
-        project = request.spec.project_id
-        if project in self._used:
-            self._let_in.setdefault(project, []).append(_RequestedUsage(request, members, has_paid))
-
-    def _usage(self, project: str) -> Usage:
-        if project not in self._used:
-            names = self._limits.of(project, True)
-            classes = [n.removeprefix(quota.CLASS) for n in names if n.startswith(quota.CLASS)]
-            self._used |= self._store.quota_usage([project], classes)
-        return self._used[project]
+    def _read(self, project: str) -> Usage:
+        names = self._limits.of(project, True)
+        classes = [n.removeprefix(quota.CLASS) for n in names if n.startswith(quota.CLASS)]
+        return self._store.quota_usage([project], classes)[project]
 
 
-class _RequestedUsage:
-    """What a request asks for."""
-
-    __slots__ = ('consumers', 'has_paid', 'resources')
-
-    def __init__(
-        self, request: SelectDestinations, members: Sequence[int], has_paid: bool = False
-    ) -> None:
-        self.has_paid = has_paid
-        self.resources = request.spec.at_most
-        self.consumers = [request.consumers[i] for i in members]
-
-    def demand(self, held: Sequence[Claim]) -> Usage:
-        """Beyond what its consumers have."""
-        if self.has_paid:
-            return Usage(claims_in_flight=len(self.consumers))
-        return quota.demand(self.resources, self.consumers, held)
-
-
-def _sum(used: Usage, let_in: Sequence[_RequestedUsage], held: Sequence[Claim] = ()) -> Usage:
+def _sum(used: Usage, let_in: Iterable[_RequestedUsage], held: Sequence[Claim] = ()) -> Usage:
     for one in let_in:
         used = used.plus(one.demand(held))
     return used

@@ -275,15 +275,15 @@ class Placing:
         try:
             if self._round is None:
                 self._round = self._quotas.round()
-            ends = () if plan is None else plan.lets_go
             todo = call.attempt.todo
-            found = self._round.would_pass(call.request, todo, ends=ends, has_paid=paid)
+            if plan is None:
+                found = self._round.would_pass(call.request, todo)
+            else:
+                found = self._round.let_in(call.request, todo, plan.lets_go, has_paid=paid)
         except exceptions.Unavailable as e:
             self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
         if found is None:
-            if plan is not None:
-                self._round.let_in(call.request, todo, has_paid=paid)
             return False
         # A copy of it may have been placed before, and be what the quota is used up by.
         if not self._known_before(call, Outcome.REFUSED, found.line, found):
@@ -449,9 +449,14 @@ class Placing:
                 self._planner.undo(plan)
                 self._is_put_off(plan.call)
             return
-        plans = self._within_quotas(plans)
-        if not plans:
-            return
+        try:
+            within = self._within_quotas(plans)
+            if within:
+                self._commit_placed(within)
+        finally:
+            self._quotas.leave(plan.call.request for plan in plans)
+
+    def _commit_placed(self, plans: list[Plan]) -> None:
         started = self._clock.monotonic()
         try:
             result = self._store.commit(self._planner.drafts(plans, self._owner, started))

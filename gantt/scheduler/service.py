@@ -157,6 +157,7 @@ class Scheduler:
             self.settings,
             give_backs,
             self.follower.follow,
+            self.quotas,
         )
 
     # -- life ------------------------------------------------------------------

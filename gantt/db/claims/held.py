@@ -173,6 +173,12 @@ def has_claims_of_project(request_id: Any, project: str) -> Any:
     )
 
 
+def count_below(request_id: Any) -> Any:
+    """Claims that a request has in zones below, those that have ended too."""
+    query = sa.select(sa.func.count()).select_from(_b).where(_b.c.request_id == request_id)
+    return query.scalar_subquery()
+
+
 class SqlHeld(HostTables):
     """See ``scheduler.ports.claims``, ``quotas`` and ``zones``."""
 
@@ -216,6 +222,9 @@ class SqlHeld(HostTables):
             _b.c.project_id: project,
             _b.c.group_uuid: group,
         }
+        ids = [one for one in (request_id, claim_id, group, *consumers) if one is not None]
+        if not all(map(is_id, ids)):
+            return []
         where = [column == value for column, value in equal.items() if value is not None]
         if consumers:
             where.append(_b.c.consumer.in_(sorted(consumers)))

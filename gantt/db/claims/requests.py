@@ -18,7 +18,7 @@ from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql, one_trip
 from gantt.db.claims.claims import Changes, end_claims, lock_claims, providers_of
-from gantt.db.claims.held import has_claims_of_project
+from gantt.db.claims.held import count_below, has_claims_of_project
 from gantt.db.claims.locks import Locking
 from gantt.db.claims.openings import give_back_opening
 from gantt.db.engine import retry, session
@@ -259,8 +259,12 @@ class SqlRequests(Locking):
     def requests(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[RequestLine]:
-        columns = (_r.c.id, _r.c.state, _r.c.attempt, _r.c.claims, _r.c.updated_at)
-        query = sa.select(*columns).order_by(_r.c.id).limit(limit)
+        claims = (_r.c.claims + count_below(_r.c.id)).label('claims')
+        query = (
+            sa.select(_r.c.id, _r.c.state, _r.c.attempt, claims, _r.c.updated_at)
+            .order_by(_r.c.id)
+            .limit(limit)
+        )
         if marker is not None:
             query = query.where(_r.c.id > marker)
         if project is not None:

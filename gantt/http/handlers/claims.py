@@ -65,9 +65,15 @@ def release_claim(
     A guest that goes on running is adopted by the next report of its host.
     """
     claim = _claim(world, caller, claim_id)
-    if claim.state not in ('reserved', 'confirmed'):
+    if claim.state not in ('reserved', 'confirmed') and not claim.child:
         raise exceptions.Refused(
             f'claim {claim.id} ended before: it is {claim.state}', claim_id=claim.id
+        )
+    if claim.child:
+        raise exceptions.Refused(
+            f'claim {claim.id} is in zone {claim.child}; cancel its request here, or release it '
+            'there',
+            claim_id=claim.id,
         )
     if query.dry_run:
         summary = f'claim {claim.id} on {claim.host} would be released: {query.reason}'

@@ -102,7 +102,8 @@ def create_request(
             with world.gates.trials.passing(caller):
                 # Who could not claim by itself is told what a service would be for its project.
                 own = not caller.everywhere and world.policy.allows(requested_fields.CLAIM, caller)
-                found = over_zones(world, body, not whole, caller.minor >= DRY_RUN_ZONES_SINCE)
+                sees = caller.minor >= DRY_RUN_ZONES_SINCE
+                found = over_zones(world, body, not whole, sees, own)
                 if isinstance(found, SelectDestinations):
                     found = world.insights.dry_run(found, not whole, own)
                 answer, explanation = found
@@ -159,7 +160,7 @@ def cancel_request(
     """Take a request back: its reserved claims are released, it stays cancelled."""
     if query.dry_run:
         now = _view(world, caller, request_id)
-        reserved = _reserved(world, now)
+        reserved = _reserved(now)
         summary = (
             f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
         )
@@ -183,7 +184,7 @@ def extend_lease(
     """
     now = _view(world, caller, request_id)
     request_id = now.request_id
-    reserved = _reserved(world, now)
+    reserved = _reserved(now)
     if not reserved:
         raise exceptions.NotFound(kind='request with reserved claims', name=request_id)
     if query.dry_run:
@@ -229,12 +230,9 @@ def release_request(
     return Change(dry_run=False, what=f'{summary} are released', now=now)
 
 
-def _reserved(world: HandlerContext, request: RequestView) -> int:
+def _reserved(request: RequestView) -> int:
     """How many claims of a request are reserved, here and in zones below."""
-    claims = [claim.state for claim in request.claims]
-    if world.zones.directory.children():
-        claims += [claim.state for claim in world.store.claims_below(request.request_id)]
-    return claims.count('reserved')
+    return [claim.state for claim in request.claims].count('reserved')
 
 
 def _meant(request: RequestView, consumers: Sequence[str]) -> int:

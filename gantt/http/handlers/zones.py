@@ -60,7 +60,7 @@ from gantt.http.zones.seals import (
 from gantt.scheduler.zones.capacity import capacities_below
 from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
 from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
-from gantt.scheduler.zones.offers.ways import uncounted
+from gantt.scheduler.zones.offers.ways import over_quota, uncounted
 
 LOG = logging.getLogger(__name__)
 #: Offers at most, and claims of one answer about changes.
@@ -117,8 +117,13 @@ def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -
 
 
 def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) -> Evaluated:
-    """What there is for a request; nothing where it was evaluated for another zone above."""
+    """What there is for a request: nothing where it was evaluated for another zone above, or the
+    parent has as much here as it may have.
+    """
     seconds, zones = request.budget_ms / 1000, world.zones
+    excess = world.insights.quotas.excess_of(request)
+    if excess is not None:
+        return over_quota(excess, len(world.insights.table()), zones.score_set())
     request = zones.bound.with_rule(request)
     return zones.ways.once(
         request,

@@ -19,12 +19,17 @@ WANT = 5
 
 
 def over_zones(
-    world: HandlerContext, request: SelectDestinations, public: bool, sees_zones: bool
+    world: HandlerContext,
+    request: SelectDestinations,
+    public: bool,
+    sees_zones: bool,
+    is_own_caller: bool,
 ) -> tuple[Answer, Explanation] | SelectDestinations:
     """Where a request would go; where that is to the own hosts, the request as it is.
 
     :param public: say only what everybody may know
     :param sees_zones: whether who asks is told of places in zones below
+    :param is_own_caller: the project would claim by itself: default limits bind it
     :raises GanttError: it is no placement, as for a real request
     """
     directory = world.zones.directory
@@ -36,6 +41,7 @@ def over_zones(
     if not (sees_zones and request.hops):
         world.zones.bound.check_here(ruled)
         return request
+    world.insights.quotas.check(request, is_own_caller)
     request, ruled, seconds = request.traced(), ruled.traced(), request.budget_ms / 1000
     found = world.zones.evaluator.evaluate(ruled, WANT, seconds)
     whole = choice.is_whole(request)

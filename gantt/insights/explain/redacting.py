@@ -96,7 +96,7 @@ def _selection(found: Selection) -> Selection:
 def claim(found: ClaimView) -> ClaimView:
     """A claim without its host, and without what that or an operator says of it."""
     reason = ENDS.get(found.state, '')
-    return msgspec.structs.replace(found, host='', host_resources={}, reason=reason)
+    return msgspec.structs.replace(found, host='', host_resources={}, child='', reason=reason)
 
 
 def error(found: exceptions.GanttError) -> exceptions.GanttError:

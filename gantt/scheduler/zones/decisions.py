@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gantt.core.claims.commit import DecisionRecord
+from gantt.core.claims.quota import Excess
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Decision, Outcome, ZoneStep
@@ -39,6 +40,24 @@ def decision_over_zones(
         project_id=request.spec.project_id,
         attempt=attempt,
         zones=steps_of(found, taken),
+    )
+
+
+def over_quota(
+    decision_id: str, request: SelectDestinations, excess: Excess, worker: str, attempt: int
+) -> Decision:
+    """The decision about a request that a quota ends: no place was looked at."""
+    return Decision(
+        id=decision_id,
+        request_id=request.request_id,
+        outcome=Outcome.REFUSED,
+        hosts=0,
+        members=[],
+        reason=excess.line,
+        cause=excess.cause,
+        worker=worker,
+        project_id=request.spec.project_id,
+        attempt=attempt,
     )
 
 

@@ -129,6 +129,10 @@ class ZoneParts:
         """What the scores of this zone are made of."""
         return ScoreSet.of(self._pipeline().comparable()).digest
 
+    def config_digest(self) -> str:
+        """What the own hosts are weighed with."""
+        return self._pipeline().digest
+
     def note_requested(self, resources: Mapping[str, int]) -> None:
         """This zone was evaluated for such a shape: its summary counts those seen most."""
         with self._requested_lock:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flow 3: a request that may go down is placed where it is best, here or in a zone below.
 
-    open its row, and meanwhile ask everybody what they have → take the best offer: the own
+    open its row, which its quotas have to let in, and meanwhile ask everybody what they have →
+    take the best offer: the own
     hosts by the thread that places, a zone below by an allocation under a key of its own →
     where that is gone take the next one → store the answer, which ends it
 
@@ -36,7 +37,7 @@ from gantt.core.messages.request import (
     RequestKind,
     SelectDestinations,
 )
-from gantt.core.records.decision import Answer, Outcome, Selection, ZoneStep
+from gantt.core.records.decision import Answer, Decision, Outcome, Selection, ZoneStep
 from gantt.core.records.members import pack, plain
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice, GoneOffers, Share
@@ -46,6 +47,7 @@ from gantt.scheduler.placing.admission import Admission, PendingRequest, first_a
 from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store
 from gantt.scheduler.ports.zones import HOLDS
+from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones import decisions
 from gantt.scheduler.zones.bound import may_be_bound
@@ -77,6 +79,7 @@ class PlaceOverZones:
 
     :param zones: what this process speaks with other zones by
     :param follow: reads what has changed in a zone below
+    :param quotas: let a request in before anything is claimed for it
     """
 
     def __init__(
@@ -90,10 +93,12 @@ class PlaceOverZones:
         settings: SchedulerSettings,
         give_backs: GiveBacks,
         follow: Callable[[ZoneRecord], object],
+        quotas: QuotaChecks,
     ) -> None:
+        self._quotas = quotas
         self._calls, self._reload_soon = zones.calls, zones.reload_soon
         self._store, self._evaluator, self._bound = store, zones.evaluator, zones.bound
-        self._present = zones.present
+        self._present, self._config_digest = zones.present, zones.config_digest
         self._admission, self._stored, self._recorder = admission, stored_answers, recorder
         self._clock, self._settings = clock, settings
         children, own_uuid = zones.directory.children, zones.directory.own_uuid
@@ -224,17 +229,46 @@ class PlaceOverZones:
             if request.dry_run:
                 return self._tried_here(request, end)
             return self._place_here(request, request.fingerprint, (), end)
-        if request.dry_run:
-            return self._tried(known, end)
         try:
+            if request.dry_run:
+                self._let_in(request, 1)
+                return self._tried(known, end)
             number = first_attempt(self._clock.wall())
             if not _may_look_first(request):
-                opening = self._rows.open(request, request.fingerprint, number, end)
+                opening = self._opened(request, number, end)
                 return self._place(opening.ruled(request), opening, end)
             opening, found = self._opened_meanwhile(request, known, number, end)
             return self._place(opening.ruled(request), opening, end, found)
         except Ended as e:
             return e.answer
+        finally:
+            self._quotas.leave([request], goes_down=True)
+
+    def _opened(self, request: SelectDestinations, number: int, end: float) -> Opening:
+        """Have its row open and ours, and its project within its quotas.
+
+        :raises Ended: it is answered, or cannot go on
+        """
+        opening = self._rows.open(request, request.fingerprint, number, end)
+        try:
+            self._let_in(request, opening.number)
+        except (exceptions.GanttError, Ended):
+            # Nothing is claimed: nobody has to wait for the deadline of the row.
+            self._store.give_up(request.request_id, self._settings.worker, opening.number)
+            raise
+        return opening
+
+    def _let_in(self, request: SelectDestinations, number: int) -> None:
+        """:raises Ended: its project has as much as it may have"""
+        excess = self._quotas.let_in(request)
+        if excess is None:
+            return
+        worker = self._settings.worker
+        decision = decisions.over_quota(self._serially(request), request, excess, worker, number)
+        self._recorder.record(self._stored_as(decision, request))
+        line, why = excess.line, decision.id
+        refused = refusal(request, Outcome.REFUSED, line, decision_id=why, excess=excess)
+        raise Ended(refused)
 
     def _opened_meanwhile(
         self, request: SelectDestinations, known: SelectDestinations, number: int, end: float
@@ -246,14 +280,15 @@ class PlaceOverZones:
             or its group has another rule
         :raises Ended: it is answered, or cannot go on
         """
-        opened = self._openers.begin(self._rows.open, request, request.fingerprint, number, end)
+        opened = self._openers.begin(self._opened, request, number, end)
         found: Evaluated | None = None
         try:
             found = self._offers(known, end, thorough=False)
         except exceptions.GanttError as e:
             LOG.info('asked again once its row is open: %s', e.message)
-        while not opened.done():
-            self._openers.wait([opened], LOOK_SECONDS)
+        finally:
+            while not opened.done():
+                self._openers.wait([opened], LOOK_SECONDS)
         opening: Opening = opened.result()
         is_as_known = opening.is_at_once and opening.ruled(request) == known
         return opening, found if is_as_known else None
@@ -337,7 +372,7 @@ class PlaceOverZones:
         answer, decision = would_be(
             request, found, shares, self._children(), self._serially(request)
         )
-        self._recorder.record(decisions.record_of(decision, request))
+        self._recorder.record(self._stored_as(decision, request))
         return answer
 
     def _place(
@@ -560,7 +595,11 @@ class PlaceOverZones:
         decision = decisions.decision_over_zones(
             self._serially(request), request, found, outcome, reason, taken, worker, number
         )
-        return decisions.record_of(decision, request)
+        return self._stored_as(decision, request)
+
+    def _stored_as(self, decision: Decision, request: SelectDestinations) -> DecisionRecord:
+        decided = msgspec.structs.replace(decision, config_digest=self._config_digest())
+        return decisions.record_of(decided, request)
 
     def _count_answer(self, request: SelectDestinations, answer: Answer) -> None:
         self._recorder.count('gantt_zone_requests_total', outcome=answer.outcome.value)

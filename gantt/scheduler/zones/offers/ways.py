@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gantt.core.claims.quota import Excess
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.messages import ZonesQueried
@@ -107,6 +108,13 @@ class RequestWays:
         with self._lock:
             if self._known.get(request_id) is mine:
                 del self._known[request_id]
+
+
+def over_quota(excess: Excess, hosts: int, score_set: str) -> Evaluated:
+    """An evaluation for a zone above that has as much here as it may have."""
+    removed = {excess.cause: hosts} if hosts else {}
+    outcome = Outcome.NO_VALID_HOST
+    return Evaluated([], outcome, excess.line, hosts, 0, removed, ZonesQueried(), True, score_set)
 
 
 def uncounted(found: Evaluated | None, score_set: str) -> Evaluated:
