@@ -53,6 +53,10 @@ def test_of_a_request(spec, field, said):
         ({'inventories': {'PCPU': {'total': 1}, 'VCPU': 3}}, 'stats.inventories.VCPU'),
         ({'inventories': {'VCPU': {'total': 3, 'totl': 3}}}, 'stats.inventories.VCPU.totl'),
         ({'inventories': {'VCPU': {}}}, 'stats.inventories.VCPU.total'),
+        ({'traits': ['CUSTOM_FAST '], 'inventories': {}}, 'stats.traits[0]'),
+        ({'traits': ['CUSTOM_FAST', '\u00a0CUSTOM_FAST'], 'inventories': {}}, 'stats.traits[1]'),
+        ({'aggregates': [' rack-1'], 'inventories': {}}, 'stats.aggregates[0]'),
+        ({'name': 'cmp-1 ', 'inventories': {}}, 'stats.name'),
     ],
 )
 def test_of_a_report(fields, field):

@@ -36,7 +36,7 @@ from gantt.compute.ports import HostReadings, SchedulerPort
 from gantt.core.messages import base as message
 from gantt.core.messages import report as reports
 from gantt.core.messages import resource_classes
-from gantt.core.messages.base import Amount, Message, Name, Positive, Text, Uuid
+from gantt.core.messages.base import Amount, Message, Name, Positive, Text, TrimmedName, Uuid
 from gantt.core.messages.report import (
     DevicePool,
     HostReport,
@@ -59,18 +59,18 @@ _OVER = ('foreign', 'traits', 'aggregates', 'numa', 'devices', 'hypervisor')
 class HostEntry(Message, frozen=True, kw_only=True):
     """One host of the file; what is left out is not said, or as its shape has it."""
 
-    name: Name
-    node: Name | None = None
+    name: TrimmedName
+    node: TrimmedName | None = None
     uuid: Uuid | None = None
     cell: Uuid | None = None
-    zone: Name | None = None
+    zone: TrimmedName | None = None
     location: Text = ''
     shape: Name | None = None
-    inventories: dict[Name, Inventory | Positive] = {}
-    foreign: dict[Name, Amount] | UnsetType = UNSET
-    used: dict[Name, Amount] | UnsetType = UNSET
-    traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
-    aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
+    inventories: dict[TrimmedName, Inventory | Positive] = {}
+    foreign: dict[TrimmedName, Amount] | UnsetType = UNSET
+    used: dict[TrimmedName, Amount] | UnsetType = UNSET
+    traits: Annotated[list[TrimmedName], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
+    aggregates: Annotated[list[TrimmedName], msgspec.Meta(max_length=500)] | UnsetType = UNSET
     numa: list[NumaCell] | UnsetType = UNSET
     devices: list[DevicePool] | UnsetType = UNSET
     hypervisor: Hypervisor | UnsetType = UNSET

@@ -39,6 +39,9 @@ UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
 Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
 NAME = rf'^[^\x00-\x1f\x7f]*{END}'
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=NAME)]
+#: Of what hosts say of themselves: names that nobody tells apart by eye are none of two things.
+TRIMMED = rf'^(?!\s)[^\x00-\x1f\x7f]*(?<!\s){END}'
+TrimmedName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=TRIMMED)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -272,6 +275,8 @@ def _expected(problem: str, tp: Any, path: str) -> str:
         return UUID_EXPECTED
     if 'matching regex' in problem and problem.endswith(f'{NAME!r}'):
         return 'expected a name without control characters'
+    if 'matching regex' in problem and problem.endswith(f'{TRIMMED!r}'):
+        return 'expected a name without control characters, and without space around it'
     # Of a value that is none of an enumeration's msgspec repeats all.
     problem = quoting.plain(problem, quoting.SENTENCE_MAX)
     if problem.startswith('Invalid enum value'):

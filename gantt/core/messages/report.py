@@ -19,11 +19,11 @@ from msgspec import UNSET, UnsetType
 from gantt import exceptions
 from gantt.core.messages import base as message
 from gantt.core.messages import resource_classes as resources
-from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
+from gantt.core.messages.base import Amount, Message, Name, Text, TrimmedName, Uuid
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-Amounts = Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)]
+Amounts = Annotated[dict[TrimmedName, Amount], msgspec.Meta(max_length=256)]
 #: Metrics that weighers and filters know: guests being built, resized, moved or copied, and
 #: builds that failed since the last one that did not.
 IO_WORKLOAD = 'stats.io_workload'
@@ -156,15 +156,15 @@ class RegisterHost(Message, frozen=True, kw_only=True):
         as it was
     """
 
-    name: Name  # service host
-    node: Name | None = None  # hypervisor host name; None: as name
+    name: TrimmedName  # service host
+    node: TrimmedName | None = None  # hypervisor host name; None: as name
     uuid: Uuid | None = None
     boot_nonce: Name
     journal: Uuid | None = None  # None: it has none, and the last that registers counts
     journal_count: Count = 0
     after: Count = 0
     cell: Uuid | None = None
-    zone: Name | None = None
+    zone: TrimmedName | None = None
     build_topic: Name | None = None  # of agents of before; not read: gantt-compute.<name>
     speaks_for: Literal['host', 'nova'] | None = None
     proof: Text | None = None  # of its key, see host_keys
@@ -173,7 +173,7 @@ class RegisterHost(Message, frozen=True, kw_only=True):
 class Registered(Message, frozen=True, kw_only=True):
     """The answer to :class:`RegisterHost`."""
 
-    name: Name
+    name: TrimmedName
     uuid: Uuid
     epoch: int
     incarnation: int  # of the database; another one: register again
@@ -190,24 +190,24 @@ class HostReport(Message, frozen=True, kw_only=True):
         UNSET leaves membership to the API
     """
 
-    name: Name
+    name: TrimmedName
     epoch: Number
     sequence: Number
     full: bool
     base: Number | None = None  # delta: sequence of its full report
     running: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
     pending: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
-    node: Name | UnsetType = UNSET
+    node: TrimmedName | UnsetType = UNSET
     cell: Uuid | None | UnsetType = UNSET
-    zone: Name | None | UnsetType = UNSET
+    zone: TrimmedName | None | UnsetType = UNSET
     location: Level | UnsetType = UNSET  # site.room.rack.host
     inventories: (
-        Annotated[dict[Name, resources.Inventory], msgspec.Meta(max_length=256)] | UnsetType
+        Annotated[dict[TrimmedName, resources.Inventory], msgspec.Meta(max_length=256)] | UnsetType
     ) = UNSET
     foreign: Amounts | UnsetType = UNSET
     used: Amounts | UnsetType = UNSET
-    traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
-    aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
+    traits: Annotated[list[TrimmedName], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
+    aggregates: Annotated[list[TrimmedName], msgspec.Meta(max_length=500)] | UnsetType = UNSET
     numa: Cells | UnsetType = UNSET
     devices: Pools | UnsetType = UNSET
     hypervisor: Hypervisor | UnsetType = UNSET
@@ -225,7 +225,7 @@ HostReport.FACTS = tuple(f.name for f in msgspec.structs.fields(HostReport) if f
 class ClaimUpdate(Message, frozen=True, kw_only=True):
     """``confirm_claims``, ``refuse_claims`` and ``release_claims``."""
 
-    name: Name
+    name: TrimmedName
     epoch: Number
     sequence: Number
     claim_ids: Annotated[list[Uuid], msgspec.Meta(min_length=1, max_length=message.LIST_MAX)]

@@ -97,9 +97,12 @@ class Joined:
     def __init__(
         self, table: sa.Table, fields: Mapping[str, Any], on: str, changes: str, where: str = ''
     ) -> None:
+        # Without the collation of text: that of the table's column is the one that counts.
+        kinds = {
+            name: kind.compile(_MYSQL).partition(' COLLATE ')[0] for name, kind in fields.items()
+        }
         columns = ', '.join(
-            f"{name} {kind.compile(_MYSQL)} PATH '$.{name}' ERROR ON ERROR"
-            for name, kind in fields.items()
+            f"{name} {kind} PATH '$.{name}' ERROR ON ERROR" for name, kind in kinds.items()
         )
         # Not the optimizer's choice: the other way round, and where the table is small, it
         # reads, and locks, all of it.

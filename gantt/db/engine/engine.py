@@ -391,6 +391,8 @@ class CollatedType(sa.TypeDecorator):
     :param length: None: long
     :param collated: compared byte by byte, so that what is sorted here is
         sorted the same way there
+
+    MariaDB's ``_bin`` alone would compare without spaces at the end.
     """
 
     impl = sa.Text
@@ -404,7 +406,7 @@ class CollatedType(sa.TypeDecorator):
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
         """The type of the column."""
         if dialect.name in ('mysql', 'mariadb'):
-            words = {'charset': 'utf8mb4', 'collation': 'utf8mb4_bin'}
+            words = {'charset': 'utf8mb4', 'collation': 'utf8mb4_nopad_bin'}
             return mysql.VARCHAR(self.length, **words) if self.length else mysql.MEDIUMTEXT(**words)
         if self.length is None:
             return sa.Text()
@@ -417,7 +419,7 @@ class CollatedType(sa.TypeDecorator):
 
 
 def ascii_of(length: int) -> sa.String:
-    on_mysql = mysql.VARCHAR(length, charset='ascii', collation='ascii_bin')
+    on_mysql = mysql.VARCHAR(length, charset='ascii', collation='ascii_nopad_bin')
     return (
         sa.String(length)
         .with_variant(sa.String(length, collation='C'), 'postgresql')

@@ -177,7 +177,7 @@ class StatsMethods:
                     self.update_resource_stats,
                     inline=True,
                     bytes_max=None,
-                    takes={'name': base.Name, 'stats': HostReport | stats.Dictionary},
+                    takes={'name': base.TrimmedName, 'stats': HostReport | stats.Dictionary},
                 ),
                 **source_methods(scheduler),
             },

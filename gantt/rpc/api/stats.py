@@ -21,7 +21,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base
-from gantt.core.messages.base import Name, Opaque, Text, Uuid
+from gantt.core.messages.base import Name, Opaque, Text, TrimmedName, Uuid
 from gantt.core.messages.report import (
     DICTIONARY_NONCE,
     Cells,
@@ -144,8 +144,8 @@ class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     current_workload: int | None = None
     hypervisor_type: Text | None = None
     hypervisor_version: int | Text | None = None
-    hypervisor_hostname: Name | None = None
-    host: Name | None = None
+    hypervisor_hostname: TrimmedName | None = None
+    host: TrimmedName | None = None
     host_ip: Text | None = None
     cpu_info: Opaque = None
     supported_instances: Opaque = None
@@ -183,7 +183,7 @@ def decode(name: Any, stats: Any, *, newer: bool = False) -> HostReport | None:
 
     :raises InvalidMessage: names the field
     """
-    base.decode(name, Name, inside='name')
+    base.decode(name, TrimmedName, inside='name')
     if not isinstance(stats, dict):
         raise exceptions.invalid('stats', f'expected an object, got {type(stats).__name__}')
     if not is_report(stats):

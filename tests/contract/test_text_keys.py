@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that are alike and not the same: two things, in every store."""
+
+import pytest
+
+from tests.builders import a_draft, a_host, claimed
+
+#: Case, an accent in one piece and in two, width, and spaces at the end.
+ALIKE = ['fast', 'Fast', 'fást', 'fa\u0301st', 'ｆａｓｔ', 'fast ', 'fast  ', 'fast\u00a0']
+
+
+def test_hosts_with_names_alike_are_hosts_of_their_own(store):
+    hosts = [a_host(name).with_room(vcpu=n).on(store) for n, name in enumerate(ALIKE, 1)]
+    assert len({host.id for host in hosts}) == len(ALIKE)
+    totals = {one.row.name: one.row.facts.inventories for one in store.load_everything().hosts}
+    assert {name: of['VCPU'].total for name, of in totals.items()} == {
+        name: number for number, name in enumerate(ALIKE, 1)
+    }
+
+
+@pytest.mark.parametrize('names', [ALIKE, ALIKE[::-1]], ids=['plain first', 'plain last'])
+def test_no_word_of_one_host_for_a_trait_bars_another_host(store, names):
+    for number, name in enumerate(names):
+        a_host(f'cmp-{number}').having(traits=[name]).on(store)
+    a_host('all').having(traits=sorted(names)).on(store)
+    said = {one.row.name: set(one.row.facts.traits) for one in store.load_everything().hosts}
+    assert said == {f'cmp-{n}': {name} for n, name in enumerate(names)} | {'all': set(names)}
+
+
+def test_aggregates_with_names_alike_are_aggregates_of_their_own(store):
+    for number, name in enumerate(ALIKE):
+        store.save_aggregate(name, {name: str(number)}, [name])
+    now = {one.name: (one.metadata, list(one.hosts)) for one in store.load_everything().aggregates}
+    assert now == {name: ({name: str(n)}, [name]) for n, name in enumerate(ALIKE)}
+    together = {name: name for name in ALIKE}
+    store.save_aggregate('keys', together, ALIKE)
+    kept = next(one for one in store.load_everything().aggregates if one.name == 'keys')
+    assert (kept.metadata, sorted(kept.hosts)) == (together, sorted(ALIKE))
+
+
+def test_projects_alike_have_quotas_and_usage_of_their_own(store):
+    host = a_host().with_room(vcpu=100).on(store)
+    for number, project in enumerate(ALIKE):
+        store.set_quotas(project, {'live_claims': number + 10})
+        claimed(store, a_draft(project_id=project).taking(host, vcpu=number + 1))
+    assert {limit.project_id: limit.limit for limit in store.quotas()} == {
+        project: number + 10 for number, project in enumerate(ALIKE)
+    }
+    used = store.quota_usage(ALIKE, ['VCPU'])
+    assert [used[project].amounts['VCPU'] for project in ALIKE] == [*range(1, len(ALIKE) + 1)]

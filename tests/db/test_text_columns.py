@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of text by which rows are found: each database compares them as Python does."""
+
+import pytest
+import sqlalchemy as sa
+from oslo_db import exception
+
+from gantt.db.engine import session
+from gantt.db.engine.engine import CollatedType
+from gantt.db.schema import migration, models
+from tests.conftest import READERS
+from tests.services import UNHURRIED
+
+TEXT = 'key'
+#: What an ASCII column may hold, and what others may.
+ALIKE_ASCII = ['Key', 'key ', 'key  ', 'key\t', ' key']
+ALIKE = [*ALIKE_ASCII, 'kéy', 'ke\u0301y', 'ｋｅｙ', 'key\u00a0']
+
+
+def is_text(column):
+    return isinstance(column.type, sa.String | CollatedType)
+
+
+def key_columns(table):
+    """Columns of text that some key or index of the table has."""
+    keys = [table.primary_key, *table.indexes]
+    keys += [one for one in table.constraints if isinstance(one, sa.UniqueConstraint)]
+    return sorted({c.name for key in keys for c in key.columns if is_text(c)})
+
+
+def a_row(table):
+    """A row with something in each column, of ids that are all 1."""
+    values = {sa.LargeBinary: b'{}', sa.Double: 1.0}
+    return {
+        column.name: TEXT
+        if is_text(column)
+        else next((of for kind, of in values.items() if isinstance(column.type, kind)), 1)
+        for column in table.columns
+        if not (column.foreign_keys and column.nullable)
+    }
+
+
+@pytest.mark.parametrize('kind', READERS)
+def test_every_key_of_every_table_is_compared_as_python_compares(make_store, kind):
+    store = make_store(kind)
+    checked, wrong = 0, []
+    with store.engine.connect() as connection, connection.begin() as transaction:
+        for table in models.metadata.sorted_tables:
+            connection.execute(table.delete())
+        for table in models.metadata.sorted_tables:
+            connection.execute(table.insert().values(a_row(table)))
+            for name in key_columns(table):
+                column = table.c[name]
+                alike = ALIKE if isinstance(column.type, CollatedType) else ALIKE_ASCII
+                for text in [TEXT, *alike]:
+                    checked += 1
+                    query = sa.select(sa.func.count()).select_from(table).where(column == text)
+                    if connection.execute(query).scalar_one() != (text == TEXT):
+                        wrong.append(f'{table.name}.{name} and {text!r}')
+        transaction.rollback()
+    assert wrong == []
+    assert checked > 300
+
+
+@pytest.mark.mysql
+def test_mariadb_takes_names_alike_into_a_table_that_had_rows_before(mysql_url):
+    engine = session.build_engine(mysql_url, waits=UNHURRIED)
+    with engine.begin() as connection:
+        models.metadata.drop_all(connection)
+        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
+    migration.sync(engine, before('exact_text'))
+    with engine.begin() as connection:
+        connection.execute(models.traits.insert().values(name='CUSTOM_A'))
+        connection.execute(models.services.insert().values(a_row(models.services)))
+        with pytest.raises(exception.DBDuplicateEntry), connection.begin_nested():
+            connection.execute(models.traits.insert().values(name='CUSTOM_A '))
+    migration.sync(engine)
+    with engine.begin() as connection:
+        connection.execute(models.traits.insert().values(name='CUSTOM_A '))
+        names = sa.select(models.traits.c.name).where(models.traits.c.name.like('CUSTOM_A%'))
+        assert sorted(connection.execute(names).scalars()) == ['CUSTOM_A', 'CUSTOM_A ']
+        kept = connection.execute(sa.select(models.services)).one()._asdict()
+        assert kept == a_row(models.services)
+        padded = connection.exec_driver_sql(
+            'SELECT table_name, column_name FROM information_schema.columns'
+            " WHERE table_schema = DATABASE() AND table_name <> 'alembic_version'"
+            " AND collation_name NOT LIKE '%%_nopad_bin'"
+        )
+        assert padded.all() == []
+    engine.dispose()
+
+
+def before(name):
+    """The revision before one, by a part of its name."""
+    steps = migration.revisions()[::-1]
+    return steps[next(n for n, step in enumerate(steps) if name in step) - 1]
