@@ -339,6 +339,13 @@ class DatabaseFull(DatabaseUnavailable):
     )
 
 
+class DatabaseContended(DatabaseUnavailable):
+    """What was to be written was changed by others, or is not as it was read, at each try."""
+
+    code = 'gantt.database_contended'
+    template = 'nothing was written, as the database has other rows at each try: {problem}'
+
+
 class BrokerUnavailable(Unavailable):
     """The message broker does not answer."""
 
@@ -351,6 +358,16 @@ class HostsUnknown(Unavailable):
 
     code = 'gantt.hosts_unknown'
     template = 'the hosts are not known: {problem}'
+
+
+class PlanUnreadable(Unavailable):
+    """A stored plan that a later release has written, or that was damaged."""
+
+    code = 'gantt.plan_unreadable'
+    template = (
+        'the plan of group {group} cannot be read by this release: {problem}; release it, or ask '
+        'a process of the release that has written it'
+    )
 
 
 class SearchOutOfBudget(Unavailable):

@@ -165,7 +165,7 @@ class ClaimUpdates:
             self.recorder.count('gantt_claims_unreadable_total', len(result.unreadable))
             named = [f'{one} ({problem})' for one, problem in result.unreadable.items()]
             LOG.error(
-                '%d claims past their lease cannot be read and hold their places: %s%s',
+                '%d claims past their lease cannot be ended and hold their places: %s%s',
                 len(named),
                 '; '.join(named[:UNREADABLE_NAMED]),
                 '; ...' if len(named) > UNREADABLE_NAMED else '',

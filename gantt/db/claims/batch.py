@@ -471,6 +471,7 @@ class CommitBatch:
         if pid not in locked.counters:
             return  # removed since; what was taken there went with it
         self.touched.add(pid)
+        amounts = rows.counted(locked.counters[pid], amounts, sign)
         rows.add(locked.counters[pid], amounts, sign)
         core_amounts = self.core_amounts.setdefault(pid, [0] * len(CORE_CLASSES))
         for name, amount in amounts.items():

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to claims after they are made: confirmed, refused, released, expired, ended.
 
-The sweeper goes on past rows that cannot be read.  A claim of a newer release, or one that was
-damaged, must not keep the leases of all others from running out: where a sweep fails, its claims
-are taken one by one, and those at fault are left out of the next ones.
+The sweeper goes on past rows that cannot be read, or written.  A claim of a newer release, or one
+that was damaged, must not keep the leases of all others from running out: where a sweep fails, its
+claims are taken one by one, and those at fault are left out of the next ones.
 """
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -57,6 +58,8 @@ REFUSED = (
 )
 #: Claims left out that are remembered; more than that are found at fault again and again.
 UNREADABLE_MAX = 1000
+#: What claims may take that are ended one by one: the rest is left to the next sweep.
+ONE_BY_ONE_SECONDS = 5.0
 #: Sweeps after which those left out are tried again: somebody may have repaired them.
 AGAIN_SWEEPS = 60
 
@@ -100,6 +103,8 @@ class SqlClaims(Locking):
                 self._unreadable.clear()
             try:
                 return self._expire(lambda tx: _overdue(tx, limit, self._unreadable))
+            except exceptions.DatabaseContended:  # one of them may be written by nobody
+                return self._expire_one_by_one(limit)
             except exceptions.Unavailable:
                 raise
             except Exception:
@@ -111,12 +116,19 @@ class SqlClaims(Locking):
     def _expire_one_by_one(self, limit: int) -> ClaimResult:
         result = ClaimResult(outcomes=[])
         overdue = self.database.write(lambda tx: _overdue(tx, limit, self._unreadable))
+        until = time.monotonic() + ONE_BY_ONE_SECONDS
         for claim_id in overdue:
+            if time.monotonic() > until:
+                break
             try:
                 one = self._expire(lambda tx, only=claim_id: [only])  # type: ignore[misc]
-            except exceptions.Unavailable:
-                raise
+            except exceptions.Busy:
+                continue
             except Exception as e:
+                if isinstance(e, exceptions.Unavailable) and not isinstance(
+                    e, exceptions.DatabaseContended
+                ):
+                    raise
                 problem = f'{type(e).__name__}: {e}'
                 result.unreadable[claim_id] = problem
                 if len(self._unreadable) < UNREADABLE_MAX:

@@ -5,6 +5,7 @@ oslo.db's decorator is not used: it does not recognize a serialization failure
 of PostgreSQL or a busy SQLite, and its first pause is a whole second.
 """
 
+import contextlib
 import enum
 import random
 import re
@@ -191,6 +192,7 @@ class RetryRound:
         """Wait before the next round.
 
         :raises DatabaseUnavailable: there is none within the bounds
+        :raises DatabaseContended: likewise, and the database answered
         :raises Busy: rows stay locked
         """
         policy = self._policy
@@ -199,10 +201,27 @@ class RetryRound:
             raise busy() from error
         left = policy.seconds - spent
         if self.number >= policy.attempts or left <= 0:
+            if signal is RetrySignal.CONFLICT:
+                raise exceptions.DatabaseContended(problem=problem_of(error)) from error
             raise unavailable(error) from error
         most = policy.lost_max if signal is RetrySignal.LOST else policy.conflict_max
         bound = min(most, 0.004 * 2**self.number)
         time.sleep(min(left, random.uniform(0.002, bound)))
+
+
+@contextlib.contextmanager
+def unless_raced() -> Iterator[None]:
+    """Around statements that refer to names, or give one.
+
+    :raises Again: one was deleted, came into use, or was taken meanwhile
+    """
+    try:
+        yield
+    except Exception as e:
+        kinds = {kind.__name__ for kind in type(root_of(e)).__mro__}
+        if 'IntegrityError' not in kinds:
+            raise
+        raise Again('a name was deleted, taken, or came into use, meanwhile') from e
 
 
 def is_full(error: BaseException) -> bool:

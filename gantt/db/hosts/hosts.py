@@ -429,7 +429,9 @@ class HostRecords:
             self.tx.run(
                 _i.delete().where(_i.c.provider_id == provider_id, _i.c.class_id.in_(sorted(gone)))
             )
-        self.tx.many(_i.insert(), [value for value in values if value['class_id'] not in before])
+        with retry.unless_raced():
+            new = [value for value in values if value['class_id'] not in before]
+            self.tx.many(_i.insert(), new)
         self.tx.many(
             UPDATE_INVENTORY,
             [
@@ -451,10 +453,9 @@ class HostRecords:
         gone = sorted(before - wanted)
         if gone:
             self.tx.run(_t.delete().where(_t.c.provider_id == provider_id, _t.c.trait_id.in_(gone)))
-        self.tx.many(
-            _t.insert(),
-            [{'provider_id': provider_id, 'trait_id': one} for one in sorted(wanted - before)],
-        )
+        new = [{'provider_id': provider_id, 'trait_id': one} for one in sorted(wanted - before)]
+        with retry.unless_raced():
+            self.tx.many(_t.insert(), new)
 
 
 UPDATE_INVENTORY = (

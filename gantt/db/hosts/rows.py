@@ -290,9 +290,19 @@ def _is_over(cap: int, used: int, foreign: int) -> bool:
     return used + foreign > cap
 
 
+def counted(row: Counters, amounts: Mapping[str, int], sign: int) -> Mapping[str, int]:
+    """The amounts as far as they are counted at all.
+
+    What ends always ends: of a class of which no row is left there nothing is given back.
+    """
+    if sign > 0:
+        return amounts
+    return {n: of for n, of in amounts.items() if n in CORE_CLASS_INDEX or n in row.others}
+
+
 def add(row: Counters, amounts: Mapping[str, int], sign: int = 1) -> None:
     """Add amounts to what is used."""
-    for name, amount in amounts.items():
+    for name, amount in counted(row, amounts, sign).items():
         column = CORE_CLASS_INDEX.get(name)
         if column is not None:
             row.used[column] += sign * amount

@@ -27,7 +27,6 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, trees
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.placement.vocabulary import unless_raced
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.standard_traits import STANDARD_TRAITS
@@ -141,8 +140,7 @@ class SqlProviderRecords(trees.SqlProviders):
         wanted = change(dict(locked.inventories(pid)))
         check_classes(tx, wanted)
         rules.check_inventories(wanted)
-        with unless_raced():
-            trees.write_inventories(tx, self.memory, locked, uuid, wanted)
+        trees.write_inventories(tx, self.memory, locked, uuid, wanted)
         _save_changed(tx, locked, pid)
         return trees.read_one(tx, uuid)
 
@@ -162,8 +160,7 @@ class SqlProviderRecords(trees.SqlProviders):
         before = {row.name for row in tx.all(TRAITS_OF, id=pid)}
         if before != set(names):
             hosts = HostRecords(tx, self.memory)
-            with unless_raced():
-                hosts.write_traits(pid, list(names))
+            hosts.write_traits(pid, list(names))
             counters.generation += 1
             hosts.follow_rows(locked, pid)
             _save_changed(tx, locked, pid)

@@ -4,8 +4,7 @@
 A row is made for a standard name too, when something first has it.
 """
 
-import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +13,6 @@ from gantt import exceptions
 from gantt.core.messages import resource_classes
 from gantt.core.resources.provider import VocabularyEntry
 from gantt.db.engine import retry, session
-from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
@@ -59,14 +57,17 @@ class SqlVocabulary(HostTables):
             if tx.first(CLASSES.where(_c.c.name == new)) is not None:
                 raise exceptions.InUse(f'resource class {new} exists already', name=new)
             _must_be_unused(tx, CLASS_USED, name, 'resource class')
-            values = {'name': new, 'changed_at': tx.now}
-            _unless_raced(tx, _c.update().where(_c.c.name == name).values(values))
+            # Another row: who has looked up the id of this one, and is about to write that
+            # somebody has the class, is told by the reference to it, as we are of who came before.
+            _delete(tx, _c, name)
+            with retry.unless_raced():
+                tx.run(_c.insert().values(name=new, changed_at=tx.now))
 
     @writing
     def delete_class(self, tx: session.Tx, name: str) -> None:
         _must_be_there(tx, _c, name, 'resource class')
         _must_be_unused(tx, CLASS_USED, name, 'resource class')
-        _unless_raced(tx, _c.delete().where(_c.c.name == name))
+        _delete(tx, _c, name)
 
     @reading
     def traits(
@@ -96,7 +97,7 @@ class SqlVocabulary(HostTables):
     def delete_trait(self, tx: session.Tx, name: str) -> None:
         _must_be_there(tx, _t, name, 'trait')
         _must_be_unused(tx, TRAIT_USED, name, 'trait')
-        _unless_raced(tx, _t.delete().where(_t.c.name == name))
+        _delete(tx, _t, name)
 
 
 def _all(tx: session.Tx, query: Any) -> dict[str, VocabularyEntry]:
@@ -130,21 +131,6 @@ def _must_be_unused(tx: session.Tx, query: Any, name: str, kind: str) -> None:
         raise exceptions.InUse(f'{kind} {name} is in use by a provider', name=name)
 
 
-@contextlib.contextmanager
-def unless_raced() -> Iterator[None]:
-    """Around statements that refer to names, or give one.
-
-    :raises Again: one was deleted, came into use, or was taken meanwhile
-    """
-    try:
-        yield
-    except Exception as e:
-        kinds = {kind.__name__ for kind in type(retry.root_of(e)).__mro__}
-        if 'IntegrityError' not in kinds:
-            raise
-        raise Again('a name was deleted, taken, or came into use, meanwhile') from e
-
-
-def _unless_raced(tx: session.Tx, statement: Any) -> None:
-    with unless_raced():
-        tx.run(statement)
+def _delete(tx: session.Tx, table: sa.Table, name: str) -> None:
+    with retry.unless_raced():
+        tx.run(table.delete().where(table.c.name == name))

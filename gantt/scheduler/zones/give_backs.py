@@ -6,9 +6,11 @@ is found there as well.  It ends with its lease at the latest: then nothing of i
 """
 
 import collections
+import functools
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from gantt import exceptions
 from gantt.core.zones.messages import ZoneRecord
@@ -16,6 +18,7 @@ from gantt.scheduler.ports import Recorder, Store
 from gantt.scheduler.ports.zones import DueGiveBack, Zones
 
 LOG = logging.getLogger(__name__)
+T = TypeVar('T')
 #: What one call may take, and how many are made in one round.
 CALL_SECONDS, ROUND_MAX = 5.0, 100
 #: Requests that are left open of one round.
@@ -90,13 +93,16 @@ class GiveBacks:
         :param known: the zones directly below, by uuid
         """
         for left in self._store.left_requests(LEFT_MAX):
-            self._store.leave_request(left)
+            self._attempt(left.request_id, functools.partial(self._store.leave_request, left))
         silent: set[str] = set()
         done: list[tuple[str, str]] = []
         for due in self._store.due_give_backs(ROUND_MAX):
-            if due.child not in silent and self._is_over(due, known):
+            if due.child in silent:
+                continue
+            is_over = self._attempt(due.key, functools.partial(self._is_over, due, known))
+            if is_over:
                 done.append((due.child, due.key))
-            elif due.child in known:
+            elif is_over is False and due.child in known:
                 silent.add(due.child)
         if done:
             self._store.end_give_backs(done)
@@ -106,6 +112,18 @@ class GiveBacks:
         return silent
 
     # -- inside ------------------------------------------------------------------------
+    def _attempt(self, what: str, work: Callable[[], T]) -> T | None:
+        """One of many that are to end: one that cannot keeps no other from it."""
+        try:
+            return work()
+        except exceptions.Unavailable as e:
+            if not isinstance(e, exceptions.Busy | exceptions.DatabaseContended):
+                raise
+            LOG.warning('%s cannot be ended now: %s', what, e.message)
+        except Exception:
+            LOG.exception('%s cannot be ended', what)
+        return None
+
     def _is_over(self, due: DueGiveBack, known: Mapping[str, ZoneRecord]) -> bool:
         """Try one; whether nothing more is to be done about it."""
         if due.child == self._own_uuid():
