@@ -367,6 +367,24 @@ def test_another_project_is_said_by_all_claims_of_a_consumer(store, host):
     assert store.owners_of([VM]) == {VM: 'p9'}
 
 
+def test_another_project_is_said_by_no_claim_that_has_ended(store, host):
+    """However many there are: a write costs what lives."""
+    at = host.row.uuid
+    for _ in range(3):
+        write(store, VM, {at: {'VCPU': 1}}, project_id='p1')
+        store.delete_allocations(VM)
+    before = {claim.id: claim for claim in store.claims(consumer=VM)}
+    write(store, VM, {at: {'VCPU': 1}}, project_id='p9')
+    assert store.owners_of([VM]) == {VM: 'p9'}
+    after = {claim.id: claim for claim in store.claims(consumer=VM)}
+    assert {one: after[one] for one in before} == before
+    # It stays that project's when nothing of it lives, and who asks for it next is that project.
+    store.delete_allocations(VM)
+    assert store.owners_of([VM]) == {VM: 'p9'}
+    (claim,) = claimed(store, a_draft(project_id='p9').taking(host, VM, vcpu=1))
+    assert store.load_claim(claim.id).project_id == 'p9'
+
+
 # -- reshaped -----------------------------------------------------------------------------------
 def reshape(store, inventories, *wishes):
     """Each with the generation that its provider has."""

@@ -240,7 +240,8 @@ def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layo
 
 
 _consumer_ids: Any = sa.bindparam('ids', expanding=True)
-#: Those of the claim that was made first come last: they are what holds.
+#: What holds comes last: what live claims say, else what was said last.  Who writes allocations
+#: may have given the consumer to another project, and that rewrites no claims that have ended.
 OWNERS = (
     sa.select(
         models.claims.c.consumer,
@@ -250,7 +251,7 @@ OWNERS = (
     )
     .select_from(claim_form.OWNED)
     .where(models.claims.c.consumer.in_(_consumer_ids))
-    .order_by(models.claims.c.created_at.desc(), models.claims.c.id.desc())
+    .order_by(*(models.claims.c[name] for name in ('live', 'updated_at', 'created_at', 'id')))
 )
 
 

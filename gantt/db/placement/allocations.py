@@ -92,23 +92,6 @@ END = arrays.by_key(
     _c,
 )
 FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
-#: Consumers of whom ended claims are stored.
-ENDED_OF = (
-    sa.select(_c.c.consumer)
-    .where(_c.c.consumer.in_(_uuids), _c.c.live == 0, claim_form.is_narrow)
-    .distinct()
-)
-#: What has ended says whose the consumer is as well, see ``claim_rows.OWNERS``.
-DISOWN = (
-    _c.update()
-    .where(
-        _c.c.consumer == sa.bindparam('b_consumer'),
-        _c.c.live == 0,
-        claim_form.is_narrow,
-        sa.or_(*(_c.c[name].is_distinct_from(sa.bindparam(name)) for name in _OWNER)),
-    )
-    .values({name: sa.bindparam(name) for name in _OWNER})
-)
 
 
 class AllocationWriter:
@@ -387,7 +370,7 @@ class AllocationWriter:
             raise Again('a claim was written meanwhile')
 
     def _write_consumers(self, changes: ClaimChanges) -> None:
-        gone, stay, owned = [], [], []
+        gone, stay = [], []
         for wish in sorted(self._wishes, key=lambda wish: wish.consumer):
             now = changes.of(wish.consumer)
             if not now:
@@ -395,15 +378,10 @@ class AllocationWriter:
                 continue
             state = rules.next_state(self._visible(wish.consumer), now)
             stay.append({'b_uuid': wish.consumer, 'stamp': self.tx.stamp, **state._asdict()})
-            owner = {name: getattr(now[-1], name) for name in _OWNER}
-            owned.append({'b_consumer': wish.consumer, **owner})
         if gone:
             self.tx.run(FORGET, uuids=gone)
         if stay:
             STATE.run(self.tx, stay)
-            known = self.tx.all(ENDED_OF, uuids=[one['b_uuid'] for one in stay])
-            ended = {row.consumer for row in known}
-            self.tx.many(DISOWN, [one for one in owned if one['b_consumer'] in ended])
 
 
 def _values(before: Claim, now: Claim) -> dict[str, Any]:

@@ -150,12 +150,10 @@ class Tables:
         return sorted(found, key=lambda claim: claim.id)
 
     def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
-        """The project of the first claim of each of these consumers, live or ended."""
-        first: dict[str, str | None] = {}
-        for claim in self.claims.values():
-            if claim.consumer in consumers:
-                first.setdefault(claim.consumer, claim.project_id)
-        return first
+        """The project of each of these consumers: as live claims say, else as was said last."""
+        mine = [claim for claim in self.claims.values() if claim.consumer in consumers]
+        mine.sort(key=lambda one: (one.is_live, one.updated_at, one.created_at, one.id))
+        return {claim.consumer: claim.project_id for claim in mine}
 
     def put_claim(
         self,
