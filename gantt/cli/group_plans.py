@@ -186,6 +186,8 @@ class GroupHeal(_Plans):
     def wanted(self, args: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
         path = _path(args.group)
         plan = self.endpoint.get(path)
+        if plan.get('problem'):
+            raise Failure(plan['problem'])
         body = {
             'group': plan['description'],
             'revision': plan['revision'],

@@ -157,6 +157,8 @@ def explained(plan: dict[str, Any], width: int) -> list[str]:
     """What was decided when a group was planned last: each goal, what it cost, what was proven."""
     decided = plan['decided'] and plan['decided']['plan']
     lines = [f'group {plan["group"]}, revision {plan["revision"]} of its plan']
+    if plan.get('problem'):
+        return [*lines, *text.wrap(plan['problem'], width)]
     lines += [f'  policy {line}' for line in policies_in_words(plan['description'])]
     if not decided:
         return [*lines, 'nobody had to be placed by it']
@@ -184,6 +186,8 @@ def explained(plan: dict[str, Any], width: int) -> list[str]:
 
 def checked(plan: dict[str, Any], width: int) -> list[str]:
     """Whether a plan holds, with its members where they are."""
+    if plan.get('problem'):
+        return text.wrap(plan['problem'], width)
     stands = sum(one['state'] not in ('expired', 'lost') for one in plan['members'])
     lines = [
         f'group {plan["group"]}, revision {plan["revision"]} of its plan: {stands} of '
@@ -299,6 +303,8 @@ def of_plan(plan: dict[str, Any], width: int) -> list[str]:
         f'{plan["request_id"]}; places that no create has are {held}',
         width,
     )
+    if plan.get('problem'):
+        lines += text.wrap(plan['problem'], width)
     decided = plan['decided'] and plan['decided']['plan']
     if decided:
         lines += text.wrap(how_good(decided), width)

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What who asks for a group is answered, and what is stored of it for a repeat."""
+"""What who asks for a group is answered, and what is stored of it for a repeat.
+
+What is stored of a plan is read here, for all who look at it.  A process of a later release may
+have written what this one cannot read, as while a site is upgraded: such a plan is shown with its
+problem, is extended, and can be given back.
+"""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claims.places import GroupPlanRecord
 from gantt.core.group_policies.violated import StandingViolation
 from gantt.core.groups.group_plan import GroupPlan, PlannedMember, WithoutPolicy
+from gantt.core.messages import quoting
+from gantt.core.messages.group_description import GroupDescription
 from gantt.core.records.members import GROUP_ANSWER
 
 
@@ -52,6 +60,19 @@ class StoredAnswer(GroupAnswer, frozen=True, kw_only=True):
     given_up: list[str] = []
 
 
+class StoredPlan(NamedTuple):
+    """A plan as its record has it.
+
+    :ivar decided: what was answered last; None: no group was planned then
+    :ivar given_up: see ``StoredAnswer``
+    """
+
+    description: GroupDescription
+    decided: GroupAnswer | None
+    given_up: frozenset[str]
+
+
+_description = msgspec.json.Decoder(GroupDescription).decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(StoredAnswer).decode
 _plain = msgspec.msgpack.Decoder(GroupAnswer).decode
@@ -114,6 +135,22 @@ def unpack(stored: bytes) -> GroupAnswer | None:
     if not stored.startswith(GROUP_ANSWER) or stored.startswith(REFUSAL):
         return None
     return _plain(stored[len(GROUP_ANSWER) :])
+
+
+def read_plan(record: GroupPlanRecord) -> StoredPlan:
+    """
+    :raises PlanUnreadable: by this release
+    """
+    try:
+        return StoredPlan(
+            _description(record.description),
+            unpack(record.plan),
+            given_up(record.plan),
+        )
+    except (msgspec.MsgspecError, ValueError) as e:
+        raise exceptions.PlanUnreadable(
+            group=record.group_uuid, problem=quoting.plain(str(e), quoting.SENTENCE_MAX)
+        ) from e
 
 
 def with_others(plan: GroupPlan, keeps: Sequence[PlannedMember]) -> GroupPlan:

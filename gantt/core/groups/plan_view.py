@@ -57,6 +57,8 @@ class GroupPlanView(msgspec.Struct, frozen=True, kw_only=True):
     :ivar others: consumers of the group that are no member of the plan
     :ivar decided: what was answered when it was planned or changed last
     :ivar violated: policies that those violate who stand, as it is now; null: it was not checked
+    :ivar problem: why the plan cannot be read: then its description is null, and nothing can be
+        done with it but to extend it and to give it back
     """
 
     group: str
@@ -66,11 +68,12 @@ class GroupPlanView(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     lease_seconds: float
     age_seconds: float
-    description: GroupDescription
+    description: GroupDescription | None
     members: list[GroupMemberView]
     others: list[str] = []
     decided: GroupAnswer | None = None
     violated: list[StandingViolation] | None = None
+    problem: str = ''
 
 
 def member_of(description: GroupDescription, name: str) -> str:
@@ -203,7 +206,7 @@ def state_of(claim: Claim | None, is_up: Callable[[int], bool]) -> MemberState:
 
 
 def members(
-    description: GroupDescription,
+    description: GroupDescription | None,
     claims: Sequence[Claim],
     now: float,
     is_up: Callable[[int], bool],
@@ -212,6 +215,7 @@ def members(
 ) -> list[GroupMemberView]:
     """The members of a plan: those that have or had a place, then those that never had one.
 
+    :param description: None: it cannot be read, and only those that live are known
     :param claims: of the group, ended ones too
     :param levels_of: from the id of a host to its domains by level
     :param given_up: see ``is_guest``
@@ -219,7 +223,7 @@ def members(
     named = by_name(claims, back(is_up, given_up))
     shown = []
     for name, of in named.items():
-        member = member_of(description, name)
+        member = '' if description is None else member_of(description, name)
         claim = of[-1]
         if not member and not claim.is_live:
             continue  # it was removed
@@ -236,14 +240,15 @@ def members(
                 lease_seconds=max(0.0, claim.lease_until - now) if is_reserved else None,
             )
         )
-    for one in description.members:
+    described = [] if description is None else description.members
+    for one in described:
         there = {view.name for view in shown if view.member == one.name}
         missing = [name for name in one.unit_names if name not in there]
         shown += [
             GroupMemberView(name=name, member=one.name, state=MemberState.LOST)
             for name in missing[: max(one.least - len(there), 0)]
         ]
-    order = {one.name: number for number, one in enumerate(description.members)}
+    order = {one.name: number for number, one in enumerate(described)}
     return sorted(
         shown, key=lambda view: (order.get(view.member, len(order)), len(view.name), view.name)
     )

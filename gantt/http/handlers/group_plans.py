@@ -46,6 +46,8 @@ class GroupPlanSummary(msgspec.Struct, frozen=True, kw_only=True):
     :ivar status: of what was planned last: optimal, feasible; empty where nobody was placed then
     :ivar lease_seconds: for which places are held still that no create has
     :ivar states: state -> how many members are so; null: it was not wanted
+    :ivar problem: why the plan cannot be read: then its members are not known, and it can be
+        extended and given back
     """
 
     group: str
@@ -58,6 +60,7 @@ class GroupPlanSummary(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: str
     age_seconds: float
     states: dict[str, int] | None = None
+    problem: str = ''
 
 
 class GroupPlansResponse(Paged, frozen=True, kw_only=True):
@@ -278,20 +281,26 @@ def _view(
 def _summary(
     record: GroupPlanRecord, now: float, states: dict[str, int] | None
 ) -> GroupPlanSummary:
-    description = msgspec.json.decode(record.description, type=GroupDescription)
-    decided = group_answer.unpack(record.plan)
-    plan = None if decided is None else decided.plan
+    most, plan, problem = 0, None, ''
+    try:
+        stored = group_answer.read_plan(record)
+    except exceptions.PlanUnreadable as e:
+        problem = e.message
+    else:
+        most = sum(one.most for one in stored.description.members)
+        plan = None if stored.decided is None else stored.decided.plan
     return GroupPlanSummary(
         group=record.group_uuid,
         request_id=record.request_id,
         project_id=record.project_id,
         revision=record.revision,
-        members=sum(one.most for one in description.members),
+        members=most,
         status='' if plan is None else plan.status,
         lease_seconds=max(0.0, record.lease_until - now),
         updated_at=when(record.updated_at),
         age_seconds=age(now, record.updated_at),
         states=states,
+        problem=problem,
     )
 
 

@@ -207,6 +207,7 @@ class PlaceGroups:
         """The group as it is stored, if the request may have it.
 
         :raises NotFound, Refused, StaleGeneration: it may not
+        :raises PlanUnreadable: that of before
         """
         uuid, description = request.uuid, request.group
         if description.uuid is None:
@@ -236,7 +237,7 @@ class PlaceGroups:
                 )
         before = None
         if record is not None:
-            before = msgspec.json.decode(record.description, type=GroupDescription)
+            before = group_answer.read_plan(record).description
         others = self._other_groups(request, uuid)
         owner = _owner(request, record, group)
         return Target(uuid, description, record, before, others, owner, group is None)

@@ -4,14 +4,13 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from gantt import exceptions
 from gantt.core.claims.claim import guest_of
 from gantt.core.claims.places import GroupPlanRecord
 from gantt.core.group_policies.levels import Levels
 from gantt.core.group_policies.violated import StandingMember, StandingViolation, violated
 from gantt.core.groups import group_answer, plan_view
+from gantt.core.groups.group_answer import StoredPlan
 from gantt.core.groups.plan_view import GroupMemberView, GroupPlanView, is_host_up
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.table.host_table import HostTable
@@ -31,7 +30,8 @@ def view_of(
     :param stale_after: seconds after which a host that has not reported is down
     :param check: look whether those that stand meet its policies
     """
-    description = msgspec.json.decode(record.description, type=GroupDescription)
+    plan, problem = _read(record)
+    description = None if plan is None else plan.description
     claims = store.load_places([record.group_uuid], ended=True)[record.group_uuid]
 
     def answers(provider_id: int) -> bool:
@@ -43,7 +43,7 @@ def view_of(
         table.now,
         answers,
         levels_of(table, description),
-        group_answer.given_up(record.plan),
+        () if plan is None else plan.given_up,
     )
     # Of a member that was healed the guest before may be there still, or again: not by its name.
     shown = {one.claim_id for one in members}
@@ -61,9 +61,18 @@ def view_of(
         description=description,
         members=members,
         others=others,
-        decided=group_answer.unpack(record.plan),
-        violated=_violated(table, description, members) if check else None,
+        decided=None if plan is None else plan.decided,
+        violated=_violated(table, description, members) if check and description else None,
+        problem=problem,
     )
+
+
+def _read(record: GroupPlanRecord) -> tuple[StoredPlan | None, str]:
+    """What a record says, or why nothing is known of that."""
+    try:
+        return group_answer.read_plan(record), ''
+    except exceptions.PlanUnreadable as e:
+        return None, e.message
 
 
 def spare(
@@ -77,8 +86,11 @@ def spare(
     def answers(provider_id: int) -> bool:
         return is_host_up(table, provider_id, stale_after)
 
+    plan, _ = _read(record)
+    if plan is None:
+        return set()
     claims = store.load_places([record.group_uuid])[record.group_uuid]
-    is_back = plan_view.back(answers, group_answer.given_up(record.plan))
+    is_back = plan_view.back(answers, plan.given_up)
     return {one.id for one in plan_view.spare_places(plan_view.by_name(claims, is_back))}
 
 
@@ -96,20 +108,20 @@ def states_of(
 
     found = {}
     for record in records:
-        description = msgspec.json.decode(record.description, type=GroupDescription)
         of = claims[record.group_uuid]
-        given_up = group_answer.given_up(record.plan)
+        plan, _ = _read(record)
+        description, given_up = (None, frozenset[str]()) if plan is None else (plan[0], plan[2])
         members = plan_view.members(description, of, table.now, answers, lambda _: {}, given_up)
         found[record.group_uuid] = dict(Counter(one.state.value for one in members))
     return found
 
 
 def levels_of(
-    table: HostTable, description: GroupDescription
+    table: HostTable, description: GroupDescription | None
 ) -> Callable[[int], Mapping[str, str]]:
     """From the id of a host to its domains, on parts of places and levels that policies name."""
     levels = Levels(table)
-    named = [policy.level for policy in description.full_policies]
+    named = [policy.level for policy in description.full_policies] if description else []
     wanted = [name for name in dict.fromkeys((*table.location_parts, *named)) if name != 'host']
     found = {}
     for name in wanted:

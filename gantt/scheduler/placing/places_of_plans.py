@@ -6,13 +6,11 @@ another cost no reading.  What is not so any more the commit finds out under its
 plan is read anew.  Whoever is to be told "no" is told by what was just read.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 
 import cachetools
 import msgspec
 
-from gantt import exceptions
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import is_foreign
 from gantt.core.claims.places import GroupPlanRecord, PlaceLetGo, PlaceTaken, taken_over
@@ -20,7 +18,6 @@ from gantt.core.groups import group_answer
 from gantt.core.groups.member_places import CreateView, MemberPlaces, PlannedMembers, offer
 from gantt.core.groups.plan_view import is_host_up
 from gantt.core.messages import image_properties, policy_set
-from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.request import (
     GroupRef,
     Lifecycle,
@@ -35,13 +32,10 @@ from gantt.core.resources.group_rule import POLICIES, GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.ports import Clock, Store
 
-LOG = logging.getLogger(__name__)
 #: For so long the claims of a plan stay read, and what was read just now is not read again.
 CACHED_SECONDS, FRESH_SECONDS = 1.0, 0.02
 #: Plans that stay read.
 PLANS_MOST = 32
-
-_description = msgspec.json.Decoder(GroupDescription).decode
 
 
 class _ReadPlan:
@@ -288,18 +282,12 @@ class PlacesOfPlans:
 def members_of(record: GroupPlanRecord) -> PlannedMembers:
     """The members of a stored plan.
 
-    :raises DatabaseUnavailable: it cannot be read
+    :raises PlanUnreadable: by this release
     """
-    try:
-        description = _description(record.description)
-        decided = group_answer.unpack(record.plan)
-    except (msgspec.MsgspecError, ValueError) as e:
-        LOG.error('the plan of group %s cannot be read: %s', record.group_uuid, e)
-        raise exceptions.Unavailable(
-            f'the plan of group {record.group_uuid} cannot be read', uuid=record.group_uuid
-        ) from None
+    plan = group_answer.read_plan(record)
+    decided = plan.decided
     made = () if decided is None or decided.plan is None else decided.plan.members
-    return PlannedMembers(description, {one.name: one.alternative for one in made})
+    return PlannedMembers(plan.description, {one.name: one.alternative for one in made})
 
 
 def _check_project(request: SelectDestinations, record: GroupPlanRecord) -> None:
