@@ -5,14 +5,14 @@ They are counted as in joint placing, of a group of which all others stand or do
 members that the group knows by name and that have no place yet are there without one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from gantt.core.group_policies import standing
 from gantt.core.group_policies.forms import PolicyForms
-from gantt.core.group_policies.levels import Levels
+from gantt.core.group_policies.levels import UNKNOWN, Levels
 from gantt.core.group_policies.policies import JointPolicy, PolicyForm, added
 from gantt.core.messages.level_policy import LevelPolicy
 from gantt.core.messages.request import RequestSpec
@@ -70,18 +70,52 @@ def costs(
     :param strengths: of which policies: those that are hard, dropped in order, or soft
     :raises InvalidMessage: a policy names a level that there is not
     """
+    found = []
+    for policy, form in _forms(table, spec, consumer, strengths):
+        nowhere = np.full(len(form.of), -1, np.int64)
+        cost = added(_with_eligible(form, could), 0, nowhere, 1)
+        found.append(PolicyCost(policy, form.line, cost))
+    return found
+
+
+def domains_to_choose(
+    table: HostTable, spec: RequestSpec, strengths: Sequence[str] = ('hard',)
+) -> list[np.ndarray]:
+    """Codes of the levels at which all members are to be in one domain, and none stands yet.
+
+    The first that is placed decides for all.
+    """
+    return [
+        form.codes
+        for _, form in _forms(table, spec, '', strengths)
+        if form.form is PolicyForm.TOGETHER and not form.standing.any()
+    ]
+
+
+def joined(levels: Sequence[np.ndarray]) -> IntArray:
+    """One code for each combination of domains, by row; -1 where one of them is not known."""
+    found = np.zeros(len(levels[0]), np.int64)
+    for codes in levels:
+        _, found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
+    for codes in levels:
+        found[codes == UNKNOWN] = UNKNOWN
+    return found
+
+
+def _forms(
+    table: HostTable, spec: RequestSpec, consumer: str, strengths: Sequence[str]
+) -> Iterator[tuple[LevelPolicy, JointPolicy]]:
+    """Each form of the policies that are about the member, which is the first unit of them."""
     group = spec.group
     if group is None or group.policies is None:
-        return []
+        return
     policies = group.policies
     wanted = [(i, p) for i, p in enumerate(policies.full_policies) if p.strength in strengths]
     if not wanted:
-        return []
+        return
     member = policies.member_of(group.member)
     levels, units = Levels(table), _Alone(member, policies.names)
     there = standing.of_request(table, group, policies, consumer)
-    nowhere = np.full(len(units.names), -1, np.int64)
-    found = []
     for index, policy in wanted:
         forms = PolicyForms(
             levels,
@@ -95,9 +129,7 @@ def costs(
         )
         for form in forms.all():
             if form.of[0] or form.to[0]:
-                cost = added(_with_eligible(form, could), 0, nowhere, 1)
-                found.append(PolicyCost(policy, form.line, cost))
-    return found
+                yield policy, form
 
 
 def _with_eligible(form: JointPolicy, could: BoolArray | None) -> JointPolicy:

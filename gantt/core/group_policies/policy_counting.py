@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gantt.core.group_policies.one_member import costs
+from gantt.core.group_policies.levels import UNKNOWN
+from gantt.core.group_policies.one_member import costs, domains_to_choose, joined
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Placed
@@ -26,14 +27,39 @@ class PolicyCount(NamedTuple):
 def count(table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray) -> PolicyCount:
     """How many more fit on each host, the first host that takes one being taken first.
 
+    Where the first member decides in which domain all are, that is the domain that takes most.
+
     :param counts: how many fit there but for the policies
     """
     group = spec.group
     assert group is not None, 'it has policies'
     if group.policies is None or not group.policies.is_hard:
         return PolicyCount(counts, 0)
+    levels = domains_to_choose(table, spec)
+    if not levels:
+        return _count(table, spec, rows, counts, MEMBERS_MAX)
+    domains = joined(levels).take(rows)
+    most = np.bincount(domains[domains != UNKNOWN], counts[domains != UNKNOWN])
+    best, left = PolicyCount(np.zeros_like(counts), 0), MEMBERS_MAX
+    for domain in np.argsort(-most, kind='stable').tolist():
+        if most[domain] <= best.counts.sum() or left <= 0:
+            break
+        here = np.where(domains == domain, counts, 0)
+        found = _count(table, spec, rows, here, left)
+        left -= int(found.counts.sum())
+        if found.counts.sum() > best.counts.sum():
+            best = found
+    return best
+
+
+def _count(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray, most: int
+) -> PolicyCount:
+    """As ``count``, of ``most`` members at most."""
+    group = spec.group
+    assert group is not None, 'it has policies'
     trial, found = table.copy(), np.zeros_like(counts)
-    for number in range(MEMBERS_MAX):
+    for number in range(most):
         at = np.flatnonzero((found < counts) & _met(trial, spec, rows))
         if not len(at):
             return PolicyCount(found, 0)

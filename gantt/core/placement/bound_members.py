@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of one request that are bound to one host, placed where all of them fit.
+"""Members of one request that are to be in one domain, placed where all of them fit.
 
-Members are placed one after the other.  Under hard affinity the first one decides
-for all, and the host that is best for one need not take the others.  Where that
-ends without a place, the hosts that have room for all are looked at alone: which
-these are is counted for all hosts at once, so that this is no search.
+Members are placed one after the other.  Under affinity, Nova's or at any level, the first one
+decides for all, and the domain of the host that is best for one need not take the others.  Where
+that ends without a place, or with a policy given up, the domains that have room for all are looked
+at alone: which these are is counted for all hosts at once, so that this is no search.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from gantt.core.filters.base import Filter
+from gantt.core.filters.group_policy import GroupPolicyFilter
 from gantt.core.filters.server_group import ServerGroupAffinityFilter
+from gantt.core.group_policies.levels import UNKNOWN
+from gantt.core.group_policies.one_member import domains_to_choose, joined
 from gantt.core.messages.request import Policy
 from gantt.core.placement import capacity, older_claims
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.run import Run
 from gantt.core.records.decision import PASSED
-from gantt.core.table.columns import BoolArray
+from gantt.core.table.columns import BoolArray, IntArray
 
 #: Members placed in further passes, at most; the first of these is always made.  More than
 #: one takes rules that count something else than room, as the guests of a host.
@@ -26,59 +30,104 @@ MEMBERS_MOST = 256
 LAYOUTS_MOST = 64
 #: Instead of how many members have a place: nobody waits for the answer any more.
 OVER = -1
+#: Places members by a run, one after the other: how many have a place, or ``OVER``.
+Place = Callable[[Run, Sequence[int]], int]
 
 
-def placed_anew(
-    run: Run, wanted: Sequence[int], place: Callable[[Run, Sequence[int]], int]
-) -> Run | None:
-    """A run with all members on one host, None where there is none or it is not needed.
+def placed_anew(run: Run, wanted: Sequence[int], place: Place) -> Run | None:
+    """A run with all members in one domain, None where there is none or it is not needed.
 
     :param run: of them; where it has not placed all of them what it took is given back
     :param wanted: the members
-    :param place: places them by a run, one after the other; how many have a place, or ``OVER``
     """
-    request, table = run.request, run.table
-    group = request.spec.group
-    if group is None or group.policy is not Policy.AFFINITY or not run.chosen:
+    if run.request.spec.group is None or not run.chosen or len(run.chosen) >= len(wanted):
         return None
-    if len(run.chosen) >= len(wanted) or len(set(run.chosen)) > 1:
-        return None
-    tried = [run.chosen[0]]
     run.withdraw()
-    with older_claims.left_out(table, request, run.attempt):
-        if not capacity.first_decides(table, request.spec):
-            return None  # they were bound to that host by a member that is there already
-        takers = _takers(run, wanted)
-        for _ in range(max(1, MEMBERS_MOST // len(wanted))):
-            takers[tried] = False
-            if not takers.any():
-                return None
-            again = run.another()
-            again.filter_run.keep_to(ServerGroupAffinityFilter, takers)
-            try:
-                placed = place(again, wanted)
-                if placed == len(wanted):
-                    again.add_alternates()
-                    return again
-            except BaseException:
-                again.give_back()
-                raise
-            tried = again.chosen[:1]
+    with older_claims.left_out(run.table, run.request, run.attempt):
+        domains, by = _domains(run)
+        if domains is None or len(set(domains[run.chosen].tolist())) > 1:
+            return None  # they were bound to it by a member that is there already
+        return next(_tries(run, wanted, domains, by, place), None)
+
+
+def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
+    """A run that gives up less of what is given up in order; where none does, one as it was.
+
+    :param run: that has placed all members
+    """
+    group, given_up = run.request.spec.group, _given_up(run)
+    if group is None or group.policies is None or not group.policies.has_steps:
+        return run
+    if len(wanted) < 2 or not any(given_up):
+        return run
+    run.give_back()
+    levels = domains_to_choose(run.table, run.request.spec, ('hard', 'drop'))
+    if levels:
+        for again in _tries(run, wanted, joined(levels), GroupPolicyFilter, place):
+            if _given_up(again) < given_up:
+                return again
+    found = run.another()
+    place(found, wanted)
+    return found
+
+
+def _given_up(run: Run) -> list[int]:
+    """The highest step that each member had to give up, the highest first."""
+    return sorted((look.level for look in run.members.looks for _ in look.members), reverse=True)
+
+
+def _domains(run: Run) -> tuple[IntArray | None, type[Filter]]:
+    """By row, the domain of which the first member chooses one for all; None: it does not.
+
+    And the filter that binds them.
+    """
+    table, spec = run.table, run.request.spec
+    if spec.group is not None and spec.group.policy is Policy.AFFINITY:
+        decides = capacity.first_decides(table, spec)
+        return np.arange(len(table)) if decides else None, ServerGroupAffinityFilter
+    levels = domains_to_choose(table, spec)
+    return joined(levels) if levels else None, GroupPolicyFilter
+
+
+def _tries(
+    run: Run, wanted: Sequence[int], domains: IntArray, by: type[Filter], place: Place
+) -> Iterator[Run]:
+    """Runs with all members, each in a domain that was not tried yet; what is not kept is undone.
+
+    :param run: that began with the domain of its first member
+    """
+    takers, tried = _takers(run, wanted, domains), domains.item(run.chosen[0])
+    for _ in range(max(1, MEMBERS_MOST // len(wanted))):
+        takers = takers & (domains != tried)
+        if not takers.any():
+            return
+        again = run.another()
+        again.filter_run.keep_to(by, takers)
+        try:
+            placed = place(again, wanted)
+            if placed == len(wanted):
+                again.add_alternates()
+        except BaseException:
             again.give_back()
-            if placed == OVER or not tried:
-                return None
-    return None
+            raise
+        if placed == len(wanted):
+            yield again
+        again.give_back()
+        if placed == OVER or not again.chosen:
+            return
+        tried = domains.item(again.chosen[0])
 
 
-def _takers(run: Run, wanted: Sequence[int]) -> BoolArray:
-    """Hosts with room for all members, of those that have a place for one."""
+def _takers(run: Run, wanted: Sequence[int], domains: IntArray) -> BoolArray:
+    """Hosts of domains with room for all members, of those that have a place for one."""
     table, spec, pipeline = run.table, run.request.spec, run.pipeline
     filter_run = FilterRun(table, spec, pipeline)
     filter_run.look(run.request.consumers[wanted[0]])
     # Whoever gave way to hosts that meet more of the request may be the one.
     rows = np.flatnonzero(filter_run.verdict >= min(pipeline.closing, default=PASSED))
-    many = len(wanted)
-    counts = capacity.on_each(table, spec, rows, many, pipeline.inside, LAYOUTS_MOST)
+    rows = rows[domains[rows] != UNKNOWN]
+    counts = capacity.on_each(table, spec, rows, len(wanted), pipeline.inside, LAYOUTS_MOST)
+    by_domain = np.bincount(domains[rows], counts, minlength=1)
     takers = np.zeros(len(table), np.bool_)
-    takers[rows[counts >= many]] = True
+    takers[rows[by_domain[domains[rows]] >= len(wanted)]] = True
     return takers

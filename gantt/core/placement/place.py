@@ -105,6 +105,7 @@ def place(
         none = older_claims.NOTHING_OLDER
         with older_claims.left_out(table, request, attempt) if grouped else none:
             outcome, position = _each(run, wanted, before is not None)
+            run, outcome, position = _with_less_given_up(run, wanted, (outcome, position))
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
             elif outcome is Outcome.PLACED:
@@ -214,17 +215,38 @@ def _placed_anew(run: Run, wanted: Sequence[int], outcome: Outcome) -> tuple[Run
     """A run that places members that the first one could not, and how all ended then."""
     if outcome is not Outcome.NO_VALID_HOST:
         return None, outcome
-    ended: list[Outcome] = []
-
-    def placed(another: Run, members: Sequence[int]) -> int:
-        found, position = _each(another, members)
-        ended.append(found)
-        return bound_members.OVER if found is Outcome.EXPIRED else position
-
-    again = bound_members.placed_anew(run, wanted, placed)
+    tries = _Tries()
+    again = bound_members.placed_anew(run, wanted, tries.place)
     if again is not None:
         return again, Outcome.PLACED
-    return None, Outcome.EXPIRED if Outcome.EXPIRED in ended else outcome
+    return None, Outcome.EXPIRED if tries.last[0] is Outcome.EXPIRED else outcome
+
+
+def _with_less_given_up(
+    run: Run, wanted: Sequence[int], ended: tuple[Outcome, int]
+) -> tuple[Run, Outcome, int]:
+    """A run that has ended, or another that gives up less; how that ended, as ``_each``."""
+    if ended == (Outcome.PLACED, len(wanted)):
+        tries = _Tries()
+        found = bound_members.with_less_given_up(run, wanted, tries.place)
+        if found is not run:
+            return (found, *tries.last)
+    return (run, *ended)
+
+
+class _Tries:
+    """Further runs of a request.
+
+    :ivar last: how the last one ended, and how many have a place by it
+    """
+
+    def __init__(self) -> None:
+        self.last = Outcome.NO_VALID_HOST, 0
+
+    def place(self, run: Run, members: Sequence[int]) -> int:
+        """As ``bound_members.Place``."""
+        self.last = _each(run, members)
+        return bound_members.OVER if self.last[0] is Outcome.EXPIRED else self.last[1]
 
 
 def undo(table: HostTable, decision: Decision, request: SelectDestinations) -> None:

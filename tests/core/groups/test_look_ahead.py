@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members of one request that belong together go where all of them fit."""
+
+import numpy as np
+import pytest
+
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.placement import capacity
+from gantt.core.records.decision import Outcome
+from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
+from tests.core.groups.test_one_member import GROUP, a_group
+
+AFFINITY = {'policy': 'affinity'}
+RACK = {'policy': 'affinity', 'level': 'rack'}
+APART = {'policy': 'anti-affinity'}
+FOUR = {'resources': {'VCPU': 4, 'MEMORY_MB': 1024}}
+
+
+def a_cloud(*racks):
+    """Hosts with so many processors, rack by rack; those with fewer have more memory."""
+    hosts = []
+    for number, vcpus in enumerate(racks, 1):
+        for vcpu in vcpus:
+            place, ram = f's1.r1.k{number}', 1_000_000 // vcpu
+            hosts.append(a_host(len(hosts) + 1, location=place, vcpu=vcpu, ram=ram))
+    return a_table(*hosts)
+
+
+@pytest.mark.parametrize(
+    'group',
+    [
+        GroupRef(uuid=GROUP, policy=Policy.AFFINITY),
+        a_group(AFFINITY),
+        a_group('affinity'),
+        a_group({**AFFINITY, 'drop': 1}),
+        a_group(RACK, AFFINITY),
+    ],
+)
+def test_a_host_is_chosen_that_takes_all(group):
+    decision = decide(a_cloud((4,), (8,)), a_request(2, group=group, **FOUR))
+    assert hosts_of(decision) == ['cmp-2', 'cmp-2'], decision.reason
+    assert decision.relaxed == []
+
+
+@pytest.mark.parametrize('strength', [{}, {'drop': 1}, {'drop': 2}])
+def test_a_rack_is_chosen_that_takes_all_each_on_a_host_of_its_own(strength):
+    cloud = a_cloud((4, 4), (16,), (8, 8, 8), (4, 4))
+    group = a_group({**RACK, **strength}, APART)
+    decision = decide(cloud, a_request(3, group=group, **FOUR))
+    assert sorted(hosts_of(decision)) == ['cmp-4', 'cmp-5', 'cmp-6'], decision.reason
+    assert decision.relaxed == []
+
+
+def test_where_no_domain_takes_all_it_is_refused_or_given_up_as_before():
+    cloud = a_cloud((4, 4), (4, 4))
+    refused = decide(cloud, a_request(3, group=a_group(RACK), **FOUR))
+    assert refused.outcome is Outcome.NO_VALID_HOST
+    given_up = decide(cloud, a_request(3, group=a_group({**RACK, 'drop': 1}), **FOUR))
+    assert given_up.outcome is Outcome.PLACED
+    assert given_up.relaxed == ['for 1 members up to step 1: drop 1: affinity at rack (group)']
+
+
+def test_a_refused_or_tried_request_leaves_nothing_on_the_table():
+    cloud = a_cloud((4, 4), (4, 4))
+    for strength in ({}, {'drop': 1}):
+        request = a_request(3, group=a_group({**RACK, **strength}), dry_run=True, **FOUR)
+        before = cloud.free.copy()
+        decide(cloud, request)
+        assert (cloud.free == before).all()
+        assert not list(cloud.placed)
+
+
+@pytest.mark.parametrize('group', [GroupRef(uuid=GROUP, policy=Policy.AFFINITY), a_group(AFFINITY)])
+def test_room_is_that_of_the_domain_that_takes_most(group):
+    cloud, spec = a_cloud((4,), (8,), (4,)), a_request(group=group, **FOUR).spec
+    assert capacity.room(cloud, spec, np.arange(3)).total == 2
+
+
+def test_room_of_a_rack_is_counted_under_the_other_policies():
+    spec = a_request(group=a_group(RACK, APART), **FOUR).spec
+    assert capacity.room(a_cloud((16,), (4, 4, 4), (8, 8)), spec, np.arange(6)).total == 3
