@@ -266,6 +266,14 @@ class ZoneLoop(Refused):
     )
 
 
+class NotTrusted(Refused):
+    """A zone above says what only one of the same owner may."""
+
+    code = 'gantt.zone_not_trusted'
+    http_status = 403
+    template = '{field}: expected {expected} of a zone above that is not registered here as trusted'
+
+
 class OfferGone(GanttError):
     """What a zone has offered is not there any more; its other offers may be."""
 

@@ -29,6 +29,11 @@ _BELOW = (
         action=argparse.BooleanOptionalAction,
         help='ask it only where nothing else has room',
     ),
+    base.arg(
+        '--trusted',
+        action=argparse.BooleanOptionalAction,
+        help='it is of the same owner: tell it all that a request says',
+    ),
     base.arg('--scale', type=_SCALE, metavar='NUMBER', help='what its scores are multiplied with'),
     base.arg('--offset', type=_OFFSET, metavar='NUMBER', help='what is added to its scores then'),
     base.arg(
@@ -71,6 +76,7 @@ class ZoneShow(base.Show):
             ('state', _state(found)),
             ('problem', found['problem']),
             ('last resort', 'yes' if found['last_resort'] else 'no'),
+            ('trusted', 'yes' if found['trusted'] else 'no'),
             ('scores', scores),
             ('live claims', str(found['claims'])),
         ]
@@ -84,7 +90,8 @@ class ZoneSet(base.Write):
     path = '/v1/zones/{name}'
 
     def body(self, args: argparse.Namespace) -> Any:
-        return _values(args, 'url', 'credential', 'last_resort', 'scale', 'offset', 'accept_scores')
+        names = ('url', 'credential', 'last_resort', 'scale', 'offset', 'accept_scores', 'trusted')
+        return _values(args, *names)
 
 
 class ZoneAdd(ZoneSet):
@@ -142,6 +149,17 @@ _ABOVE = (
         'own uuid, which the refusal of "gantt zone add" there names',
     ),
     base.arg('--lease', type=int, metavar='SECONDS', help='the longest lease that it gets'),
+    base.arg(
+        '--trusted',
+        action=argparse.BooleanOptionalAction,
+        help='it is of the same owner: it says and reads what only operators may here',
+    ),
+    base.arg(
+        '--certificate-sha256',
+        metavar='DIGEST',
+        help='of the certificate that it has to show, where this server speaks TLS itself: 64 '
+        'hexadecimal digits; "": none',
+    ),
 )
 
 
@@ -155,6 +173,7 @@ class ParentList(base.Lister):
         TextColumn('PARENT', text.key('name'), least=12),
         TextColumn('STATE', lambda r: 'enabled' if r['enabled'] else 'disabled'),
         TextColumn('PROJECT', text.key('project_id'), least=12),
+        TextColumn('TRUSTED', lambda r: 'yes' if r['trusted'] else ''),
         TextColumn('LEASE', lambda r: f'{r["lease_seconds_max"]} s', right=True),
         TextColumn('IDENTITY', text.key('identity'), least=20),
     )
@@ -167,7 +186,7 @@ class ParentSet(base.Write):
     path = '/v1/parents/{name}'
 
     def body(self, args: argparse.Namespace) -> Any:
-        found = _values(args, 'identity')
+        found = _values(args, 'identity', 'trusted', 'certificate_sha256')
         found |= {} if args.project is None else {'project_id': args.project}
         return found | ({} if args.lease is None else {'lease_seconds_max': args.lease})
 

@@ -28,8 +28,9 @@ OPTS = [
         default='',
         help='A file with a section for each credential by which zones below are spoken to: '
         'auth_url, application_credential_id and application_credential_secret, of the identity '
-        'service of that zone. Readable by these processes alone. Empty: zones on this machine '
-        'only.',
+        'service of that zone; ca_file, the authorities that are believed there; certificate and '
+        'key, what is shown there; server_sha256, the digest of the certificate that the zone has '
+        'to show. Readable by these processes alone. Empty: zones on this machine only.',
     ),
     cfg.ListOpt(
         'strategies',

@@ -51,9 +51,10 @@ def zones_are_registered(tree: FourZones) -> None:
     """By URL, with the real commands; then all hosts have reported."""
     for above, below in tree.edges:
         own = above.api.get('/v1/zones')['uuid']
-        below.must('parent', 'add', above.name, '--identity', own, '--project', above.name)
+        known = ['--identity', own, '--project', above.name, '--trusted']
+        below.must('parent', 'add', above.name, *known)
         last_resort = ['--last-resort'] if below is tree.cloud else []
-        above.must('zone', 'add', below.name, below.url, *last_resort)
+        above.must('zone', 'add', below.name, below.url, '--trusted', *last_resort)
     tree.top.must('zone', 'list')
     for zone in tree.zones:
         _hosts_report(zone)

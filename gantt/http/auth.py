@@ -7,10 +7,13 @@ taken as said, for the record only.  ``keystone`` wants a token and asks the
 identity service about it.
 """
 
+import hashlib
+import ssl
 from collections.abc import Callable
 from typing import Any
 
 import falcon
+import msgspec
 
 from gantt import exceptions
 from gantt.http.caller import Caller
@@ -28,6 +31,19 @@ def noauth(req: falcon.Request) -> Caller:
         roles=('admin',),
         remote=req.remote_addr or 'unknown',
     )
+
+
+def with_certificate(caller: Caller, req: falcon.Request) -> Caller:
+    """With what it has shown, where this server has made the connection: no header is believed.
+
+    gunicorn hands the socket on; others end TLS before it comes here.
+    """
+    connection = req.env.get('gunicorn.socket')
+    if not isinstance(connection, ssl.SSLSocket):
+        return caller
+    shown = connection.getpeercert(True)
+    digest = hashlib.sha256(shown).hexdigest() if shown else ''
+    return msgspec.structs.replace(caller, certificate=digest)
 
 
 def _keystone(conf: Any) -> 'Strategy':

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from gantt.core.zones.messages import ParentRecord
+
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a request comes from, and what it acts for.
@@ -15,11 +17,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     :ivar system: it acts for the whole system
     :ivar service_roles: of the service that passes the request on, where one says so
     :ivar remote: the address that it calls from, where it is believed without a token; else ''
+    :ivar certificate: SHA-256 of what it has shown to this server when the connection was made, as
+        hexadecimal digits; '': nothing
     :ivar base: the address of ``/`` as it was asked for, see ``links.base``
     :ivar minor: of the interface that it speaks
     :ivar trace: of the header ``traceparent``; '': it has none that is valid
     :ivar everywhere: the rule of the route lets it at things of all projects,
         else at those of its own only
+    :ivar above: the zone above that it is, as that is registered; None: it is none
     """
 
     user: str = ''
@@ -34,6 +39,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     minor: int = 0
     trace: str = ''
     remote: str = ''
+    certificate: str = ''
+    above: ParentRecord | None = None
 
     @property
     def only(self) -> str | None:

@@ -22,7 +22,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages import base, quoting, since
 from gantt.http import errors, links, microversion
-from gantt.http.auth import Strategy
+from gantt.http.auth import Strategy, with_certificate
 from gantt.http.caller import NOBODY, Caller
 from gantt.http.context import HandlerContext
 from gantt.http.errors import IdentityUnavailable, Unauthorized
@@ -252,7 +252,7 @@ def _caller(route: Route, world: HandlerContext, strategy: Strategy, req: falcon
     """
     if route.rule in world.policy.open:
         return _known(strategy, req) if route.details else NOBODY
-    caller = strategy(req)
+    caller = with_certificate(strategy(req), req)
     if route.on_trail and route.method != 'GET':
         req.context.change = route.rule, caller
     identify(req, caller)

@@ -87,6 +87,8 @@ BELIEVED = frozenset(
         'body.via',
     }
 )
+#: What zones say to those below them, whoever owns these.
+OF_ZONES = frozenset({'body.dry_run', 'body.via'})
 _PURPOSES = {
     Purpose.MIGRATE: MIGRATE,
     Purpose.LIVE_MIGRATE: MIGRATE,

@@ -6,6 +6,7 @@ a read may take is what is left of the call.
 """
 
 import contextlib
+import hashlib
 import ssl
 import threading
 import time
@@ -32,10 +33,14 @@ class _CallBound(threading.local):
 
 
 class BoundedNetwork(httpcore.NetworkBackend):
-    """Connections of any thread, each bounded by the call of that thread."""
+    """Connections of any thread, each bounded by the call of that thread.
 
-    def __init__(self) -> None:
-        self._network, self._bound = httpcore.SyncBackend(), _CallBound()
+    :param pin: SHA-256 of the certificate that the other side has to show, before anything is
+        sent; '': any that is good
+    """
+
+    def __init__(self, pin: str = '') -> None:
+        self._network, self._bound, self._pin = httpcore.SyncBackend(), _CallBound(), pin
 
     @contextlib.contextmanager
     def until(self, end: float) -> Iterator[None]:
@@ -57,7 +62,7 @@ class BoundedNetwork(httpcore.NetworkBackend):
         stream = self._network.connect_tcp(
             host, port, self._bound.left(timeout), local_address, socket_options
         )
-        return _BoundedStream(stream, self._bound)
+        return _BoundedStream(stream, self._bound, self._pin)
 
     def sleep(self, seconds: float) -> None:
         self._network.sleep(seconds)
@@ -69,8 +74,8 @@ class _BoundedStream(httpcore.NetworkStream):
     :ivar _unsent: what was written since something was read
     """
 
-    def __init__(self, stream: httpcore.NetworkStream, bound: _CallBound) -> None:
-        self._stream, self._bound = stream, bound
+    def __init__(self, stream: httpcore.NetworkStream, bound: _CallBound, pin: str) -> None:
+        self._stream, self._bound, self._pin = stream, bound, pin
         self._unsent = b''
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -95,7 +100,14 @@ class _BoundedStream(httpcore.NetworkStream):
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
         stream = self._stream.start_tls(ssl_context, server_hostname, self._bound.left(timeout))
-        return _BoundedStream(stream, self._bound)
+        shown = stream.get_extra_info('ssl_object').getpeercert(True) if self._pin else b''
+        if self._pin and hashlib.sha256(shown).hexdigest() != self._pin:
+            stream.close()
+            raise httpcore.ConnectError(
+                f'its certificate has the SHA-256 {hashlib.sha256(shown).hexdigest()}; expected '
+                f'{self._pin}, which server_sha256 of its credential is'
+            )
+        return _BoundedStream(stream, self._bound, self._pin)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -1,28 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By what this zone is known to those below: application credentials of their identity service.
+"""By what this zone is known to those below, and by what it knows them.
 
 The database has the name of a credential; the secret is in a file that this process alone reads,
-a section for each name: ``auth_url``, ``application_credential_id`` and
-``application_credential_secret``.  A zone without one is on this machine, where nobody is asked.
+with a section for each name.  ``auth_url``, ``application_credential_id`` and
+``application_credential_secret`` are of the identity service of the zone; ``certificate`` and
+``key`` are files of what this zone shows when a connection is made.  ``ca_file`` has the
+authorities that are believed there, in place of those of the system, and ``server_sha256`` is the
+digest of the one certificate that is.  A zone without a credential is on this machine, where nobody
+is asked.
 """
 
 import configparser
-import ipaddress
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+
+import msgspec
 
 from gantt import exceptions
+from gantt.core.zones.addresses import is_in_clear, is_loopback
 from gantt.core.zones.messages import ZoneRecord
 
-FIELDS = ('auth_url', 'application_credential_id', 'application_credential_secret')
+LOGIN = ('auth_url', 'application_credential_id', 'application_credential_secret')
+SHOWN = ('certificate', 'key')
+FIELDS = frozenset({*LOGIN, *SHOWN, 'ca_file', 'server_sha256'})
 #: Seconds that the identity service of another zone may take.
 LOGIN_SECONDS = 5.0
+OPTION = '[zones] credentials_file'
+
+
+class ZoneTls(msgspec.Struct, frozen=True):
+    """By what connections to a zone are made.
+
+    :ivar context: None: by what the system believes
+    :ivar pin: SHA-256 of the certificate that the zone has to show, as hexadecimal digits; '': any
+        that is good
+    """
+
+    context: ssl.SSLContext | None = None
+    pin: str = ''
 
 
 class ZoneCredentials:
-    """Headers for calls to zones below.
+    """Headers for calls to zones below, and how connections to them are made.
 
     :param path: of the file of credentials; '': there is none
     :param own_uuid: of this zone: what it calls itself where nobody is asked for a token
@@ -35,6 +56,12 @@ class ZoneCredentials:
 
     def __call__(self, zone: ZoneRecord) -> Mapping[str, str]:
         """:raises Misconfigured, Unavailable: names the credential"""
+        if is_in_clear(zone.url):
+            raise exceptions.Misconfigured(
+                option=f'zone {zone.name}',
+                problem=f'its url is {zone.url}: whoever is on the way reads what is sent',
+                fix='Give one that begins with https://, with "gantt zone set --url"',
+            )
         if not zone.credential:
             if not is_loopback(zone.url):
                 raise exceptions.Misconfigured(
@@ -53,64 +80,99 @@ class ZoneCredentials:
         with self._lock:
             return self._plugins.pop(zone.credential, None) is not None
 
+    def tls(self, zone: ZoneRecord) -> ZoneTls:
+        """How connections to a zone are made, read anew.
+
+        :raises Misconfigured: names the field of the section, or the file
+        """
+        if not zone.credential:
+            return ZoneTls()
+        section = self._section(zone.credential)
+        pin = section.get('server_sha256', '').lower().replace(':', '')
+        if not {'ca_file', *SHOWN} & section.keys():
+            return ZoneTls(None, pin)
+        try:
+            context = ssl.create_default_context(cafile=section.get('ca_file'))
+            if 'certificate' in section:
+                context.load_cert_chain(section['certificate'], section.get('key'))
+        except (OSError, ValueError) as e:  # an SSLError is one of the first
+            known = ', '.join(
+                f'{name} {section[name]}' for name in ('ca_file', *SHOWN) if name in section
+            )
+            raise _wrong(zone.credential, f'{known}: {e}', 'Name files in PEM form') from None
+        return ZoneTls(context, pin)
+
+    # -- inside ------------------------------------------------------------------------
     def _token(self, name: str) -> Mapping[str, str]:
         from keystoneauth1 import exceptions as keystone_errors
         from keystoneauth1 import session
 
         with self._lock:
-            plugin = self._plugins.get(name)
-            if plugin is None:
-                plugin = self._plugins[name] = self._plugin(name)
+            found = self._plugins.get(name)
+            if found is None:
+                section = self._section(name)
+                if not set(LOGIN) & section.keys():
+                    # It is known by its certificate.
+                    return {'X-User-Id': self._own_uuid()}
+                found = self._plugins[name] = _plugin(name, section), section.get('ca_file', True)
+        plugin, verify = found
         try:
-            found = plugin.get_token(session.Session(timeout=LOGIN_SECONDS))
-        except keystone_errors.ClientException as e:
+            token = plugin.get_token(session.Session(timeout=LOGIN_SECONDS, verify=verify))
+        except (keystone_errors.ClientException, OSError) as e:
             with self._lock:  # the file may have another secret by now
                 self._plugins.pop(name, None)
             raise exceptions.Unavailable(f'credential {name!r}: no token: {e}') from None
-        return {'X-Auth-Token': found}
+        return {'X-Auth-Token': token}
 
-    def _plugin(self, name: str) -> Any:
-        from keystoneauth1.identity import v3
-
+    def _section(self, name: str) -> Mapping[str, str]:
+        """What the file has for a credential.  :raises Misconfigured: names the field"""
         known = configparser.ConfigParser(interpolation=None)
         try:
             is_read = bool(self._path and known.read(self._path))
         except (configparser.Error, UnicodeError) as e:
             # The error has the line in it, and that may be a secret.
             raise exceptions.Misconfigured(
-                option='[zones] credentials_file',
+                option=OPTION,
                 problem=f'{self._path} is no file of sections with a NAME = VALUE on each line '
                 f'({type(e).__name__})',
                 fix='Write a section for each credential',
             ) from None
         if not is_read:
             raise exceptions.Misconfigured(
-                option='[zones] credentials_file',
+                option=OPTION,
                 problem=f'{self._path or "nothing"} cannot be read, and credential {name!r} '
                 'is to be there',
                 fix='Name a file with a section for each credential',
             )
-        missing = [one for one in FIELDS if not known.get(name, one, fallback='')]
-        if missing:
-            raise exceptions.Misconfigured(
-                option='[zones] credentials_file',
-                problem=f'section {name!r} has no {", ".join(missing)}',
-                fix='Write it there',
+        section = {k: v for k, v in known[name].items() if v} if known.has_section(name) else {}
+        unknown = sorted(section.keys() - FIELDS)
+        if unknown:
+            raise _wrong(
+                name, f'{unknown[0]} is not known', f'Expected of {", ".join(sorted(FIELDS))}'
             )
-        auth_url, identity, secret = (known.get(name, one) for one in FIELDS)
-        return v3.ApplicationCredential(
-            auth_url=auth_url,
-            application_credential_id=identity,
-            application_credential_secret=secret,
-        )
+        needed = LOGIN if set(LOGIN) & section.keys() or 'certificate' not in section else SHOWN
+        missing = [one for one in needed if one not in section]
+        if missing:
+            raise _wrong(name, f'has no {", ".join(missing)}', 'Write it there')
+        if is_in_clear(section.get('auth_url', 'https:')):
+            raise _wrong(
+                name,
+                f'auth_url is {section["auth_url"]}: whoever is on the way reads the secret',
+                'Give one that begins with https://',
+            )
+        return section
 
 
-def is_loopback(url: str) -> bool:
-    """Whether an address is of this machine."""
-    host = urlsplit(url).hostname or ''
-    if host == 'localhost':
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _wrong(name: str, problem: str, fix: str) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(option=OPTION, problem=f'section {name!r}: {problem}', fix=fix)
+
+
+def _plugin(name: str, section: Mapping[str, str]) -> Any:
+    from keystoneauth1.identity import v3
+
+    auth_url, identity, secret = (section[one] for one in LOGIN)
+    return v3.ApplicationCredential(
+        auth_url=auth_url,
+        application_credential_id=identity,
+        application_credential_secret=secret,
+    )

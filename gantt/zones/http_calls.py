@@ -7,6 +7,7 @@ has to be the zone that is registered: its uuid is in each answer's head.
 """
 
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
@@ -33,6 +34,7 @@ from gantt.core.zones.messages import (
     ZoneSummary,
 )
 from gantt.zones.bounded_network import BoundedNetwork
+from gantt.zones.credentials import ZoneTls
 
 T = TypeVar('T')
 #: What is asked about a request.
@@ -40,12 +42,12 @@ B = TypeVar('B', ZoneEvaluation, ZoneAllocation, ZoneCapacityOf)
 
 #: Bytes of one answer; seconds until a connection stands.
 ANSWER_BYTES_MAX, CONNECT_SECONDS = 4 << 20, 2.0
-#: Connections to all zones together, and those that are held open.
+#: Connections to the zones of one credential together, and those that are held open.
 CONNECTIONS_MAX, HELD_MAX = 128, 64
 NO_HEADERS: Mapping[str, str] = {}
 #: After so long a zone that was busy is asked again, in milliseconds; it need not say when.
 BUSY_MS = 50
-HEADERS = {'OpenStack-API-Version': 'scheduler 1.9', 'Accept-Encoding': 'identity'}
+HEADERS = {'OpenStack-API-Version': 'scheduler 1.10', 'Accept-Encoding': 'identity'}
 #: Bytes of the id of one call within a trace.
 CALL_BYTES = 8
 #: In the head of each answer: who gives it.
@@ -82,6 +84,10 @@ class Credentials(Protocol):
         """What was sent is refused there; whether a next call sends something else."""
         ...
 
+    def tls(self, zone: ZoneRecord) -> ZoneTls:
+        """How connections to it are made.  :raises Misconfigured:"""
+        ...
+
 
 class HttpZones:
     """See ``scheduler.ports.zones``.  Any thread.
@@ -93,16 +99,16 @@ class HttpZones:
         self._credentials = credentials
         #: Zone and call -> path, ETag and answer of the last one.
         self._last: dict[tuple[str, str], tuple[str, str, Any]] = {}
-        self._network = BoundedNetwork()
-        self._pool = httpcore.ConnectionPool(
-            max_connections=CONNECTIONS_MAX,
-            max_keepalive_connections=HELD_MAX,
-            network_backend=self._network,
-        )
+        #: By credential; what a file of one has is read with the first connection.
+        self._pools: dict[str, tuple[BoundedNetwork, httpcore.ConnectionPool]] = {}
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Close its connections."""
-        self._pool.close()
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        for _, pool in pools.values():
+            pool.close()
 
     def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:
         return self._call(zone, 'GET', '', None, ZoneInfo, seconds)
@@ -213,6 +219,30 @@ class HttpZones:
         refused.kwargs['zone'] = who
         raise refused
 
+    def _pool_of(self, zone: ZoneRecord) -> tuple[BoundedNetwork, httpcore.ConnectionPool]:
+        """Connections to the zones of one credential.  :raises Misconfigured: of that"""
+        with self._lock:
+            known = self._pools.get(zone.credential)
+        if known is not None:
+            return known
+        tls = self._credentials.tls(zone)
+        network = BoundedNetwork(tls.pin)
+        pool = httpcore.ConnectionPool(
+            ssl_context=tls.context,
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=HELD_MAX,
+            network_backend=network,
+        )
+        with self._lock:
+            return self._pools.setdefault(zone.credential, (network, pool))
+
+    def _forget(self, zone: ZoneRecord, pool: httpcore.ConnectionPool) -> None:
+        """Read the files of a credential anew; calls that go on have their connections still."""
+        with self._lock:
+            known = self._pools.get(zone.credential)
+            if zone.credential and known is not None and known[1] is pool:
+                del self._pools[zone.credential]
+
     def _exchanged(
         self,
         zone: ZoneRecord,
@@ -233,10 +263,11 @@ class HttpZones:
         url = f'{zone.url.rstrip("/")}/zone/v1{path}'
         seconds = max(end - time.monotonic(), 0.001)
         bounds = {'connect': min(CONNECT_SECONDS, seconds), 'pool': seconds}
+        network, pool = self._pool_of(zone)
         try:
             with (
-                self._network.until(end),
-                self._pool.stream(
+                network.until(end),
+                pool.stream(
                     method,
                     url,
                     headers=list(headers.items()),
@@ -248,6 +279,8 @@ class HttpZones:
                 status, who = response.status, _header(response, ZONE_HEADER)
                 etag = _header(response, b'etag')
         except _NO_ANSWER as e:
+            if isinstance(e, httpcore.ConnectError):
+                self._forget(zone, pool)  # there may be other certificates by now
             problem = str(e) or type(e).__name__
             raise exceptions.Unavailable(f'{url}: no answer: {problem}') from None
         if zone.uuid and who != zone.uuid:

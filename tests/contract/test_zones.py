@@ -11,12 +11,12 @@ from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import Purpose
-from gantt.core.zones.keys import key_of
+from gantt.core.zones.keys import key_of, own_name
 from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.zones import changes
-from gantt.scheduler.ports.zones import OpenRequest, OwnShare, StoredBelow
+from gantt.scheduler.ports.zones import AllocationAbove, OpenRequest, OwnShare, StoredBelow
 from tests.builders import CLEAN, a_draft, claimed, new_uuid, report_outcome, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_threads import at_once
@@ -365,16 +365,35 @@ def test_no_zone_hears_of_a_cancel_of_a_request_that_stays(store):
     assert store.audit() == CLEAN
 
 
-def noted(store, *allocation):
+def sent(parent, key, order, consumers, purpose=Purpose.CREATE, **said):
+    """An allocation of a zone above."""
+    return AllocationAbove(
+        **{'parent': parent, 'key': key, 'order': order, 'consumers': consumers},
+        **{'purpose': purpose, 'seconds': 30.0, **said},
+    )
+
+
+def here(*keys, parent='top'):
+    """What they are called here."""
+    return sorted(own_name(parent, key) for key in keys)
+
+
+def noted(store, *allocation, **said):
     """As a zone notes one that is sent to it: at once where nothing is known of it."""
-    return [] if store.note_new_allocation(*allocation) else store.note_allocation(*allocation)
+    for parent in ('top', 'other'):
+        store.save_parent_zone(
+            ParentRecord(name=parent, identity=f'of-{parent}', project_id='demo')
+        )
+    wanted = sent(*allocation, **said)
+    return [] if store.note_new_allocation(wanted) else store.note_allocation(wanted)
 
 
 def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
+    store.save_parent_zone(PARENT)
     one, two, known = new_uuid(), new_uuid(), new_uuid()
 
     def note(key, order, *consumers):
-        return store.note_new_allocation('top', key, order, consumers, Purpose.CREATE)
+        return store.note_new_allocation(sent('top', key, order, consumers))
 
     def orders():
         with store.engine.begin() as connection:
@@ -383,10 +402,10 @@ def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
 
     may = store.at_once is not None
     assert note('k1', 5, one) is may
-    assert orders() == ({one: 'k1'} if may else {})
+    assert orders() == ({one: own_name('top', 'k1')} if may else {})
     for seen in (('k1', 5, one), ('k2', 7, one), ('k3', 0, two)):
         assert not note(*seen)
-    store.cancel_request(known, 'it was given back before it came')
+    store.cancel_request(own_name('top', known), 'it was given back before it came')
     assert not note(known, 8, two)
     assert two not in orders()
     if may:
@@ -403,7 +422,7 @@ def test_allocations_of_a_parent_for_a_consumer_go_in_their_order(store):
 
     assert note('k1', 5, one) == []
     assert note('k1', 5, one) == [], 'a copy'
-    assert note('k2', 7, two, one) == ['k1']
+    assert note('k2', 7, two, one) == here('k1')
     for late in (('k1', 5, one), ('k0', 7, one), ('k3', 6, two)):
         with pytest.raises(exceptions.AllocationOutdated):
             note(*late)
@@ -505,7 +524,36 @@ def test_of_many_allocations_for_a_consumer_none_comes_before_one_that_is_known(
         numbers = [number for number, _ in seen]
         # Each but the first one has ended the one that was let in before it.
         ended = {key for _, barred in seen for key in barred}
-        assert ended == {f'k{number}' for number in numbers} - {f'k{max(numbers)}'}
+        last = max(numbers)
+        assert ended == set(here(*(f'k{number}' for number in numbers if number != last)))
+
+
+def test_a_zone_above_is_not_forgotten_while_an_allocation_of_it_is_under_way(store):
+    """What it claims would be nobody's."""
+    for order in (0, 5):
+        assert noted(store, 'top', 'k1', order, [new_uuid()]) == []
+        with pytest.raises(exceptions.InUse, match='under way'):
+            store.remove_parent_zone('top')
+    store.cancel_request(own_name('top', 'k1'), 'it is given back')
+    store.remove_parent_zone('top')
+    for order in (0, 6):
+        wanted = sent('top', 'k2', order, [new_uuid()])
+        assert not store.note_new_allocation(wanted)
+        with pytest.raises(exceptions.NotFound, match='top'):
+            store.note_allocation(wanted)
+    # Of one whose time is over nothing comes any more.
+    assert noted(store, 'top', 'k3', 7, [new_uuid()], seconds=-1.0) == []
+    store.remove_parent_zone('top')
+
+
+def test_a_zone_above_hears_of_its_claims_by_its_own_keys_and_with_its_receipts(store):
+    store.save_child_zone(EAST)
+    assert noted(store, 'top', 'k1', 5, [uuid_of('guest')], receipt='sealed') == []
+    request = a_request(id=own_name('top', 'k1'))
+    assert outcome_of(store, request) == 'ours'
+    assert finish(store, request, below(request, parent='top'))
+    (said,) = store.claims_of_parent('top', 0.0, 10)
+    assert (said.claim.key, said.claim.receipt) == ('k1', 'sealed')
 
 
 def test_of_many_requests_for_one_consumer_one_is_opened(store):

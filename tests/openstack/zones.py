@@ -125,7 +125,7 @@ def above(trial: Trial) -> Iterator[Above]:
     """A zone above the cloud that is registered there, and knows the cloud as zone ``cloud``."""
     scheduler = trial.admin.scheduler
     with credential_of(trial, 'plain-service') as credential:
-        body = {'identity': credential['user'], 'project_id': project(trial)}
+        body = {'identity': credential['user'], 'project_id': project(trial), 'trusted': True}
         scheduler.put('/v1/parents/region', json=body, headers=LATEST)
         with contextlib.closing(Above(trial, credential)) as made:
             url = f'http://127.0.0.1:{trial.cloud.ports["gantt"]}'

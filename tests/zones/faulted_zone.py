@@ -197,11 +197,11 @@ class FaultedZone:
     def put_above(self, child: 'FaultedZone') -> None:
         """Put it above another one, which it reaches over the way that can fail."""
         own = httpx.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
-        given = {'identity': own, 'project_id': f'of-{self.name}'}
+        given = {'identity': own, 'project_id': f'of-{self.name}', 'trusted': True}
         lease = {'lease_seconds_max': LEASE_SECONDS_MAX}
         child.put(f'/v1/parents/{self.name}', given | lease)
         url = f'http://127.0.0.1:{child.from_above.port}'
-        self.put(f'/v1/zones/{child.name}', {'url': url})
+        self.put(f'/v1/zones/{child.name}', {'url': url, 'trusted': True})
 
 
 def above(zone: str) -> list[str]:

@@ -12,6 +12,7 @@ from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
 from gantt.db.zones import give_backs as rows
+from gantt.scheduler.ports.zones import AllocationAbove
 from gantt.scheduler.zones import opening
 from tests.world import a_request
 from tests.zones.tree import Zone, until
@@ -94,12 +95,22 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
     _, key, body, _ = sent[0]
     # As the API of the zone does, before it asks its scheduler.
     first = body.request
-    assert east.store.note_allocation('top', key, body.order, first.consumers, Purpose.CREATE) == []
+    wanted = AllocationAbove(
+        parent='top',
+        key=key,
+        order=body.order,
+        consumers=first.consumers,
+        purpose=Purpose.CREATE,
+        seconds=2.0,
+    )
+    assert east.store.note_allocation(wanted) == []
     with east.store.engine.begin() as connection:
-        connection.execute(models.requests.delete().where(models.requests.c.id == key))
+        connection.execute(
+            models.requests.delete().where(models.requests.c.id == wanted.request_id)
+        )
     answer = top.select(a_request(vcpu=1, consumers=lost.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
-    late = msgspec.structs.replace(first, parent='top')
+    late = msgspec.structs.replace(first, request_id=wanted.request_id, parent='top')
     assert east.scheduler.select(late).outcome is Outcome.CANCELLED
     assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
     assert calls.allocation(record, key, 5.0).state == 'cancelled'

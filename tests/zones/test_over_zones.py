@@ -13,6 +13,7 @@ from gantt import exceptions
 from gantt.core.messages.request import Flavor, GroupRef, Policy
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
+from gantt.core.zones.keys import own_name
 from gantt.scheduler.waiter import Waiter
 from gantt.scheduler.zones import opening
 from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
@@ -164,7 +165,7 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert (mid.live(), leaf.live()) == (4, 4)
     (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
-    own = mid.store.load_request(key).claims
+    own = mid.store.load_request(own_name('top', key)).claims
     assert sorted(claim.member for claim in own) == [
         n
         for n, (chosen, *_) in enumerate(answer.selections)
@@ -173,7 +174,7 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     assert not any(mid.store.audit().values())
     before = {claim.id: claim.lease_until for claim in own}
     top.client.extend_claims(wanted.request_id, 300)
-    for claim in mid.store.load_request(key).claims:
+    for claim in mid.store.load_request(own_name('top', key)).claims:
         assert claim.lease_until > before[claim.id] + 200
     top.client.cancel_claims(wanted.request_id)
     until(lambda: mid.live() + leaf.live() == 0)
@@ -187,7 +188,7 @@ def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
     wanted = a_request(8, ram=64)
     assert top.select(wanted).outcome is Outcome.PLACED
     (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
-    mid.client.cancel_claims(key)
+    mid.client.cancel_claims(own_name('top', key))
     until(lambda: mid.live() + leaf.live() == 0)
 
     def states():

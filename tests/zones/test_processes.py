@@ -59,9 +59,9 @@ def zones(rabbit_url, postgresql_url):
 def test_a_request_goes_down_to_another_cloud_and_survives_its_schedulers(zones):
     top, east = zones
     above, below = top.rig, east.rig
-    said = {'identity': top.uuid, 'project_id': 'of-top'}
+    said = {'identity': top.uuid, 'project_id': 'of-top', 'trusted': True}
     assert east.call('PUT', '/v1/parents/top', said).status_code == 200
-    added = top.call('PUT', '/v1/zones/east', {'url': east.url})
+    added = top.call('PUT', '/v1/zones/east', {'url': east.url, 'trusted': True})
     assert added.status_code == 200, added.text
 
     def placed():
@@ -100,7 +100,7 @@ def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_tw
     until(lambda: len(top.call('GET', '/v1/hosts').json()['hosts']) == 2, 60)
     said = {'identity': top.uuid, 'project_id': 'of-top', 'lease_seconds_max': 8}
     assert east.call('PUT', '/v1/parents/top', said).status_code == 200
-    added = top.call('PUT', '/v1/zones/east', {'url': east.url})
+    added = top.call('PUT', '/v1/zones/east', {'url': east.url, 'trusted': True})
     assert added.status_code == 200, added.text
     wanted = []
 

@@ -81,7 +81,7 @@ def test_a_credential_that_cannot_be_used_is_named(two):
     absent = top.put('/v1/zones/east', {'credential': 'absent'})
     assert field_of(absent) == 'body.credential'
     assert '[zones] credentials_file' in absent.text
-    elsewhere = top.put('/v1/zones/new', {'url': 'http://192.0.2.1'})
+    elsewhere = top.put('/v1/zones/new', {'url': 'https://192.0.2.1'})
     assert field_of(elsewhere) == 'body.credential'
     assert registered(top) == before
 

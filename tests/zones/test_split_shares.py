@@ -6,6 +6,7 @@ import pytest
 
 from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
+from gantt.core.zones.keys import own_name
 from gantt.scheduler.zones.audit import ZoneAudit
 from tests.world import a_request
 from tests.zones.test_over_zones import children_of
@@ -92,9 +93,10 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
     )
     # Where all further down has ended, what is left of it is still placed.
     (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
-    (key_there,) = {one.key for one in middle.store.claims_below(key)}
-    leaf.client.cancel_claims(key_there)
-    until(lambda: {one.state for one in middle.store.claims_below(key)} == {'released'})
+    here = own_name('top', key)
+    (key_there,) = {one.key for one in middle.store.claims_below(here)}
+    leaf.client.cancel_claims(own_name('middle', key_there))
+    until(lambda: {one.state for one in middle.store.claims_below(here)} == {'released'})
     [zone_below] = top.around.directory.children()
     assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'
     top.client.cancel_claims(wanted.request_id)

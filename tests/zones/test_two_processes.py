@@ -36,7 +36,12 @@ class OtherProcess:
 @pytest.fixture
 def east(zone):
     found = zone('east').hosts(2, 8)
-    said = {'identity': 'parent-uuid', 'project_id': 'of-parent', 'lease_seconds_max': 60}
+    said = {
+        'identity': 'parent-uuid',
+        'project_id': 'of-parent',
+        'lease_seconds_max': 60,
+        'trusted': True,
+    }
     assert found.put('/v1/parents/parent', said).status_code == 200
     return found
 

@@ -31,7 +31,7 @@ from gantt.telemetry.metrics import MetricRegistry
 from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
 
-VERSION = {'OpenStack-API-Version': 'scheduler 1.9'}
+VERSION = {'OpenStack-API-Version': 'scheduler 1.10'}
 
 
 def until(check: Callable[[], Any], seconds: float = 20.0) -> None:
@@ -151,9 +151,10 @@ class Zone:
         return httpx.delete(f'{self.url}{path}', headers=VERSION)
 
     def above(self, *children: 'Zone', **said: Any) -> 'Zone':
-        """Put this zone above others."""
+        """Put this zone above others, of the same owner."""
+        said = {'trusted': True, **said}
         for child in children:
-            own = {'identity': self.uuid, 'project_id': f'of-{self.name}'}
+            own = {'identity': self.uuid, 'project_id': f'of-{self.name}', 'trusted': True}
             assert child.put(f'/v1/parents/{self.name}', own).status_code == 200
             found = self.put(f'/v1/zones/{child.name}', {'url': child.url, **said})
             assert found.status_code == 200, found.text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under which key the share of a request is claimed at a place."""
+"""Under which key the share of a request is claimed at a place, and what it is called there."""
 
 import uuid
 
@@ -13,6 +13,16 @@ def key_of(opening: str, place: str) -> str:
     :param place: uuid of the zone below, or of this zone for a share of the own hosts
     """
     return derived_id('allocation', opening, place)
+
+
+def own_name(parent: str, name: str) -> str:
+    """The uuid here of what a zone above calls so, an allocation or a server group.
+
+    So it names nothing of this zone's own callers, and nothing of another zone above.
+
+    :param parent: name of the zone above
+    """
+    return derived_id('of a zone above', parent, name)
 
 
 #: What openings begin with whose requests are for hosts of their zone alone.

@@ -175,6 +175,7 @@ class ZoneAllocation(Message, frozen=True, kw_only=True):
 
     :ivar evaluated: the id under which it was evaluated
     :ivar tokens: in the order in which they are to be tried
+    :ivar receipt: sealed by the zone above for itself; it gets it back with each change
     :ivar order: later ones of a zone above for one of the consumers have a higher one, and one that
         comes after a later one is refused; 0: it has none
     """
@@ -183,6 +184,7 @@ class ZoneAllocation(Message, frozen=True, kw_only=True):
     evaluated: Uuid
     tokens: Annotated[list[Token], msgspec.Meta(min_length=1, max_length=PLACES_MAX)]
     order: Annotated[Count, since(9)] = 0
+    receipt: Annotated[str, msgspec.Meta(max_length=TOKEN_MAX), since(10)] = ''
 
 
 class ZoneLease(Message, frozen=True, kw_only=True):
@@ -222,7 +224,8 @@ class ClaimBelow(msgspec.Struct, frozen=True, kw_only=True):
     """A claim of a parent as it is now.
 
     :ivar changed_at: when it changed last, in seconds of the clock of that zone's database
-    :ivar group: uuid of its server group
+    :ivar group: uuid of its server group there
+    :ivar receipt: that came with its allocation
     """
 
     claim_id: Uuid
@@ -232,6 +235,7 @@ class ClaimBelow(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: Annotated[float, since(8)] = 0.0
     purpose: Annotated[Purpose, since(9)] = Purpose.CREATE
     group: Annotated[Uuid | None, since(9)] = None
+    receipt: Annotated[str, msgspec.Meta(max_length=TOKEN_MAX), since(10)] = ''
 
 
 class ZoneChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,6 +293,7 @@ class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
     :ivar credential: what is used to speak to it: the name of a section of the file of
         credentials; '': none, loopback only
     :ivar last_resort: asked where nothing else has room
+    :ivar trusted: it is of the same owner, and is told all that a request says
     :ivar scale: ``offset``: what its scores are multiplied with, and what is added then
     :ivar own_incarnation: of this zone's database when what it has below was read last; 0: never
     """
@@ -305,6 +310,7 @@ class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int = 0
     revision: float = 0.0
     own_incarnation: int = 0
+    trusted: bool = False
 
 
 class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -333,6 +339,9 @@ class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):
         where nobody is asked for a token, the one that it gives itself from the same machine
     :ivar project_id: whose quota, rate and rules its claims come under
     :ivar lease_seconds_max: the longest lease that it gets
+    :ivar trusted: it is of the same owner, and says and reads what only operators may here
+    :ivar certificate_sha256: of what it has to show when a connection is made, as hexadecimal
+        digits; '': nothing
     """
 
     name: Name
@@ -340,6 +349,8 @@ class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):
     project_id: Name
     enabled: bool = True
     lease_seconds_max: Annotated[int, msgspec.Meta(ge=5, le=86_400)] = 600
+    trusted: bool = False
+    certificate_sha256: str = ''
 
 
 class ExplainedShare(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,6 +133,16 @@ FORGET_ORDER = _o.delete().where(
     _o.c.purpose == sa.bindparam('b_purpose'),
     _o.c.updated_at < sa.bindparam('before'),
 )
+_above = models.allocations_above
+_na = _next((_above.c.request_id.label('id'), _above.c.until))
+ALLOCATIONS_EDGE = _edge(_na)
+#: Allocations of zones above of which no request is remembered.
+OLD_ALLOCATIONS = (
+    sa.select(_na.c.id)
+    .where(_na.c.until < sa.bindparam('before'), ~sa.exists().where(_r.c.id == _na.c.id))
+    .order_by(_na.c.id)
+    .limit(sa.bindparam('limit'))
+)
 LOCKED_GROUPS = sa.select(_g.c.uuid).order_by(_g.c.uuid).with_for_update()
 WITH_MEMBERS = sa.select(_c.c.group_uuid).distinct()
 _size = sa.func.length(_d.c.packed).label('bytes')
@@ -279,13 +289,14 @@ class Cursor:
 
     def __init__(self) -> None:
         self.requests, self.claims, self.groups = Walk(), Walk(), Walk()
+        self.allocations = Walk()
         self.decisions = DecisionsWalk()
         self.unfinished: set[str] = set()
 
     @property
     def is_done(self) -> bool:
         """Whether all decisions are known, and the walks came all the way round for nothing."""
-        walks = (self.requests, self.claims, self.groups)
+        walks = (self.requests, self.claims, self.groups, self.allocations)
         return self.decisions.is_read and all(walk.found_none for walk in walks)
 
 
@@ -326,6 +337,9 @@ class Purge(HostTables):
                 'group plans': lambda: _plans(tx, now - tombstone_seconds, limit),
                 'groups': lambda: _groups(tx, cursor, limit),
                 'allocation orders': lambda: _orders(tx, now - tombstone_seconds, limit),
+                'allocations above': lambda: _allocations(
+                    tx, cursor, now - tombstone_seconds, limit
+                ),
                 'changes': lambda: _changes(tx, limit),
                 'services': lambda: services.purge(tx),
                 'host events': lambda: host_events.purge(tx, limit),
@@ -450,6 +464,11 @@ def _orders(tx: session.Tx, before: float, limit: int) -> int:
     ]
     tx.many(FORGET_ORDER, old)
     return len(old)
+
+
+def _allocations(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> int:
+    found = cursor.allocations.next(tx, OLD_ALLOCATIONS, ALLOCATIONS_EDGE, before, limit)
+    return _delete(tx, _above.c.request_id, [row.id for row in found])
 
 
 def _plans(tx: session.Tx, before: float, limit: int) -> int:

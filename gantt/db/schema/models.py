@@ -45,6 +45,7 @@ from gantt.db.schema.base import count, metadata
 
 # Those of zones and of plans have pages of their own.
 allocation_orders = zone_models.allocation_orders
+allocations_above = zone_models.allocations_above
 child_zones = zone_models.child_zones
 claims_below = zone_models.claims_below
 consumers_on_their_way = zone_models.consumers_on_their_way

@@ -32,6 +32,7 @@ child_zones = sa.Table(
     sa.Column('revision', Seconds, nullable=False),
     # Of this zone's database when all claims there were read last; null: they never were.
     sa.Column('own_incarnation', sa.BigInteger),
+    sa.Column('trusted', sa.SmallInteger),
 )
 
 # Zones above that may ask here, see ``core.zones.messages.ParentRecord``.
@@ -43,6 +44,19 @@ parent_zones = sa.Table(
     sa.Column('project_id', Name, nullable=False),
     sa.Column('enabled', sa.SmallInteger, nullable=False),
     sa.Column('lease_seconds_max', sa.Integer, nullable=False),
+    sa.Column('trusted', sa.SmallInteger),
+    sa.Column('certificate_sha256', Id),
+)
+
+# Allocations of zones above: the request of here that each is, under the key that it has there.
+allocations_above = sa.Table(
+    'allocations_above',
+    metadata,
+    sa.Column('request_id', Id, primary_key=True),
+    sa.Column('parent', Name, nullable=False, index=True),
+    sa.Column('request_key', Id, nullable=False),
+    sa.Column('receipt', LongText, nullable=False),  # sealed by that zone, for itself
+    sa.Column('until', Seconds, nullable=False),  # then it has claimed, or never will
 )
 
 # Claims that requests of here have in zones directly below, as far as those have said.

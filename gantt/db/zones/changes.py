@@ -25,7 +25,7 @@ from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow
 
 _r, _c = models.requests, models.claims
 _child, _below, _way = models.child_zones, models.claims_below, models.consumers_on_their_way
-_gb = models.give_backs
+_gb, _above = models.give_backs, models.allocations_above
 #: Ids looked for in one statement.
 _PART = 500
 #: Of a request that nobody here has sent, as far as is known: no caller comes with it.
@@ -35,6 +35,9 @@ _ids: Any = sa.bindparam('ids', expanding=True)
 #: What is known of claims in a zone below, and what it says of them now.
 STATES = sa.select(_below.c.claim_id, _below.c.state).where(
     _below.c.child == sa.bindparam('child'), _below.c.claim_id.in_(_ids)
+)
+ALLOCATED = sa.select(_below.c.request_key, _below.c.consumer).where(
+    _below.c.child == sa.bindparam('child'), _below.c.consumer.in_(_ids)
 )
 NOTE = (
     _below.update()
@@ -66,12 +69,13 @@ def _behind(at: Any, claim_id: Any) -> Any:
     return sa.or_(at > _since, sa.and_(at == _since, claim_id > _after))
 
 
-#: Changed claims of a zone above, here and below, the oldest change first.
+#: Changed claims of a zone above, here and below, the oldest change first; by its own key.
 CHANGED_HERE = (
     sa.select(
         *(_c.c.id, _c.c.request_id, _c.c.consumer, _c.c.state, _c.c.updated_at),
-        *(_c.c.purpose, _c.c.group_uuid),
+        *(_c.c.purpose, _c.c.group_uuid, _above.c.request_key, _above.c.receipt),
     )
+    .outerjoin(_above, _above.c.request_id == _c.c.request_id)
     .where(_c.c.parent_key == _whose, _behind(_c.c.updated_at, _c.c.id))
     .order_by(_c.c.updated_at, _c.c.id)
     .limit(_most)
@@ -81,8 +85,9 @@ CHANGED_BELOW = (
     sa.select(
         _below.c.claim_id.label('id'),
         *(_below.c.request_id, _below.c.consumer, _below.c.state, _below.c.updated_at),
-        *(_below.c.purpose, _below.c.group_uuid),
+        *(_below.c.purpose, _below.c.group_uuid, _above.c.request_key, _above.c.receipt),
     )
+    .outerjoin(_above, _above.c.request_id == _below.c.request_id)
     .where(_below.c.parent == _whose, _behind(_below.c.updated_at, _below.c.claim_id))
     .where(_below.c.state != LOST)
     .order_by(_below.c.updated_at, _below.c.claim_id)
@@ -146,7 +151,17 @@ class SqlZoneChanges(SqlZones):
             part = claims[first : first + _PART]
             ids = sorted({one.claim_id for one in part})
             known = {row.claim_id for row in tx.all(STATES, child=child, ids=ids)}
-            found += [one for one in part if one.claim_id not in known]
+            # An allocation has one claim for each of its consumers: a second one was made up.
+            consumers = sorted({one.consumer for one in part})
+            of = {
+                (row.request_key, row.consumer)
+                for row in tx.all(ALLOCATED, child=child, ids=consumers)
+            }
+            found += [
+                one
+                for one in part
+                if one.claim_id not in known and (one.key, one.consumer) not in of
+            ]
         return found
 
     @writing_once
@@ -208,12 +223,13 @@ class SqlZoneChanges(SqlZones):
             ChangedClaim(
                 claim=ClaimBelow(
                     claim_id=row.id,
-                    key=row.request_id or '',
+                    key=row.request_key or row.request_id or '',
                     consumer=row.consumer,
                     state=State(row.state),
                     changed_at=row.updated_at,
                     purpose=Purpose(row.purpose),
                     group=row.group_uuid,
+                    receipt=row.receipt or '',
                 ),
                 at=row.updated_at,
             )

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order a zone above has sent allocations for a consumer.
+"""What a zone above has sent, and in which order for each consumer.
 
 One that was held up on its way may come after a later one for its consumer, which is answered: it
 would take that one's place, as what is newer here takes that of what is only reserved.  For the
 same reason a zone above claims for no consumer of others: what those have reserved is theirs.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.messages.request import Purpose
 from gantt.db.engine import session
 from gantt.db.engine.session import CLOCK, write_once, writing_once
 from gantt.db.schema import models
 from gantt.db.zones.records import SqlZones, kind_of
+from gantt.scheduler.ports.zones import AllocationAbove
 
-_o, _c = models.allocation_orders, models.claims
+_o, _c, _above = models.allocation_orders, models.claims, models.allocations_above
+_p = models.parent_zones
 _ids: Any = sa.bindparam('ids', expanding=True)
 KNOWN = (
     sa.select(_o)
@@ -52,17 +52,36 @@ STEP = (
         updated_at=sa.bindparam('updated_at'),
     )
 )
+#: It is not removed while an allocation of it is noted; who is noted meanwhile waits for nothing.
+HELD_PARENT = (
+    sa.select(_p.c.name)
+    .where(_p.c.name == sa.bindparam('parent'))
+    .with_for_update(read=True, key_share=True)
+)
+LONGER = (
+    _above.update()
+    .where(_above.c.request_id == sa.bindparam('b_id'))
+    .values(until=sa.bindparam('until'))
+)
 #: On PostgreSQL, under a key that is not known, of consumers of which none is: how many rows were
 #: made.  It does not wait for the disk: what is claimed after it is in the log behind it, so that
 #: no claim that is promised outlives the note of its order.
 NOTE_AT_ONCE = sa.text(f"""
-    WITH noted AS (
+    WITH held AS (
+        SELECT name FROM parent_zones WHERE name = CAST(:parent AS text) FOR KEY SHARE),
+    kept AS (
+        INSERT INTO allocations_above (request_id, parent, request_key, receipt, until)
+        SELECT CAST(:request_id AS text), name, CAST(:key AS text), CAST(:receipt AS text),
+               {CLOCK['postgresql']} + :seconds
+          FROM held
+            ON CONFLICT (request_id) DO UPDATE SET until = EXCLUDED.until),
+    noted AS (
         INSERT INTO allocation_orders
                (parent, consumer, purpose, order_no, request_key, updated_at)
-        SELECT CAST(:parent AS text), c, :purpose, CAST(:order_no AS bigint),
-               CAST(:request_key AS text), {CLOCK['postgresql']}
-          FROM unnest(CAST(:consumers AS text[])) c
-         WHERE NOT EXISTS (SELECT 1 FROM requests WHERE id = CAST(:request_key AS text))
+        SELECT name, c, :purpose, CAST(:order_no AS bigint), CAST(:request_id AS text),
+               {CLOCK['postgresql']}
+          FROM held, unnest(CAST(:consumers AS text[])) c
+         WHERE NOT EXISTS (SELECT 1 FROM requests WHERE id = CAST(:request_id AS text))
            AND NOT EXISTS (SELECT 1 FROM claims
                             WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
                               AND lifecycle <> 'api' AND adopted = 0
@@ -77,41 +96,52 @@ NOTE_AT_ONCE = sa.text(f"""
 class SqlAllocationOrders(SqlZones):
     """See ``scheduler.ports.zones``."""
 
-    def note_new_allocation(
-        self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
-    ) -> bool:
-        if self.at_once is None or not order:
+    def note_new_allocation(self, wanted: AllocationAbove) -> bool:
+        if self.at_once is None or not wanted.order:
             return False
-        ids = sorted(set(consumers))
-        given = _noted(parent, key, order, purpose) | {'consumers': ids}
+        ids = sorted(set(wanted.consumers))
+        given = {
+            'parent': wanted.parent,
+            'key': wanted.key,
+            'request_id': wanted.request_id,
+            'receipt': wanted.receipt,
+            'seconds': wanted.seconds,
+            'purpose': kind_of(wanted.purpose),
+            'order_no': wanted.order,
+            'consumers': ids,
+        }
         noted = write_once(self.at_once, lambda tx: tx.first(NOTE_AT_ONCE, **given)[0])
         return bool(noted == len(ids))
 
     @writing_once
-    def note_allocation(
-        self,
-        tx: session.Tx,
-        parent: str,
-        key: str,
-        order: int,
-        consumers: Collection[str],
-        purpose: Purpose,
-    ) -> list[str]:
-        new, ids = _noted(parent, key, order, purpose), sorted(set(consumers))
-        found = tx.first(OF_OTHERS, parent=new['parent'], ids=ids)
+    def note_allocation(self, tx: session.Tx, wanted: AllocationAbove) -> list[str]:
+        parent, request_id, ids = wanted.parent, wanted.request_id, sorted(set(wanted.consumers))
+        if tx.first(HELD_PARENT, parent=parent) is None:
+            raise exceptions.NotFound(kind='parent zone', name=parent)
+        found = tx.first(OF_OTHERS, parent=parent, ids=ids)
         if found is not None:
             raise exceptions.Refused(
                 f'consumer {found.consumer} has a claim that is not of this zone above; '
                 'expected one that it has claimed itself, or none'
             )
-        if not new['order_no']:
+        until = tx.now + wanted.seconds
+        row = {'request_id': request_id, 'parent': parent, 'request_key': wanted.key}
+        tx.insert_new(_above, [row | {'receipt': wanted.receipt, 'until': until}], 'request_id')
+        tx.run(LONGER, b_id=request_id, until=until)
+        if not wanted.order:
             return []
-        new = {**new, 'updated_at': tx.now}
+        new = {
+            'parent': parent,
+            'purpose': kind_of(wanted.purpose),
+            'order_no': wanted.order,
+            'request_key': request_id,
+            'updated_at': tx.now,
+        }
         rows = [{**new, 'consumer': consumer} for consumer in ids]
         tx.insert_new(_o, rows, 'parent', 'consumer', 'purpose')
-        found = tx.all(KNOWN, parent=new['parent'], purpose=new['purpose'], ids=ids)
-        others = [row for row in found if row.request_key != new['request_key']]
-        if any(row.order_no >= new['order_no'] for row in others):
+        known = tx.all(KNOWN, parent=parent, purpose=new['purpose'], ids=ids)
+        others = [row for row in known if row.request_key != request_id]
+        if any(row.order_no >= wanted.order for row in others):
             raise exceptions.AllocationOutdated()
         stepped = [
             {
@@ -124,13 +154,3 @@ class SqlAllocationOrders(SqlZones):
         ]
         tx.many(STEP, stepped)
         return sorted({row.request_key for row in others})
-
-
-def _noted(parent: str, key: str, order: int, purpose: Purpose) -> dict[str, Any]:
-    """What the rows of an allocation have in common."""
-    return {
-        'parent': parent,
-        'purpose': kind_of(purpose),
-        'order_no': order,
-        'request_key': key,
-    }

@@ -40,7 +40,7 @@ from gantt.scheduler.ports.zones import (
 _r, _c = models.requests, models.claims
 _self, _child, _parent = models.zone, models.child_zones, models.parent_zones
 _below, _way = models.claims_below, models.consumers_on_their_way
-_places = models.group_places
+_places, _above = models.group_places, models.allocations_above
 #: Bytes of the secret that offers are sealed with: a key of AES-256.
 SECRET_BYTES = 32
 #: States of a claim that lives.
@@ -106,6 +106,12 @@ HELD_CHILDREN = (
     .order_by(_child.c.uuid)
     .with_for_update(read=True, key_share=True)
 )
+#: Until when what a zone above has sent may claim something, that is not answered yet.
+UNDER_WAY = sa.select(sa.func.max(_above.c.until).label('until')).where(
+    _above.c.parent == sa.bindparam('parent'),
+    _above.c.until > sa.bindparam('now'),
+    ~sa.exists().where(_r.c.id == _above.c.request_id, _r.c.state != 'open'),
+)
 PLACE_OF_GROUP = sa.select(_places).where(_places.c.group_uuid == _id)
 IS_OPEN = sa.select(_r.c.id).where(_r.c.id == _id, _r.c.state == 'open')
 GROUP_LIVES_HERE = sa.select(_c.c.id).where(_c.c.group_uuid == _id, _c.c.live == 1).limit(1)
@@ -167,6 +173,7 @@ class SqlZones(SqlHeld, SqlRequests):
             'credential': zone.credential,
             'enabled': int(zone.enabled),
             'last_resort': int(zone.last_resort),
+            'trusted': int(zone.trusted),
             'scale': zone.scale,
             'score_offset': zone.offset,
             'score_set': zone.score_set,
@@ -210,17 +217,27 @@ class SqlZones(SqlHeld, SqlRequests):
             'project_id': parent.project_id,
             'enabled': int(parent.enabled),
             'lease_seconds_max': parent.lease_seconds_max,
+            'trusted': int(parent.trusted),
+            'certificate_sha256': parent.certificate_sha256,
         }
         if not tx.run(_parent.update().where(_parent.c.name == parent.name).values(values)):
             tx.insert_new(_parent, [{'name': parent.name, **values}], 'name')
 
     @writing
     def remove_parent_zone(self, tx: session.Tx, name: str) -> None:
+        # First its own row, as whoever notes an allocation of it does.
+        tx.first(sa.select(_parent.c.name).where(_parent.c.name == name).with_for_update())
         here = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
         below = sa.select(sa.func.count()).where(_below.c.parent == name, holds_below)
         count = int(tx.first(here)[0]) + int(tx.first(below)[0])
         if count:
             raise exceptions.InUse(f'{count} claims of {name!r} live here or below; expected none')
+        left = tx.first(UNDER_WAY, parent=name, now=tx.now).until
+        if left is not None:
+            raise exceptions.InUse(
+                f'an allocation of {name!r} is under way, for {left - tx.now:.0f} s at most; '
+                'expected none: disable it first'
+            )
         if not tx.run(_parent.delete().where(_parent.c.name == name)):
             raise exceptions.NotFound(kind='parent zone', name=name)
 
@@ -537,6 +554,7 @@ def _zone(row: Any) -> ZoneRecord:
         incarnation=row.incarnation,
         revision=row.revision,
         own_incarnation=row.own_incarnation or 0,
+        trusted=bool(row.trusted),
     )
 
 
@@ -547,4 +565,6 @@ def _of_parent(row: Any) -> ParentRecord:
         project_id=row.project_id,
         enabled=bool(row.enabled),
         lease_seconds_max=row.lease_seconds_max,
+        trusted=bool(row.trusted),
+        certificate_sha256=row.certificate_sha256 or '',
     )

@@ -96,7 +96,7 @@ def create_group_plan(
     claimed, and what cannot be placed is an answer as well.
     """
     project = body.project_id if caller.everywhere else caller.project
-    _check_rate(world, caller, project)
+    request_access.check_rate(world, caller, project)
     _check_description(world, caller, body.group)
     if not caller.everywhere:
         for field, value, own in (
@@ -155,7 +155,7 @@ def change_group_plan(
     record = _record(world, caller, uuid)
     if body.group.uuid != uuid:
         raise exceptions.invalid('body.group.uuid', f'expected {uuid}, as in the path')
-    _check_rate(world, caller, record.project_id)
+    request_access.check_rate(world, caller, record.project_id)
     _check_description(world, caller, body.group)
     body = msgspec.structs.replace(
         body,
@@ -205,14 +205,6 @@ def release_group_plan(
 
 
 # -- who may ask for what ---------------------------------------------------------------
-def _check_rate(world: HandlerContext, caller: Caller, project: str | None) -> None:
-    """Count a request of a project.  :raises TooManyRequests:"""
-    quotas = world.insights.quotas
-    found = quotas.take(project, not caller.everywhere, quotas.current())
-    if found is not None:
-        raise found.error()
-
-
 def _lease(world: HandlerContext, caller: Caller, seconds: int | None) -> int | None:
     """
     :raises Forbidden: it is longer than the caller may have

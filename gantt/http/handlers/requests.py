@@ -90,7 +90,8 @@ def create_request(
     Repeating it with the same request id has the effect of one.  With
     ``dry_run`` nothing is claimed and no scheduler is asked.
     """
-    _check_rate(world, caller, body)
+    project = body.spec.project_id if caller.everywhere else caller.project
+    request_access.check_rate(world, caller, project)
     body = request_access.checked(world, caller, body)
     if caller.trace:
         body = traced(caller, body)
@@ -117,15 +118,6 @@ def create_request(
     world.insights.reload_soon()
     done = Placement(answer=_for_caller(world, caller, answer))
     return Created(done, path_of('requests', body.request_id))
-
-
-def _check_rate(world: HandlerContext, caller: Caller, body: SelectDestinations) -> None:
-    """Count a request of a project.  :raises TooManyRequests:"""
-    project = body.spec.project_id if caller.everywhere else caller.project
-    quotas = world.insights.quotas
-    found = quotas.take(project, not caller.everywhere, quotas.current())
-    if found is not None:
-        raise found.error()
 
 
 def list_requests(world: HandlerContext, caller: Caller, query: PageOfUuids) -> RequestsResponse:

@@ -11,6 +11,7 @@ from gantt.core.zones import marks
 from gantt.core.zones.marks import HostMarks
 from gantt.core.zones.messages import HostMarksPage, HostMarksQuery, ZoneRecord
 from gantt.http.context import Caller, HandlerContext
+from gantt.http.zones import told
 from gantt.http.zones.callers import parent_of
 from gantt.scheduler.zones.audit import MARKS_SECONDS, page_of, via_of
 from gantt.scheduler.zones.conditions import AT_ONCE
@@ -28,7 +29,8 @@ def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery)
     It is for the audit of the zone above: the same host has the same digests in each zone, and
     nothing else can be read from them.
     """
-    parent = parent_of(world, caller)
+    parent, caller = parent_of(world, caller)
+    told.check_trusted(parent)
     own_uuid = world.zones.directory.own_uuid()
     if via_of(body.salt, own_uuid) in body.via:
         raise exceptions.ZoneLoop()

@@ -10,7 +10,9 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.base import NAME_MAX, UUID, Message, Name, Text
+from gantt.core.messages.base import END, NAME_MAX, UUID, Message, Name, Text
+from gantt.core.messages.since import since
+from gantt.core.zones.addresses import is_in_clear
 from gantt.core.zones.messages import ParentRecord, ZoneInfo, ZoneRecord
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
@@ -22,6 +24,8 @@ PIN_SECONDS, DISCOVER_SECONDS = 15.0, 3.0
 #: Zones of a list that are asked at once.
 QUERIED_AT_ONCE = 16
 SCALE_MAX = 1e6
+#: SHA-256, as hexadecimal digits.
+Digest = Annotated[str, msgspec.Meta(pattern=rf'^([0-9a-f]{{64}})?{END}', max_length=64)]
 
 
 class ZoneSettings(Message, frozen=True, kw_only=True):
@@ -31,6 +35,7 @@ class ZoneSettings(Message, frozen=True, kw_only=True):
     :ivar credential: the section of ``[zones] credentials_file`` by which it is spoken to; '':
         none, for a zone on this machine
     :ivar last_resort: it is asked where nothing else has room
+    :ivar trusted: it is of the same owner, and is told all that a request says
     :ivar scale: what its scores are multiplied with; with none, or less, all of its places would be
         alike, or the worst the best; ``offset``: what is added then
     :ivar accept_scores: its scores are of another set, and are comparable by the scale and offset
@@ -43,6 +48,7 @@ class ZoneSettings(Message, frozen=True, kw_only=True):
     scale: Annotated[float, msgspec.Meta(gt=0, le=SCALE_MAX)] | None = None
     offset: Annotated[float, msgspec.Meta(ge=-SCALE_MAX, le=SCALE_MAX)] | None = None
     accept_scores: bool = False
+    trusted: Annotated[bool | None, since(10)] = None
 
 
 class ZoneView(View, frozen=True, kw_only=True):
@@ -62,6 +68,7 @@ class ZoneView(View, frozen=True, kw_only=True):
     offset: float
     claims: int
     problem: str
+    trusted: Annotated[bool, since(10)] = False
 
 
 class ZonesResponse(Paged, frozen=True, kw_only=True):
@@ -75,12 +82,19 @@ class ZonesResponse(Paged, frozen=True, kw_only=True):
 
 
 class ParentSettings(Message, frozen=True, kw_only=True):
-    """What an operator says of a zone above."""
+    """What an operator says of a zone above.
+
+    :ivar trusted: it is of the same owner: it says and reads what only operators may here
+    :ivar certificate_sha256: of what it has to show to this server when a connection is made; '':
+        nothing
+    """
 
     identity: Name | None = None
     project_id: Name | None = None
     enabled: bool | None = None
     lease_seconds_max: Annotated[int, msgspec.Meta(ge=5, le=86_400)] | None = None
+    trusted: Annotated[bool | None, since(10)] = None
+    certificate_sha256: Annotated[Digest | None, since(10)] = None
 
 
 class ParentView(View, frozen=True, kw_only=True):
@@ -91,6 +105,8 @@ class ParentView(View, frozen=True, kw_only=True):
     project_id: str
     enabled: bool
     lease_seconds_max: int
+    trusted: Annotated[bool, since(10)] = False
+    certificate_sha256: Annotated[str, since(10)] = ''
 
 
 class ParentsResponse(Paged, frozen=True, kw_only=True):
@@ -136,7 +152,7 @@ def set_zone(
     before = known or ZoneRecord(uuid='', name=name, url=body.url or '')
     changes = {
         field: value
-        for field in ('url', 'credential', 'enabled', 'last_resort', 'scale', 'offset')
+        for field in ('url', 'credential', 'enabled', 'last_resort', 'scale', 'offset', 'trusted')
         if (value := getattr(body, field)) is not None
     }
     zone = msgspec.structs.replace(before, **changes)
@@ -194,6 +210,12 @@ def _check_url(url: str) -> None:
     if not good or re.search(r'[^!-~]|[@?#]', url):
         raise exceptions.invalid(
             'body.url', 'expected http:// or https://, a host, and if need be :PORT and a path'
+        )
+    if is_in_clear(url):
+        raise exceptions.invalid(
+            'body.url',
+            'expected https:// for a zone on another machine: whoever is on the way reads what is '
+            'sent, the credential too',
         )
 
 
@@ -266,6 +288,7 @@ def _view(world: HandlerContext, zone: ZoneRecord) -> ZoneView:
         offset=zone.offset,
         claims=len(live),
         problem=problem,
+        trusted=zone.trusted,
     )
 
 
@@ -285,7 +308,7 @@ def set_parent(
         _check_name(name)
     changes = {
         field: value
-        for field in ('identity', 'project_id', 'enabled', 'lease_seconds_max')
+        for field in ParentSettings.__struct_fields__
         if (value := getattr(body, field)) is not None
     }
     for field in ('identity', 'project_id'):
@@ -323,4 +346,6 @@ def _of(parent: ParentRecord) -> ParentView:
         project_id=parent.project_id,
         enabled=parent.enabled,
         lease_seconds_max=parent.lease_seconds_max,
+        trusted=parent.trusted,
+        certificate_sha256=parent.certificate_sha256,
     )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a zone above asks: who this one is, what it has for a request, and to claim it.
 
-A parent is a tenant: its claims are those of one project, with that project's quota and rate.  No
-answer names a host, a zone further down, or what went wrong inside.
+A parent is a tenant: its claims are those of one project, with that project's quota and rate, and
+it passes every check that callers of the project do; its keys and its groups are names of its own.
+No answer names a host, a zone further down, or what went wrong inside.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.base import Message, Uuid, topic_of
+from gantt.core.messages.keys import nova_hints
 from gantt.core.messages.request import (
     STEPS_MAX,
     Lifecycle,
@@ -27,6 +29,7 @@ from gantt.core.messages.request import (
 from gantt.core.messages.since import since
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.zones import choice
+from gantt.core.zones.keys import own_name
 from gantt.core.zones.messages import (
     ParentRecord,
     PlacedBelow,
@@ -44,9 +47,11 @@ from gantt.core.zones.messages import (
     ZoneLease,
     ZoneSummary,
 )
-from gantt.http import microversion
+from gantt.http import microversion, request_access
 from gantt.http.context import Caller, HandlerContext
+from gantt.http.handlers.requests import BUDGET_MS_MAX
 from gantt.http.log_context import traced
+from gantt.http.zones import told
 from gantt.http.zones.callers import parent_of
 from gantt.http.zones.explained import explained_below
 from gantt.http.zones.seals import (
@@ -57,6 +62,7 @@ from gantt.http.zones.seals import (
     is_for,
     members_of,
 )
+from gantt.scheduler.ports.zones import AllocationAbove
 from gantt.scheduler.zones.capacity import capacities_below
 from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
 from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
@@ -81,7 +87,7 @@ class ChangesQuery(Message, frozen=True, kw_only=True):
 
 def discover_zone(world: HandlerContext, caller: Caller) -> ZoneInfo:
     """Show who this zone is, and what the zone above that asks may have."""
-    parent = parent_of(world, caller)
+    parent, _ = parent_of(world, caller)
     world.insights.freshen()  # the database's clock is known then
     return ZoneInfo(
         uuid=world.zones.directory.own_uuid(),
@@ -90,30 +96,33 @@ def discover_zone(world: HandlerContext, caller: Caller) -> ZoneInfo:
         score_set=world.zones.score_set(),
         candidates_max=OFFERS_MAX,
         lease_seconds_max=parent.lease_seconds_max,
-        facts=world.zones.facts(),
+        facts=told.facts(parent, world.zones.facts()),
         now=world.insights.cache.database_now,
     )
 
 
 def summarize_zone(world: HandlerContext, caller: Caller) -> ZoneSummary:
     """Show what this zone and those below it have room for: counts by shape, soon outdated."""
-    parent_of(world, caller)
-    return world.zones.summary()
+    parent, _ = parent_of(world, caller)
+    return told.summary(parent, world.zones.summary())
 
 
 def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -> ZoneEvaluated:
     """Ask what this zone has for a request; nothing is claimed and nothing is written."""
-    parent = parent_of(world, caller)
-    request = _of_parent(caller, parent, body.request)
+    parent, caller = parent_of(world, caller)
+    # What it claims of it later is counted by the schedulers, as what others claim.
+    request_access.check_rate(world, caller, parent.project_id)
+    request = _of_parent(world, caller, parent, body.request)
     _check_loop(world, request)
     if body.key is not None:
         with world.gates.evaluations.passing(caller, parent.project_id):
-            return _rebuilt(world, parent, request, body.key)
+            return told.evaluated(parent, _rebuilt(world, parent, request, body.key))
     with world.gates.evaluations.passing(caller, parent.project_id):
         found = _evaluated(world, request, body.want)
     world.zones.note_requested(request.spec.resources)
     LOG.debug('evaluated for zone %s: %s', parent.name, found.outcome.value)
-    return found.for_parent(_sealed(world, parent, request, found), len(request.consumers))
+    tokens = _sealed(world, parent, request, found)
+    return told.evaluated(parent, found.for_parent(tokens, len(request.consumers)))
 
 
 def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) -> Evaluated:
@@ -143,7 +152,7 @@ def _rebuilt(
         raise exceptions.invalid('body.request.consumers', 'expected one, with a key')
     seconds = request.budget_ms / 1000
     present = world.zones.present
-    found = present.under(key, parent.name, request)
+    found = present.under(own_name(parent.name, key), parent.name, request)
     if isinstance(found, SelectDestinations):
         here = world.zones.evaluator.evaluate(found, 1, seconds)
         return msgspec.structs.replace(here, choices=[]).for_parent([], 1)
@@ -156,8 +165,10 @@ def count_capacity_of_zone(
     world: HandlerContext, caller: Caller, body: ZoneCapacityOf
 ) -> ZoneCapacity:
     """Count how many more of a member fit in this zone and those below it."""
-    parent = parent_of(world, caller)
-    request = _of_parent(caller, parent, body.request)
+    parent, caller = parent_of(world, caller)
+    told.check_trusted(parent)
+    request_access.check_rate(world, caller, parent.project_id)
+    request = _of_parent(world, caller, parent, body.request)
     _check_loop(world, request)
     with world.gates.evaluations.passing(caller, parent.project_id):
         return world.zones.ways.once(
@@ -186,19 +197,21 @@ def allocate_in_zone(
     world: HandlerContext, caller: Caller, key: str, body: ZoneAllocation
 ) -> ZoneAllocated:
     """Claim what was offered, under a key: repeating it has the effect of one."""
-    parent = parent_of(world, caller)
+    parent, caller = parent_of(world, caller)
     if body.request.request_id != key:
         raise exceptions.invalid('body.request.request_id', f'expected the key, {key!r}')
-    request = _of_parent(caller, parent, body.request)
+    request = _of_parent(world, caller, parent, body.request)
     _check_loop(world, request)
+    body = msgspec.structs.replace(body, request=request)
     places = _places(world, parent, key, body)
-    if places:
-        request = msgspec.structs.replace(request, places=places)
+    request = msgspec.structs.replace(request, request_id=own_name(parent.name, key), places=places)
     with world.gates.placements.passing(caller, parent.project_id):
         try:
             answer = world.client.select_destinations(request)
         except (exceptions.NoValidHost, exceptions.Conflict):
             raise exceptions.OfferGone() from None
+        except exceptions.Refused as e:
+            raise request_access.refusal(world, caller, request, e) from None
     world.zones.reload_soon()
     return _answered(world, parent, key, answer)
 
@@ -231,10 +244,7 @@ def _places(
 
 def _is_noted(world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation) -> bool:
     """Whether it is new, and its order noted with nothing in the way."""
-    request = body.request
-    return world.store.note_new_allocation(
-        parent.name, key, body.order, request.consumers, request.spec.purpose
-    )
+    return world.store.note_new_allocation(_as_noted(parent, key, body))
 
 
 def _note_order(
@@ -245,18 +255,29 @@ def _note_order(
     :raises AllocationOutdated: one that it has sent later came before this
     :raises Refused: one of them is somebody else's
     """
-    consumers, purpose = body.request.consumers, body.request.spec.purpose
-    older = world.store.note_allocation(parent.name, key, body.order, consumers, purpose)
-    for one in older:
+    for one in world.store.note_allocation(_as_noted(parent, key, body)):
         # What was placed under it was answered, or its answer is asked for: then it may live.
         known = world.store.load_request(one)
         if known is None or known.state == 'open':
             world.client.cancel_claims(one, f'zone {parent.name} has sent a later one')
 
 
+def _as_noted(parent: ParentRecord, key: str, body: ZoneAllocation) -> AllocationAbove:
+    request = body.request
+    return AllocationAbove(
+        parent=parent.name,
+        key=key,
+        order=body.order,
+        consumers=request.consumers,
+        purpose=request.spec.purpose,
+        receipt=body.receipt,
+        seconds=request.budget_ms / 1000,
+    )
+
+
 def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
     """Show what became of an allocation."""
-    parent = parent_of(world, caller)
+    parent, _ = parent_of(world, caller)
     found = _allocated(world, parent, key)
     if found is None:
         raise exceptions.NotFound(kind='allocation', name=key)
@@ -265,10 +286,9 @@ def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> Zon
 
 def give_back_to_zone(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
     """End an allocation, now and for later: one that comes after it claims nothing."""
-    parent = parent_of(world, caller)
-    _allocated(world, parent, key)
+    parent, caller = parent_of(world, caller)
     with world.gates.placements.passing(caller, parent.project_id):
-        world.client.cancel_claims(key, f'given back by zone {parent.name}')
+        world.client.cancel_claims(own_name(parent.name, key), f'given back by zone {parent.name}')
     world.zones.reload_soon()
     return ZoneAllocated(key=key, state='cancelled')
 
@@ -277,28 +297,28 @@ def extend_zone_lease(
     world: HandlerContext, caller: Caller, key: str, body: ZoneLease
 ) -> ZoneAllocated:
     """Lengthen the leases of what is reserved of an allocation, as far as this parent may."""
-    parent = parent_of(world, caller)
+    parent, caller = parent_of(world, caller)
     if _allocated(world, parent, key) is None:
         raise exceptions.NotFound(kind='allocation', name=key)
     seconds = min(body.seconds, parent.lease_seconds_max)
     with world.gates.placements.passing(caller, parent.project_id):
-        world.client.extend_claims(key, seconds)
+        world.client.extend_claims(own_name(parent.name, key), seconds)
     # Not known any more where the database was put back meanwhile.
     return show_zone_allocation(world, caller, key)
 
 
 def explain_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneExplanation:
     """Show how an allocation was decided: counts, and what was queried; nobody is named."""
-    parent = parent_of(world, caller)
+    parent, _ = parent_of(world, caller)
     if _allocated(world, parent, key) is None:
         raise exceptions.NotFound(kind='allocation', name=key)
-    found = world.insights.explain(key)
-    return explained_below(found, world.zones, world.store, key)
+    found = world.insights.explain(own_name(parent.name, key))
+    return told.explanation(parent, explained_below(found, world.zones, world.store, key))
 
 
 def show_zone_changes(world: HandlerContext, caller: Caller, query: ChangesQuery) -> ZoneChanges:
     """Show claims of the zone above that asks which have changed since a revision."""
-    parent = parent_of(world, caller)
+    parent, _ = parent_of(world, caller)
     most, behind = CHANGES_MAX, query.behind or ''
     found = world.store.claims_of_parent(parent.name, query.since, most + 1, behind)
     page = found[:most]
@@ -360,23 +380,40 @@ class ZoneName:
 
 # -- who asks, and what for ------------------------------------------------------------
 def _of_parent(
-    caller: Caller, parent: ParentRecord, request: SelectDestinations
+    world: HandlerContext, caller: Caller, parent: ParentRecord, request: SelectDestinations
 ) -> SelectDestinations:
     """A request as it is carried out here: in the name of the parent's project, within its limits.
 
     :raises InvalidMessage: it says what no parent may say; names the field
+    :raises NotTrusted: it says what only one of the same owner may; likewise
+    :raises NotFound: it names a consumer of others
     """
     for field in ('parent', 'places', 'only_project'):
         if getattr(request, field):
             raise exceptions.invalid(f'body.request.{field}', 'expected nothing')
     if request.lifecycle is not Lifecycle.HOST:
         raise exceptions.invalid('body.request.lifecycle', "expected 'host'")
-    spec = msgspec.structs.replace(request.spec, project_id=parent.project_id, user_id=None)
-    lease = min(request.lease_seconds or parent.lease_seconds_max, parent.lease_seconds_max)
-    carried_out = msgspec.structs.replace(
-        request, spec=spec, lease_seconds=lease, parent=parent.name, dry_run=False
+    spec, group = request.spec, request.spec.group
+    if group is not None:
+        group = msgspec.structs.replace(group, uuid=own_name(parent.name, group.uuid))
+    spec = msgspec.structs.replace(
+        spec,
+        project_id=parent.project_id,
+        user_id=None,
+        group=group,
+        # They are fields of it.
+        hints={k: of for k, of in spec.hints.items() if k not in nova_hints.FIELDS},
     )
-    return traced(caller, carried_out)
+    lease = min(request.lease_seconds or parent.lease_seconds_max, parent.lease_seconds_max)
+    within = msgspec.structs.replace(
+        request,
+        spec=spec,
+        lease_seconds=lease,
+        budget_ms=min(request.budget_ms, BUDGET_MS_MAX),
+        dry_run=False,
+    )
+    checked = request_access.checked(world, caller, within)
+    return traced(caller, msgspec.structs.replace(checked, parent=parent.name))
 
 
 def _check_loop(world: HandlerContext, request: SelectDestinations) -> None:
@@ -429,9 +466,7 @@ def _opened(
     :raises OfferGone: none of the hosts is the same any more
     """
     seals, now = _seals(world), _now(world)
-    digest = _digest(
-        msgspec.structs.replace(body.request.spec, project_id=parent.project_id, user_id=None)
-    )
+    digest = _digest(body.request.spec)
     offers: list[SealedOffer] = []
     for token in body.tokens:
         sealed = seals.open_offer(token, parent.name, now)
@@ -487,15 +522,13 @@ def _epoch(world: HandlerContext, name: str) -> int:
 
 # -- what became of it ---------------------------------------------------------------------
 def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAllocated | None:
-    """What became of an allocation; None: it is not known, or another one's."""
+    """What became of an allocation; None: it is not known."""
+    request_id = own_name(parent.name, key)
     try:
-        stored, answer, _ = world.insights.request(key)
+        stored, answer, _ = world.insights.request(request_id)
     except exceptions.NotFound:
         return None
-    below = world.store.claims_below(key)
-    owners = {claim.parent_key for claim in stored.claims} | {one.parent for one in below}
-    if owners - {parent.name}:
-        raise exceptions.NotFound(kind='allocation', name=key)
+    below = world.store.claims_below(request_id)
     if stored.state != 'placed' or answer is None:
         return ZoneAllocated(key=key, state=stored.state)
     states = [claim.state.value for claim in stored.claims] + [one.state for one in below]

@@ -10,6 +10,7 @@ from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import RequestOutcome
 from gantt.core.messages.request import GroupRef, Purpose
 from gantt.core.resources.group_rule import GroupRule
+from gantt.core.zones.keys import own_name
 from gantt.core.zones.marks import RegisteredHost
 from gantt.core.zones.messages import (
     LOST,
@@ -303,25 +304,44 @@ class ZoneGiveBacks(Protocol):
         """Forget one that is left still; what it may have claimed is given back."""
 
 
+class AllocationAbove(msgspec.Struct, frozen=True, kw_only=True):
+    """An allocation that a zone above has sent, before it is carried out.
+
+    :ivar parent: name of the zone above, by which it has ``key`` and ``receipt``
+    :ivar order: in which it has sent those for one of the consumers; 0: it does not say
+    :ivar seconds: until it has claimed, or never will
+    """
+
+    parent: str
+    key: str
+    order: int
+    consumers: Collection[str]
+    purpose: Purpose
+    receipt: str = ''
+    seconds: float
+
+    @property
+    def request_id(self) -> str:
+        """Of the request here that it is."""
+        return own_name(self.parent, self.key)
+
+
 class AllocationOrders(Protocol):
     """In which order a zone above has sent allocations for a consumer."""
 
-    def note_new_allocation(
-        self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
-    ) -> bool:
+    def note_new_allocation(self, wanted: AllocationAbove) -> bool:
         """Note one that nothing is known of, as far as that takes one round trip.
 
         :return: False: something is known, or is to be looked at statement by statement; then not
             all of it may be noted, and ``note_allocation`` is for the rest
         """
 
-    def note_allocation(
-        self, parent: str, key: str, order: int, consumers: Collection[str], purpose: Purpose
-    ) -> list[str]:
+    def note_allocation(self, wanted: AllocationAbove) -> list[str]:
         """Note one before it is carried out.
 
-        :param order: 0: it has none, and nothing is noted
-        :return: keys of those before it for one of its consumers, which are to claim nothing more
+        :return: requests of here that are those before it for one of its consumers, which are to
+            claim nothing more
+        :raises NotFound: the zone above is not registered any more
         :raises AllocationOutdated: one that was sent later has come before
         :raises Refused: a consumer has a live claim here that is not of the zone above
         """

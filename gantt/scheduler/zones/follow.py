@@ -24,6 +24,7 @@ from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.zones import read_back
 from gantt.scheduler.zones.directory import ZoneDirectory
 from gantt.scheduler.zones.give_backs import GiveBacks
+from gantt.scheduler.zones.receipts import Receipts
 
 LOG = logging.getLogger(__name__)
 #: Between two rounds, and what one call of it may take.
@@ -60,6 +61,7 @@ class ZoneFollower:
         self._clock = clock
         self._store, self._zones, self._directory = store, zones, directory
         self._give_backs, self._recorder = give_backs, recorder
+        self._receipts, self._complained = Receipts(directory.identity), set[str]()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -185,12 +187,17 @@ class ZoneFollower:
     def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> None:
         """Store what lives there and was forgotten here: else its consumers are placed once more.
 
+        Of what it was never asked for by this zone nothing is stored, however much it says.
+
         :raises GanttError: the zone does not say what becomes of it
         """
         unknown = self._store.unknown_below(zone.uuid, claims)
-        by_key: dict[str, list[ClaimBelow]] = {}
+        receipts = {one.claim_id: self._receipts.opened(zone.uuid, one) for one in unknown}
+        by_key: dict[str, dict[str, ClaimBelow]] = {}
         for one in unknown:
-            by_key.setdefault(one.key, []).append(one)
+            if receipts[one.claim_id] is not None:
+                by_key.setdefault(one.key, {}).setdefault(one.consumer, one)
+        self._note_made_up(zone, sum(one is None for one in receipts.values()))
         rows: list[StoredBelow] = []
         answers: dict[str, bytes] = {}
         for key, of_key in by_key.items():
@@ -201,7 +208,11 @@ class ZoneFollower:
             if state is None or state.state != 'placed':
                 continue
             places = {one.claim_id: one.place for one in state.members}
-            made = [read_back.row_of(zone, one, places.get(one.claim_id, '')) for one in of_key]
+            made = [
+                read_back.row_of(zone, one, receipt, places.get(one.claim_id, ''))
+                for one in of_key.values()
+                if (receipt := receipts[one.claim_id]) is not None
+            ]
             rows += made
             answers[key] = read_back.answer_of(zone, key, made)
         if rows:
@@ -211,6 +222,16 @@ class ZoneFollower:
                 *(len(rows), zone.name),
             )
             self._store.read_back(rows, answers)
+
+    def _note_made_up(self, zone: ZoneRecord, number: int) -> None:
+        """Say it once of each zone that says what is not so."""
+        if number and zone.uuid not in self._complained:
+            LOG.error(
+                'zone %s says that %d claims of us live there which it was never asked for: that '
+                'is not believed, nor are more of them; "gantt-manage audit" lists them',
+                *(zone.name, number),
+            )
+            self._complained.add(zone.uuid)
 
     def _whole(self, zone: ZoneRecord) -> WholeList:
         """Before all is read: what is claimed meanwhile need not be in it."""

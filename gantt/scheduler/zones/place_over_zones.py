@@ -57,6 +57,7 @@ from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
 from gantt.scheduler.zones.opening import Ended, Opening, RequestRows
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.present import as_evaluated
+from gantt.scheduler.zones.receipts import Receipts
 from gantt.scheduler.zones.request_threads import THREADS, RequestThreads
 from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, MadeShare, ShareClaims, among
 
@@ -110,6 +111,7 @@ class PlaceOverZones:
             follow,
             zones.reload_soon,
             zones.threads(GIVE_BACKS_AT_ONCE, 'zone-give-back'),
+            Receipts(zones.directory.identity),
         )
         self._rows = RequestRows(
             *(store, stored_answers, recorder, clock, settings, self._shares.end_opening)

@@ -12,10 +12,11 @@ from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.records.members import pack
 from gantt.core.zones.messages import ClaimBelow, ZoneRecord
 from gantt.scheduler.ports.zones import StoredBelow
+from gantt.scheduler.zones.receipts import Receipt
 
 
-def row_of(zone: ZoneRecord, claim: ClaimBelow, place: str) -> StoredBelow:
-    """As it is stored.
+def row_of(zone: ZoneRecord, claim: ClaimBelow, receipt: Receipt, place: str) -> StoredBelow:
+    """As it is stored: what it is comes from the receipt, what has become of it from the zone.
 
     :param place: sealed by the zone; '': it did not say
     """
@@ -25,12 +26,15 @@ def row_of(zone: ZoneRecord, claim: ClaimBelow, place: str) -> StoredBelow:
         request_id=claim.key,
         key=claim.key,
         consumer=claim.consumer,
-        purpose=claim.purpose,
-        project_id=None,
+        purpose=receipt.purpose,
+        project_id=receipt.project_id,
         state=claim.state,
         place=place,
-        group=claim.group,
+        group=receipt.group,
         read_back=True,
+        resources=receipt.resources,
+        user_id=receipt.user_id,
+        consumer_type=receipt.consumer_type,
     )
 
 

@@ -22,6 +22,7 @@ from gantt.scheduler.zones.offers.queries import while_busy
 from gantt.scheduler.zones.offers.standing import ZoneStanding
 from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 from gantt.scheduler.zones.opening import Opening
+from gantt.scheduler.zones.receipts import Receipts
 from gantt.scheduler.zones.threads import ZoneThreads
 
 LOG = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class ShareClaims:
     :param follow: reads what has changed in a zone
     :param reload_soon: has the own hosts read again
     :param threads: by which several zones are called at once
+    :param receipts: for what other zones are asked for
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class ShareClaims:
         follow: Callable[[ZoneRecord], object],
         reload_soon: Callable[[], None],
         threads: ZoneThreads,
+        receipts: Receipts,
     ) -> None:
+        self._receipts = receipts
         self._store, self._zones, self._admission = store, zones, admission
         self._summaries, self._standing = summaries, standing
         self._recorder, self._clock = recorder, clock
@@ -127,6 +131,7 @@ class ShareClaims:
             evaluated=share.choice.place.evaluated or request.request_id,
             tokens=[one.place.token for one in share.offers][:PLACES_MAX],
             order=opening.order,
+            receipt=self._receipts.sealed(zone.uuid, part),
         )
         found = self._allocated(zone, key, body, left)
         made = None if found is None else self._made(request, zone, key, share, found)

@@ -82,7 +82,8 @@ class ZoneSite:
 
     # -- inside ------------------------------------------------------------------------
     def _register(self, above: 'ZoneSite') -> None:
-        record = ZoneRecord(uuid=self.uuid, name=self.name, url=f'sim://{self.name}')
+        url = f'sim://{self.name}'
+        record = ZoneRecord(uuid=self.uuid, name=self.name, url=url, trusted=True)
         above.database.store.save_child_zone(record)
         self.database.store.save_parent_zone(
             ParentRecord(
@@ -91,6 +92,7 @@ class ZoneSite:
                 project_id=f'of-{above.name}',
                 enabled=True,
                 lease_seconds_max=int(plan.LEASE_MOST),
+                trusted=True,
             )
         )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gantt.core.claims.commit import CommitResult
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer
-from gantt.core.zones.keys import key_of
+from gantt.core.zones.keys import key_of, own_name
 from gantt.scheduler.zones.offers.evaluate import FACTS_SECONDS
 from gantt.sim.computes import VCPUS
 from gantt.sim.loop import Loop, ProcessClock
@@ -187,10 +187,11 @@ class TreeWatch:
             known = {row[0] for row in self.databases[zone].rows(KNOWN_BELOW)}
             meant = {row[0] for row in self.databases[zone].rows(TO_END)}
             meant |= {key_of(row[0], place) for row in self.databases[zone].rows(OPEN_ROWS)}
+            ours = {own_name(zone, one) for one in meant}
             before = ProcessClock.START + self.loop.now - REQUEST_SECONDS
             asked = self.databases[below].rows(OF_ZONES_ABOVE, zone, before)
             for claim_id, key, until in asked:
-                if claim_id not in known and key not in meant:
+                if claim_id not in known and key not in ours:
                     left = f'{until - ProcessClock.START - self.loop.now:.0f} s'
                     self._break(f'Z6: nobody has {claim_id[:8]} in {below}, for {left} still')
 

@@ -16,6 +16,8 @@ from gantt.core.messages import base
 CONSUMERS = ('same_host', 'different_host')
 GROUP = 'group'
 MEMBER = 'gantt_member'
+#: Of them all, by name.
+FIELDS = frozenset({*CONSUMERS, GROUP, MEMBER})
 _UUID = re.compile(base.UUID)
 _NAME = re.compile(base.NAME)
 

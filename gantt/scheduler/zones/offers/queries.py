@@ -39,6 +39,7 @@ NO = frozenset(
         exceptions.UnknownResourceClass,
         exceptions.QuotaExceeded,
         exceptions.ZoneLoop,
+        exceptions.NotTrusted,
     )
 )
 
