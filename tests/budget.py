@@ -16,7 +16,7 @@ SECONDS = {
     'cli': 50,
     'compute': 55,
     'conductor': 30,
-    'contract': 310,
+    'contract': 320,
     'core': 55,
     'db': 390,
     'faults': 560,
@@ -37,10 +37,10 @@ SECONDS = {
     'sim': 160,
     'telemetry': 35,
     'transfer': 80,
-    'zones': 500,
+    'zones': 530,
 }
 #: What the next features may add to a run, in seconds of the clock.
-REST = 600
+REST = 585
 #: Processes that run tests, as JOBS of the Makefile says.
 JOBS = 3
 

@@ -440,7 +440,7 @@ def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[O
     """
     places: dict[str, set[str]] = collections.defaultdict(set)
     for claim in elsewhere:
-        places[claim.consumer].add(claim.host)
+        places[claim.consumer].add(claim.host or 'a host of a zone below')
     found = [_obstacle(one, places[one.consumer] - {one.host}) for one in claims]
     order = list(ObstacleKind)
     return sorted(found, key=lambda one: (order.index(one.kind), one.claim.id))
