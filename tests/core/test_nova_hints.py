@@ -38,6 +38,13 @@ def test_a_hint_is_as_good_as_the_field():
     assert set(away) == {'cmp-1', 'cmp-3'}
 
 
+def test_a_uuid_in_capitals_is_the_same_one():
+    guest = 'ABCDEF01-0000-4000-8000-00000000ABCD'
+    spec = RequestSpec(resources={'VCPU': 1}, hints={'same_host': [guest], 'group': [guest]})
+    assert spec.same_host == [guest.lower()]
+    assert spec.group == GroupRef(uuid=guest.lower())
+
+
 def test_the_group_may_be_a_hint():
     spec = RequestSpec(resources={'VCPU': 1}, hints={'group': [an_id(5)]})
     assert spec.group == GroupRef(uuid=an_id(5))

@@ -4,6 +4,7 @@
 import math
 from typing import Any
 
+from gantt.core.table import aggregates
 from tests.oracle import layouts, named, ours, wishes
 from tests.oracle.seen import Deviation, Seen
 
@@ -33,9 +34,9 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _is_finite(text: str) -> bool:
+def _is_usable(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return aggregates.is_usable(float(text))
     except ValueError:
         return False
 
@@ -73,9 +74,9 @@ def _is_over_full(seen: Seen) -> bool:
 
 
 def _multiplier_is_infinite(seen: Seen) -> bool:
-    """An aggregate of some host sets a multiplier that is no finite number."""
+    """An aggregate of some host sets a multiplier that is not read here."""
     return any(
-        _is_number(value) and not _is_finite(value)
+        _is_number(value) and not _is_usable(value)
         for host in seen.cloud['hosts']
         for metadata in _aggregates(seen, host)
         for key, value in metadata.items()
@@ -135,8 +136,8 @@ TABLE: list[Deviation] = [
         name='hints that are null',
         plugins=ALL | {ours.TOGETHER},
         when=lambda seen: seen.nova == 'x' and seen.request['hints'] is None,
-        reason='The message allows scheduler_hints to be null; every filter of Nova then raises. '
-        'Here null is no hint.',
+        reason='The message allows scheduler_hints to be null; every filter of Nova but those of a '
+        'rebuild then raises. Here null is no hint.',
     ),
     Deviation(
         name='numbers that are none',
@@ -183,7 +184,8 @@ TABLE: list[Deviation] = [
         plugins=WEIGHERS,
         when=_multiplier_is_infinite,
         reason='In Nova an aggregate may set a multiplier of inf or nan, and weights are no '
-        'longer comparable. Here such a value is not read, and the option counts.',
+        'longer comparable. Here such a value is not read, and the option counts; nor is one '
+        'beyond 1e12 read, with which sums of weights could not be told apart.',
     ),
     Deviation(
         name='metrics of NUMA cells',
@@ -267,9 +269,9 @@ TABLE: list[Deviation] = [
         name='pages that are free',
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.pages_are_free,
-        reason='Pages of a size that was asked for, and those of a guest with processors of its '
-        'own, are counted by themselves. Nova looks at the memory of the cell as well, over-commit '
-        'of other guests included.',
+        reason='Pages of a size that was asked for are counted by themselves, and so are those of '
+        'a guest with dedicated processors, as in Nova. Of a guest with shared or mixed ones Nova '
+        'looks at the memory of the cell as well, over-commit of other guests included.',
     ),
     Deviation(
         name='queries that fail',
@@ -371,6 +373,15 @@ TABLE: list[Deviation] = [
         'that changes meanwhile, so that after a first arrangement that will not do it passes '
         'others over, and takes cells that the guest does not fit '
         'on. Here every arrangement is tried, and every cell has to fit.',
+    ),
+    Deviation(
+        name='devices that are near and not asked for',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.has_near_functions,
+        reason='Nova first chooses the pools that are near enough to the cells of a guest, those '
+        'of physical functions and vDPA devices among them, and only then leaves out what was not '
+        'asked for: a near pool of another kind hides one that would do. Here what was asked for '
+        'is what counts.',
     ),
     Deviation(
         name='devices that others could leave',

@@ -88,6 +88,12 @@ def cells_are_mixed_up(seen: Seen) -> bool:
     )
 
 
+def has_near_functions(seen: Seen) -> bool:
+    """The host has whole functions or vDPA devices, which Nova looks at whatever is asked for."""
+    kinds = {pool['tags'].get('dev_type') for pool in seen.host['pci']}
+    return seen.nova == 'r' and seen.gantt == 'p' and bool(kinds & {'type-PF', 'vdpa'})
+
+
 def devices_are_named(seen: Seen) -> bool:
     """Several ports and names of devices."""
     named = seen.request['flavor']['extra_specs'].get('pci_passthrough:alias', '')

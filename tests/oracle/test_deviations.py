@@ -168,6 +168,13 @@ def vfs(bus: str, **tags: str) -> dict[str, Any]:
     }
 
 
+def near_function(cell: int | None, kind: str) -> dict[str, Any]:
+    """A pool of one function of a card, near to a cell."""
+    card = {'vendor_id': '8086', 'product_id': '1572', 'numa_node': cell, 'count': 1}
+    return {**card, 'tags': {'dev_type': kind}}
+
+
+NEAR = '{"name": "n", "vendor_id": "8086", "product_id": "1572", "numa_policy": "legacy"}'
 ALIAS = (
     '{"name": "a", "vendor_id": "8086", "product_id": "10ed", "device_type": "type-VF", '
     '"numa_policy": "preferred"}'
@@ -371,6 +378,19 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
             network={'physnets': ['physnet0'], 'tunneled': False},
         ),
     ),
+    'devices that are near and not asked for': (
+        TOGETHER,
+        'r',
+        'p',
+        a_case(
+            a_host(
+                numa=[{**CELL, 'cpuset': [0, 1]}, {**CELL, 'id': 1, 'cpuset': [2]}],
+                pci=[near_function(0, 'type-PF'), near_function(None, 'type-VF')],
+            ),
+            specs={'pci_passthrough:alias': 'n:1', 'hw:numa_nodes': '1'},
+            options={'pci': {'alias': [NEAR]}},
+        ),
+    ),
     'devices that others could leave': (
         TOGETHER,
         'r',
@@ -554,6 +574,14 @@ def test_cores_to_themselves_may_be_asked_for_by_a_trait(oracle, about):
     (seen,) = runs.one_case(oracle, compare.both_have(about), case)
     assert (seen.plugin, seen.nova, seen.gantt) == (TOGETHER, 'r', 'p')
     assert compare.explanation(seen).name == 'cores to themselves'
+
+
+def test_a_multiplier_beyond_bounds_is_not_read(oracle, about):
+    case = a_case(a_host(), another(), aggregates=[{'ram_weight_multiplier': '1e13'}])
+    found = runs.one_case(oracle, compare.both_have(about), case)
+    seen = next(one for one in found if one.plugin == 'RAMWeigher')
+    assert (seen.nova, seen.gantt) == (1e13, 1.0)
+    assert compare.explanation(seen).name == 'multipliers without end'
 
 
 def test_what_is_no_number_meets_nothing(oracle, about):

@@ -72,7 +72,16 @@ ARCHITECTURES = frozenset(
     }
 )
 
-_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\d{1,9}(?:\.\d{1,9}){0,7})\s*')
+_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\S{1,100})\s*')
+#: A version as Python's packages have it, which is what Nova reads.
+_VERSION = re.compile(
+    r'v?(?:(?P<epoch>\d{1,9})!)?(?P<release>\d{1,9}(?:\.\d{1,9}){0,7})'
+    r'(?P<pre>[-_.]?(?:alpha|beta|preview|pre|rc|a|b|c)[-_.]?\d*)?'
+    r'(?P<post>-\d+|[-_.]?(?:post|rev|r)[-_.]?\d*)?'
+    r'(?P<dev>[-_.]?dev[-_.]?\d*)?'
+    r'(?P<local>\+[a-z0-9]+(?:[-_.][a-z0-9]+)*)?',
+    re.ASCII | re.IGNORECASE,
+)
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     '<': operator.lt,
     '<=': operator.le,
@@ -84,7 +93,8 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 #: Conditions of one version at most.
 _CONDITIONS_MAX = 16
 
-Version = tuple[int, ...]
+#: Epoch and release; then whether it is before (-1) or after (1) the release itself.
+Version = tuple[int, tuple[int, ...], int]
 Conditions = list[tuple[str, Version]]
 
 
@@ -226,22 +236,34 @@ def conditions_of(text: str) -> Conditions | None:
     found: Conditions = []
     for part in text.split(',')[: _CONDITIONS_MAX + 1] if text else ():
         match = _PREDICATE.fullmatch(part)
-        if match is None or len(found) == _CONDITIONS_MAX:
+        version = _version(match[2]) if match else None
+        if match is None or version is None or len(found) == _CONDITIONS_MAX:
             return None
-        found.append((match[1], _trimmed(int(number) for number in match[2].split('.'))))
+        found.append((match[1], version))
     return found
 
 
+def _version(text: str) -> Version | None:
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        return None
+    release = _trimmed(int(number) for number in match['release'].split('.'))
+    side = 1 if match['post'] or match['local'] else 0
+    if match['pre'] or (match['dev'] and not match['post']):
+        side = -1
+    return int(match['epoch'] or 0), release, side
+
+
 def version_of(number: int) -> Version:
-    """A hypervisor's version number, three digits per part, as its parts."""
+    """A hypervisor's version number, three digits per part."""
     parts: list[int] = []
     while number > 0:
         number, part = divmod(number, 1000)
         parts.insert(0, part)
-    return _trimmed(parts)
+    return 0, _trimmed(parts), 0
 
 
-def _trimmed(parts: Any) -> Version:
+def _trimmed(parts: Any) -> tuple[int, ...]:
     """Without zeroes at the end: 2.0 is 2."""
     found = list(parts)
     while found and not found[-1]:
@@ -257,7 +279,7 @@ def _version_problem(number: int, wanted: ImageRequirements) -> str:
     version = version_of(number)
     if not number or all(_COMPARE[op](version, other) for op, other in wanted.conditions):
         return ''
-    return f'hypervisor version {".".join(map(str, version))} is not {wanted.version}'
+    return f'hypervisor version {".".join(map(str, version[1]))} is not {wanted.version}'
 
 
 def _bits_problem(host: Hypervisor, text: str) -> str:

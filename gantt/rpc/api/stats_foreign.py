@@ -24,8 +24,10 @@ T = TypeVar('T')
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
 #: Texts in stats that change with every report and that nobody places by.
 _RESTLESS = frozenset({'uptime'})
-#: Numbers that are written again as they were.
-_PLAIN = re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?\Z')
+#: Numbers that are written again as they were: without zeros at the end, and few digits.
+_PLAIN = re.compile(
+    r'(?!-0\Z)-?(?:0|[1-9][0-9]{0,14}|(?:0|[1-9][0-9]{0,8})\.[0-9]{0,3}[1-9])\Z', re.ASCII
+)
 _PERCENT = '.percent'
 
 

@@ -316,3 +316,13 @@ def test_what_was_read_last_is_not_taken_for_another_request():
     assert read(first) == read(first, aliases())
     assert read(a_spec({'pci_passthrough:alias': 'gpu'}, VCPU=1)) is None
     assert read(a_spec({'pci_passthrough:alias': 'gpu'}, VCPU=1), aliases()).devices
+
+
+def test_an_alias_may_be_of_two_types():
+    entries = (
+        '[{"name": "n", "vendor_id": "8086", "device_type": "type-PF"}, '
+        '{"name": "n", "vendor_id": "10de"}]'
+    )
+    known = read_option(entries, 'pci_aliases')
+    (wish,) = read(a_spec({'pci_passthrough:alias': 'n:1'}, VCPU=1), known).devices
+    assert [one.dev_type for one in wish.specs] == ['type-pf', '']

@@ -27,7 +27,7 @@ def consumers(name: str, hints: Mapping[str, Sequence[str]], given: list[str]) -
 
     :raises Misfit: the hint is no list of uuids, or is another list than the field
     """
-    hinted = list(hints.get(name, ()))
+    hinted = [text.lower() for text in hints.get(name, ())]  # a uuid in capitals is the same
     if len(hinted) > base.LIST_MAX:
         raise base.Misfit(f'hints.{name}', f'expected at most {base.LIST_MAX} uuids')
     for number, text in enumerate(hinted):
