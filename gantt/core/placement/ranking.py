@@ -14,6 +14,8 @@ Raw values of a weigher become shares of 1 in one of four ways, chosen for each 
 ``absolute``
     In [0, 1] whoever else survived: comparable between requests, and between zones.
 
+Prices that a request names, as the weights of soft policies, count as they are.
+
 After a pick only the picked row's score is made anew where the weighers are ``local`` and the
 shares of the other rows stay; the totals are the same, bit for bit, since what a scale's ``one``
 says of a row is what its ``whole`` said of it.
@@ -29,7 +31,7 @@ import numpy as np
 from gantt.core.messages.request import RequestSpec
 from gantt.core.placement.pipeline import Weighing
 from gantt.core.table.columns import FloatArray, IntArray
-from gantt.core.weighers.base import Weigher
+from gantt.core.weighers.base import PRICE, Weigher
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
@@ -265,12 +267,28 @@ class Absolute(Scale):
         return (value / (magnitude(value) + half) + 1.0) / 2.0
 
 
+class AsPriced(Scale):
+    """As they are; see ``Weigher.priced``."""
+
+    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+        values, low, high = self.scaled(raw)
+        return values if low or high else None
+
+    def one(self, value: float, i: int) -> float:
+        return self.bounded(value)
+
+    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+        return True
+
+
 def make(
     kind: str, weigher: Weigher, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
 ) -> Scale:
     """The scale of one kind for one weigher and the survivors at ``rows``."""
     if kind == 'nova':
         return NovaScale(weigher)
+    if kind == PRICE:
+        return AsPriced(weigher)
     if kind == 'rank':
         return ByRank(weigher)
     caps = weigher.capacities(hosts, spec, rows)

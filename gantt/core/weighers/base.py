@@ -20,6 +20,8 @@ from gantt.core.table.host_table import HostTable
 
 #: How raw values become shares, see :mod:`gantt.core.placement.ranking`.
 NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
+#: Of weighers that are ``priced``: not at all.
+PRICE = 'price'
 
 
 class Weigher(Plugin):
@@ -37,6 +39,8 @@ class Weigher(Plugin):
     :cvar ends: of the absolute scale, where these differ from ``minval`` and ``maxval``
     :cvar half: where the absolute scale has no two ends, a raw value so far from the one
         that it has (else from 0) is half way to the other
+    :cvar priced: its raw values are prices that the request names, and count as they are: 1 is
+        as much as all that another weigher with multiplier 1 can say of a host
     :cvar normalization: how its raw values become shares unless configured otherwise
     :cvar local: its raw value of a host follows from that host's own columns, whatever
         the other rows are, :meth:`raw` returns an array of its own, and whether it has a
@@ -54,6 +58,7 @@ class Weigher(Plugin):
     maxval: ClassVar[float | None] = None
     ends: ClassVar[tuple[float | None, float | None] | None] = None
     half: ClassVar[float] = 1.0
+    priced: ClassVar[bool] = False
     normalization: ClassVar[str] = 'nova'
     local: ClassVar[bool] = False
 
@@ -70,6 +75,8 @@ class Weigher(Plugin):
                 min=cls.multiplier_min,
             )
             cls.options = (option, *cls.options)
+        if cls.priced:
+            return
         name = cls.multiplier_option.removesuffix('_multiplier') + '_normalization'
         cls.normalization_option = name
         if name not in {option.name for option in cls.options}:
@@ -108,6 +115,8 @@ class Weigher(Plugin):
 
     def normalized_by(self, otherwise: str = '') -> str:
         """The normalization in force; ``otherwise``: for weighers without one of their own."""
+        if self.priced:
+            return PRICE
         own = getattr(self, self.normalization_option) if self.normalization_option else ''
         return own or otherwise or self.normalization
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soft policies of a server group at any level, each by its weight."""
+"""The soft policies of a server group at any level, each by its weight, which is a price."""
 
 import numpy as np
 
@@ -16,6 +16,7 @@ class GroupPolicyWeigher(Weigher):
 
     columns = tuple(sorted({'placed', 'instances', *levels.COLUMNS}))
     ends = (None, 0.0)
+    priced = True
     multiplier_option = 'group_policy_weight_multiplier'
     multiplier_min = 0.0
     multiplier_help = 'Multiplier for the soft policies of a server group, in sum'

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weight of a soft policy is what its violation costs, to a single request as well."""
+
+import pytest
+
+from gantt import plugin_loader
+from gantt.core.weighers.base import PRICE
+from gantt.core.weighers.group_policy import GroupPolicyWeigher
+from tests.core.builders import a_host, a_request, a_table, decide
+from tests.core.groups.test_one_member import a_group
+
+RACKS = ('k1', 'k1', 'k2', 'k2', 'k2')
+
+
+def racks_of(group, many=6):
+    """The racks of members that are asked for one by one, on hosts that get full."""
+    table = a_table(*(a_host(n, location=f's.r.{rack}') for n, rack in enumerate(RACKS, 1)))
+    found = []
+    for number in range(many):
+        decision = decide(table, a_request(1, number, group=group))
+        [member] = decision.members
+        found.append(RACKS[int(member.selection.host.removeprefix('cmp-')) - 1])
+    return found
+
+
+def weighed(soft, kind='affinity'):
+    return racks_of(a_group({'policy': kind, 'level': 'rack', 'soft': soft}))
+
+
+def test_a_large_weight_is_not_outvoted():
+    assert len(set(weighed(1000))) == 1
+
+
+def test_a_small_weight_gives_way_to_what_all_other_weighers_say():
+    assert weighed(0.001) == racks_of(None) != weighed(1000)
+
+
+def test_two_policies_are_worth_what_they_say():
+    apart = {'policy': 'anti-affinity', 'level': 'rack', 'soft': 500, 'most': 3}
+    together = {'policy': 'affinity', 'level': 'rack'}
+    first = racks_of(a_group(apart, {**together, 'soft': 1000}))
+    assert len(set(first)) == 1
+    assert sorted(map(first.count, set(first))) == [6]
+    other = racks_of(a_group(apart, {**together, 'soft': 100}))
+    assert sorted(map(other.count, set(other))) == [3, 3]
+
+
+@pytest.mark.parametrize('normalization', ['', 'nova', 'fraction', 'rank', 'absolute'])
+def test_no_normalization_takes_a_price_away(normalization):
+    pipeline = plugin_loader.load_pipeline(normalization=normalization)
+    [own] = [w for w in pipeline.weighers if isinstance(w, GroupPolicyWeigher)]
+    assert own.normalized_by(normalization) == PRICE
