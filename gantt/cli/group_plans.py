@@ -270,6 +270,8 @@ class GroupShow(base.Base):
         lines = plan_lines.of_group(group)
         if plan is None:
             lines += plan_lines.consumers(group['members'])
+            if args.check:
+                lines.append(plan_lines.NOT_CHECKED)
         else:
             lines += plan_lines.of_plan(plan, self.width)
         return self.show(args, {**group, 'plan': plan}, lines)

@@ -14,6 +14,7 @@ from gantt.core.messages.policy_set import Policies, strength, written_out
 STATES = ('planned', 'created', 'running', 'expired', 'lost')
 #: A gap beyond says nothing.
 GAP_MAX = 1.0
+NOT_CHECKED = 'nothing was checked: the group has no plan, which says who its members are'
 _HOLDS = 'no policy is violated by those who stand'
 #: Names in one line.
 _NAMES_MAX = 8

@@ -211,6 +211,9 @@ def test_places_are_held_longer_and_given_back(gantt: Gantt, file: Any) -> None:
     assert gantt('group', 'release', GROUP, '--reason', 'done').code == 0
     found = gantt('group', 'show', GROUP)
     assert found.code == 0 and 'nobody is in it' in found.out
+    assert (
+        'nothing was checked: the group has no plan' in gantt('group', 'show', GROUP, '--check').out
+    )
     assert gantt('group', 'plans').out == 'no group has a plan\n'
     gone = gantt('group', 'release', GROUP)
     assert gone.code == 1 and 'gantt.not_found' in gone.err

@@ -136,3 +136,13 @@ def test_a_member_of_a_project_finds_out_nothing_of_hosts_by_policies(
         assert f'body.policies[0].{field}: expected' in answer.text
     assert inline.status_code == 403
     assert 'body.spec.group.policies' in inline.text
+
+
+@pytest.mark.parametrize(
+    'fields', [{'rules': {'max_server_per_host': 3}}, {'max_server_per_host': 3}]
+)
+def test_novas_spelling_of_a_rule_is_told_ours(site: Site, fields: Any) -> None:
+    with as_caller(site, 'admin') as admin:
+        answer = create(admin, policy='anti-affinity', **fields)
+    assert answer.status_code == 400
+    assert "did you mean 'max_per_host'?" in answer.text

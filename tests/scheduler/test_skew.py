@@ -3,7 +3,11 @@
 
 from collections import Counter
 
+import msgspec
+
 from gantt import exceptions
+from gantt.core.group_policies.violated import StandingMember, violated
+from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.messages.policy_set import POLICIES
 from gantt.core.messages.request import GroupRef
@@ -119,3 +123,29 @@ def test_a_domain_that_nobody_can_come_to_does_not_count():
     plan.by.cache.fetch()
     assert site.members(2) == {'C': 2}
     assert plan.of(6) == {'B': 2, 'C': 4}
+
+
+def test_a_closed_domain_is_no_violation_of_members_that_stand():
+    site = Site()
+    plan = Plan(site)
+    site.disable(C='leaves')
+    plan.by.cache.fetch()
+    assert plan.of(4) == {'A': 2, 'B': 2}
+    assert violations(site, plan) == []
+    site.disable(C=None)
+    assert violations(site, plan) == [2.0]
+    site.disable(B='new')
+    assert violations(site, plan) == [1.0]
+
+
+def violations(site, plan):
+    """By how much members break the policy where they are."""
+    table = site.scheduler.cache.working
+    places = plans.places(site, plan.uuid)
+    members = [
+        StandingMember(name, 'web', claim.consumer, claim.provider_id)
+        for name, claim in places.items()
+    ]
+    body = plans.a_description(plans.a_member('web', 4), policies=[SKEW], uuid=plan.uuid)
+    description = msgspec.convert(body, GroupDescription)
+    return [one.amount for one in violated(table, description, members)]

@@ -69,7 +69,7 @@ def violated(
 
     :param members: guests of the group that are none of these count as well, as nobody's members
     :param could: hosts that members may be on at all, for domains that are to be used evenly;
-        None: all
+        None: all that are enabled
     :raises InvalidMessage: a policy names a level, host or pool that there is not
     """
     levels, units = Levels(table), _StandingUnits(members)
@@ -78,7 +78,7 @@ def violated(
     found = []
     for index, policy in enumerate(description.full_policies):
         for form in PolicyForms(levels, there, units, description, index, policy).all():
-            counted = _with_eligible(form, could)
+            counted = _with_eligible(form, table.enabled if could is None else could)
             amount = violation(counted, rows)
             if amount > 0:
                 found.append(
@@ -109,10 +109,10 @@ def _of_others(table: HostTable, description: GroupDescription, known: frozenset
     return Standing(table, rows, [''] * len(rows), claims)
 
 
-def _with_eligible(form: JointPolicy, could: BoolArray | None) -> JointPolicy:
+def _with_eligible(form: JointPolicy, could: BoolArray) -> JointPolicy:
     if form.form is not PolicyForm.SKEW:
         return form
-    codes = form.codes if could is None else form.codes[could]
+    codes = form.codes[could]
     eligible = np.zeros(form.domains, np.bool_)
     eligible[codes[codes >= 0]] = True
     return msgspec.structs.replace(form, eligible=eligible)

@@ -56,6 +56,8 @@ TOPIC_PREFIX = 'gantt-compute'
 NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
 _NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
 
+#: Nova's spelling of what has another name here, or no part of its own.
+SPELLINGS = {'rules': 'max_per_host', 'max_server_per_host': 'max_per_host'}
 _UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
 _AT = re.compile(r'^(.*?) - at `(key` in `)?(.*)`\Z', re.S)
 
@@ -250,7 +252,7 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     if unknown:
         name = unknown.group(1)[: NAME_MAX + 1]
         known = _fields(tp, unknown.group(2) or '$')
-        meant = near(name, known, 1)
+        meant = [SPELLINGS[name]] if SPELLINGS.get(name) in known else near(name, known, 1)
         hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(known)}'
         shown = quoting.plain(name, quoting.CHARACTERS_MAX)
         if name in NOT_NEEDED:
