@@ -39,7 +39,8 @@ OPTS = [
         default=86_400.0,
         min=5.0,
         max=604_800.0,
-        help='The longest lease that a request may ask for places of a plan, in seconds.',
+        help='The longest lease that a request may ask for places of a plan, and the longest that '
+        'a place is held without a create, however often its lease is extended; in seconds.',
     ),
     mutable.FloatOpt(
         'sweep_seconds',

@@ -46,7 +46,8 @@ OPTS = [
     ),
     mutable.DictOpt(
         'amounts',
-        default={},
+        # Of 200 live claims with 4 vCPU, 16 GiB and 100 GB each.
+        default={'VCPU': '800', 'MEMORY_MB': '3276800', 'DISK_GB': '20000'},
         help='Amounts of a project by resource class, in the unit of the class: pairs '
         'CLASS:AMOUNT, as in "VCPU:200, MEMORY_MB:512000". A class that is not named has no '
         f'limit. {_WHOM}',

@@ -163,8 +163,9 @@ RULES = [
     rule(
         'gantt:group_plans:create',
         MEMBERS,
-        'Plan a group and hold a place for each member, as many as the quota of the project lets; '
-        'with dry_run, only plan it. What members ask for is checked as that of a request: see '
+        'Plan a group with dry_run. To hold a place for each member asks for '
+        'gantt:requests:create:claim as well, since held places are claims. What members ask for '
+        'is checked as that of a request: see '
         'gantt:requests:create:rules and gantt:requests:create:trusted, which names of hosts, '
         'pools and domains in policies need as well.',
         'POST /v1/group-plans',
@@ -193,14 +194,14 @@ RULES = [
     rule(
         'gantt:group_plans:change',
         MEMBERS,
-        'Grow, shrink, change or heal a planned group. Asked about what it says as '
-        'gantt:group_plans:create.',
+        'Grow, shrink, change or heal a planned group, which needs the right to claim and is asked '
+        'about what it says as gantt:group_plans:create.',
         'PUT /v1/group-plans/{uuid}',
     ),
     rule(
         'gantt:group_plans:extend',
         MEMBERS,
-        'Hold the places of a plan longer.',
+        'Hold the places of a plan longer, which needs the right to claim as well.',
         'PUT /v1/group-plans/{uuid}/lease',
     ),
     rule(

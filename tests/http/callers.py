@@ -16,7 +16,12 @@ def as_caller(site: Site, *roles: str, project: str | None = 'red') -> httpx.Cli
     """A client of somebody with these roles in a project; None: in none."""
     who = Caller(user='eve', project=project, roles=roles)
     app = make_app(
-        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
+        site.insights,
+        site.world.store,
+        site.client,
+        site.metrics,
+        strategy=lambda req: who,
+        plans=site.plans,
     )
     transport = httpx.WSGITransport(app)
     return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)

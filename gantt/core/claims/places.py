@@ -186,9 +186,12 @@ def without_plan(place: Claim, now: float) -> Claim:
     return msgspec.structs.replace(place, lifecycle=Lifecycle.HOST, planned=None, updated_at=now)
 
 
-def held_until(place: Claim, until: float, now: float) -> Claim:
-    """A place that its plan holds until then at least, whoever has it; the same if it does."""
-    held = place.planned
+def held_until(place: Claim, until: float, most: float, now: float) -> Claim:
+    """A place that its plan holds until then at least, whoever has it; the same if it does.
+
+    :param most: seconds that it is held in all, however often that is asked for
+    """
+    held, until = place.planned, min(until, place.created_at + most)
     if held is not None:
         if held.lease_until >= until:
             return place
@@ -197,6 +200,11 @@ def held_until(place: Claim, until: float, now: float) -> Claim:
     if not place.is_free_place or place.lease_until >= until:
         return place
     return msgspec.structs.replace(place, lease_until=until, updated_at=now)
+
+
+def plan_lease_of(place: Claim) -> float:
+    """Until when its plan holds a place, whoever has it; seconds of the database's clock."""
+    return place.lease_until if place.planned is None else place.planned.lease_until
 
 
 def is_of_plan(claim: Claim) -> bool:

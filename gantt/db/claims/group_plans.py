@@ -19,6 +19,7 @@ from gantt.core.claims.places import (
     check_planned_by,
     held_until,
     is_of_plan,
+    plan_lease_of,
     usage_of,
     without_plan,
 )
@@ -152,18 +153,19 @@ class SqlGroupPlans(HostTables):
         plan = _locked(tx, uuid)
         until = tx.now + min(seconds, most)
         changes = Changes(tx, self.memory)
-        outcomes = []
+        outcomes, leases = [], [plan.lease_until]
         for claim in _places_under_lock(changes, uuid):
             if claim.id in spare and claim.is_free_place:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
-            becomes = held_until(claim, until, tx.now)
+            becomes = held_until(claim, until, most, tx.now)
             if becomes is not claim:
                 changes.change(claim, becomes)
+            if is_of_plan(claim):
+                leases.append(plan_lease_of(becomes))
             outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
         changes.write()
-        holds = any(one.outcome == 'ok' for one in outcomes)
-        until = max(until, plan.lease_until) if holds else plan.lease_until
+        until = max(leases)
         tx.many(EXTEND, [{'b_uuid': uuid, 'lease_until': until, 'updated_at': tx.now}])
         return changes.result(outcomes)
 

@@ -5,11 +5,14 @@ A write goes to who plans groups, over RPC, so that there is one way to a claim;
 answered from what this process knows.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claims.commit import without_place
 from gantt.core.claims.places import GroupPlanRecord
 from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
@@ -25,6 +28,7 @@ from gantt.http.dispatch import Created
 from gantt.http.handlers.requests import BUDGET_MS_MAX
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
+from gantt.insights.explain import redacting
 from gantt.insights.views import Change, age, when
 from gantt.scheduler.groups import shown_plans
 
@@ -96,6 +100,7 @@ def create_group_plan(
     claimed, and what cannot be placed is an answer as well.
     """
     project = body.project_id if caller.everywhere else caller.project
+    _check_claim(world, caller, body.dry_run)
     request_access.check_rate(world, caller, project)
     _check_description(world, caller, body.group)
     if not caller.everywhere:
@@ -112,7 +117,7 @@ def create_group_plan(
         )
     lease, budget = _lease(world, caller, body.lease_seconds), min(body.budget_ms, BUDGET_MS_MAX)
     body = msgspec.structs.replace(body, lease_seconds=lease, budget_ms=budget)
-    with world.gates.planning(caller, project):
+    with world.gates.planning(caller, project), _redacted(world, caller):
         answer = world.plans.place_group(body)
     answer = _for_caller(world, caller, answer)
     if body.dry_run:
@@ -155,6 +160,7 @@ def change_group_plan(
     record = _record(world, caller, uuid)
     if body.group.uuid != uuid:
         raise exceptions.invalid('body.group.uuid', f'expected {uuid}, as in the path')
+    _check_claim(world, caller, body.dry_run)
     request_access.check_rate(world, caller, record.project_id)
     _check_description(world, caller, body.group)
     body = msgspec.structs.replace(
@@ -163,7 +169,7 @@ def change_group_plan(
         lease_seconds=_lease(world, caller, body.lease_seconds),
         budget_ms=min(body.budget_ms, BUDGET_MS_MAX),
     )
-    with world.gates.planning(caller, record.project_id):
+    with world.gates.planning(caller, record.project_id), _redacted(world, caller):
         answer = world.plans.change_group(body)
     world.insights.reload_soon()
     return _for_caller(world, caller, answer)
@@ -174,17 +180,20 @@ def extend_group_plan(
 ) -> Change[GroupPlanView]:
     """Hold the places that no create has for so long from now on, never shorter.
 
-    Schedulers bound how long that may be, see ``plan_lease_seconds_max``.
+    No place is held for longer than ``plan_lease_seconds_max`` after it was made, however often
+    it is asked for; the answer says how long it is.
     """
     now = _view(world, caller, uuid)
+    _check_claim(world, caller, query.dry_run)
     seconds = _lease(world, caller, body.seconds) or body.seconds
     if query.dry_run:
         summary = f'group {uuid}: its places would be held for {seconds} s from now on'
         return Change(dry_run=True, what=summary, now=now)
-    with world.gates.planning(caller):
+    with world.gates.planning(caller), _redacted(world, caller):
         world.plans.extend_group_plan(uuid, seconds, only_project=caller.only)
-    summary = f'group {uuid}: its places are held for {seconds} s from now on'
-    return Change(dry_run=False, what=summary, now=_view(world, caller, uuid))
+    view = _view(world, caller, uuid)
+    summary = f'group {uuid}: its places are held for {view.lease_seconds:.0f} s from now on'
+    return Change(dry_run=False, what=summary, now=view)
 
 
 def release_group_plan(
@@ -205,6 +214,12 @@ def release_group_plan(
 
 
 # -- who may ask for what ---------------------------------------------------------------
+def _check_claim(world: HandlerContext, caller: Caller, dry_run: bool) -> None:
+    """Refuse who may not claim: places that are held are claims.  :raises Forbidden:"""
+    if not dry_run:
+        world.policy.check(requested_fields.CLAIM, caller, 'body.dry_run', 'true')
+
+
 def _lease(world: HandlerContext, caller: Caller, seconds: int | None) -> int | None:
     """
     :raises Forbidden: it is longer than the caller may have
@@ -303,12 +318,36 @@ def _for_caller(world: HandlerContext, caller: Caller, answer: GroupAnswer) -> G
     return _without_hosts(answer)
 
 
+@contextlib.contextmanager
+def _redacted(world: HandlerContext, caller: Caller) -> Iterator[None]:
+    """Refusals of who plans, as far as the caller may read them: races are lost on hosts."""
+    try:
+        yield
+    except exceptions.GanttError as e:
+        if world.policy.allows(request_access.HOSTS, caller):
+            raise
+        if type(e) is exceptions.Refused:
+            raise exceptions.Refused(without_place(e.message), **e.kwargs) from None
+        raise e if isinstance(e, exceptions.NoValidHost) else redacting.error(e) from None
+
+
 def _without_hosts(answer: GroupAnswer) -> GroupAnswer:
-    if answer.plan is None:
-        return answer
-    members = [_without_host(one) for one in answer.plan.members]
-    plan = msgspec.structs.replace(answer.plan, members=members, size=None)
-    return msgspec.structs.replace(answer, plan=plan)
+    """An answer without hosts, what races were lost on, and what follows from their room."""
+    what_if = answer.what_if
+    if what_if is not None:
+        what_if = [msgspec.structs.replace(one, score_change=None) for one in what_if]
+    plan = answer.plan
+    if plan is not None:
+        plan = msgspec.structs.replace(
+            plan,
+            members=[_without_host(one) for one in plan.members],
+            size=None,
+            score=0.0,
+            bound=None,
+            goals=msgspec.structs.replace(plan.goals, lack=0.0),
+            sequential=msgspec.structs.replace(plan.sequential, lack=0.0),
+        )
+    return msgspec.structs.replace(answer, plan=plan, conflicts=[], what_if=what_if)
 
 
 def _without_host(one: PlannedMember) -> PlannedMember:

@@ -306,7 +306,7 @@ class GroupPlanner:
         :raises Refused: none is held any more
         """
         record = self._record(message.group, message.only_project)
-        most = self.settings.plan_lease_seconds_max
+        most = self.settings.plan_lease_seconds_max  # after a place was made
         spare = shown_plans.spare(
             self.store,
             record,
@@ -321,7 +321,8 @@ class GroupPlanner:
                 'is nothing to hold; have it changed or healed for those that have expired',
                 group=message.group,
             )
-        seconds = min(float(message.seconds), most)
+        record = self._record(message.group, message.only_project)
+        seconds = max(0.0, record.lease_until - record.updated_at)
         return {'group': message.group, 'claims': claims, 'lease_seconds': seconds}
 
     def release(self, message: ReleaseGroupPlan) -> dict[str, object]:

@@ -30,7 +30,7 @@ class GroupPlans(Protocol):
     def extend_plan(
         self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
     ) -> ClaimResult:
-        """Hold its places until now + ``seconds`` at least, at most ``most`` seconds.
+        """Hold its places until now + ``seconds``, no place longer than ``most`` seconds in all.
 
         A place that a create has goes on under the create's lease, and back to this one.  A plan
         without a place to hold, of which every outcome is ``kept``, stays as it is.

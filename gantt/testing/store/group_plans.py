@@ -14,6 +14,7 @@ from gantt.core.claims.places import (
     check_planned_by,
     held_until,
     is_of_plan,
+    plan_lease_of,
     usage_of,
     without_plan,
 )
@@ -54,17 +55,18 @@ class MemoryGroupPlans(Operators):
         self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
     ) -> ClaimResult:
         plan, until = self._plan(uuid), self._now + min(seconds, most)
-        outcomes = []
+        outcomes, leases = [], [plan.lease_until]
         for claim in self.load_places([uuid])[uuid]:
             if claim.id in spare and claim.is_free_place:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
-            becomes = held_until(claim, until, self._now)
+            becomes = held_until(claim, until, most, self._now)
             if becomes is not claim:
                 self._tables.put_claim(becomes)
+            if is_of_plan(claim):
+                leases.append(plan_lease_of(becomes))
             outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
-        holds = any(one.outcome == 'ok' for one in outcomes)
-        until = max(until, plan.lease_until) if holds else plan.lease_until
+        until = max(leases)
         self._tables.plans[uuid] = msgspec.structs.replace(
             plan, lease_until=until, updated_at=self._now
         )
