@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one request costs the thread that places for all: the worst that is accepted.
+"""What one request costs the threads that others wait for: the worst that is accepted.
 
 Requests are searched for by hypothesis, over all that a request may say: the value is the
 milliseconds of the placing thread that the worst one takes in one piece, which is for how
 long another request waits behind it.  Between two pieces others are served.  The database
-is left out, and shown beside.  The worst that were ever found stand in ``hostile.json`` and
-are always tried first; ``--keep`` adds what is worse.
+is left out, and shown beside.  Groups are searched for that keep the planner longer than
+their budget, and queries for candidates for which others wait, see
+:mod:`bench.hostile_searches`.  The worst that were ever found stand in ``hostile.json`` and
+``hostile_plans.json``, and are always tried first; ``--keep`` adds what is worse.
 """
 
 import argparse
@@ -16,18 +18,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import hypothesis
 import msgspec
 
 from bench import Result, conditions
+from bench import hostile_searches as searches
 from bench.hostile_requests import requests as any_request
 from gantt import exceptions, plugin_loader
 from gantt.cmd import wiring
+from gantt.core.candidates.columns import ClassInventory
+from gantt.core.candidates.table import ProviderEntry
 from gantt.core.messages import base
 from gantt.core.messages import request as requests
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.request import CancelClaims, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
+from gantt.core.table.nested import as_inventory
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -36,7 +42,10 @@ from gantt.testing import clouds
 from gantt.testing.store.memory import MemoryStore
 
 KEPT = pathlib.Path(__file__).with_name('hostile.json')
+KEPT_PLANS = pathlib.Path(__file__).with_name('hostile_plans.json')
 STORED_MAX = 24
+#: Hosts with devices below them: many that differ on a few hosts, and a few on others.
+MANY_ON, MANY, FEW_ON, FEW = 4, 31, 96, 4
 REPEATS = 3
 STEPS_MAX = 3000
 
@@ -88,8 +97,9 @@ class Site:
         settings = SchedulerSettings(
             worker='hostile', batch_wait_ms=0.0, stale_after_seconds=1e9, unknown_after_seconds=1e9
         )
+        self.pipeline = plugin_loader.load_pipeline()
         self.scheduler = Scheduler(
-            self.store, plugin_loader.load_pipeline(), MemoryRecorder(), settings, self.clock
+            self.store, self.pipeline, MemoryRecorder(), settings, self.clock
         )
         self._fill(hosts, random.Random(seed))
         wiring.collect_seldom()
@@ -127,6 +137,7 @@ class Site:
             )
             if not number % 50:
                 self.scheduler.intake.step()
+        self._add_devices()
         for number in range(40):
             inside = [f'cmp-{n}' for n in range(1, hosts + 1) if rng.random() < 0.5]
             metadata = dict(rng.choice(clouds.METADATA[2:]))
@@ -135,6 +146,50 @@ class Site:
             pass
         self.scheduler.cache.fetch()
         self.scheduler.placing.step()
+
+    def _add_devices(self) -> None:
+        """No two are equal, so that what is known of one is known of no other."""
+        self.scheduler.cache.fetch()
+        self.scheduler.placing.step()
+        self.store.create_trait('CUSTOM_EVEN')
+        table = self.scheduler.cache.working
+        for at in range(min(MANY_ON + FEW_ON, len(table))):
+            many = at < MANY_ON
+            for n in range(MANY if many else FEW):
+                reserved = 40 * at + n
+                room = 66 if many else 100
+                made = self.store.create_provider(
+                    f'gpu-{at}-{n}',
+                    parent=table.hosts[at].uuid,
+                    inventories={'VGPU': Inventory(total=room + reserved, reserved=reserved)},
+                )
+                if not n % 2:
+                    self.store.save_provider_traits(made.uuid, ['CUSTOM_EVEN'])
+
+    def entries(self) -> list[ProviderEntry]:
+        """All providers, for candidates."""
+        table = self.scheduler.cache.working
+        found = [
+            ProviderEntry(
+                id=host.id,
+                uuid=host.uuid,
+                root_id=host.id,
+                inventories={'VCPU': ClassInventory(cap=1000)},
+            )
+            for host in table.hosts
+        ]
+        for pid, pool in table.pools.of_id.items():
+            found.append(
+                ProviderEntry(
+                    id=pid,
+                    uuid=pool.uuid,
+                    root_id=pool.root,
+                    parent_id=pool.parent,
+                    traits=tuple(pool.traits),
+                    inventories={'VGPU': as_inventory(pool, 'VGPU', 0)},
+                )
+            )
+        return found
 
     def _meter(self) -> None:
         """Note when the thread looks at who waits, and how long the database has it."""
@@ -211,25 +266,48 @@ class Site:
 
 def search(site: Site, examples: int, seed: int) -> list[tuple[float, dict[str, Any]]]:
     """Requests that cost much, worst first."""
-    found: list[tuple[float, dict[str, Any]]] = []
 
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.target),
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(any_request())
-    def tried(body: dict[str, Any]) -> None:
+    def piece(body: dict[str, Any]) -> float | None:
         cost = site.cost(body)
-        hypothesis.target(0.0 if cost is None else cost.piece)
-        if cost is not None:
-            found.append((cost.piece, body))
+        return None if cost is None else cost.piece
 
-    tried()
-    return sorted(found, key=lambda one: -one[0])
+    return searches.worst(any_request(), piece, examples, seed) if examples else []
+
+
+def search_plans(site: Site, args: argparse.Namespace) -> dict[str, Any]:
+    """What groups keep the planner for, and what queries for candidates let others wait for."""
+    planning = searches.Planning(site.store, site.pipeline, site.clock)
+    known = json.loads(KEPT_PLANS.read_text()) if KEPT_PLANS.exists() else []
+    tried = args.examples // 3
+    found = searches.worst(searches.plans(), planning.cost, tried, args.seed) if tried else []
+    costs = []
+    for body in [*known, *(body for _, body in found[:4])]:
+        again = [cost for _ in range(REPEATS) if (cost := planning.cost(body)) is not None]
+        if again:
+            costs.append((min(again), body))
+    costs.sort(key=lambda one: -one[0])
+    if args.keep:
+        kept = [json.dumps(body, separators=(',', ':')) for _, body in costs[:STORED_MAX]]
+        KEPT_PLANS.write_text('[' + ',\n'.join(kept) + ']\n')
+    asking = searches.Asking(site.entries())
+    waits: list[tuple[float, float]] = []
+
+    def asked(query: tuple[list[dict[str, int]], int | None]) -> float:
+        waits.append(asking.cost(*query))
+        return waits[-1][1]
+
+    searches.worst(searches.queries(), asked, max(tried, 1), args.seed)
+    longest = max((cost for cost, _ in costs), default=0.0)
+    return {
+        'plans_tried': tried,
+        'plans_accepted': len(found),
+        'plans_known': len(known),
+        'planner_ms': round(max(longest - searches.BUDGET_MS, 0.0), 1),
+        'planner_whole_ms': [round(cost, 1) for cost, _ in costs[:6]],
+        'planner_budget_ms': searches.BUDGET_MS,
+        'candidates_wait_ms': round(min(wait for wait, _ in waits[:REPEATS]), 1),
+        'candidates_whole_ms': round(max(whole for _, whole in waits), 1),
+    }
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -238,22 +316,26 @@ def run(args: argparse.Namespace) -> Result:
     plain = site.worst({'consumers': 1, 'spec': {'resources': {'VCPU': 1}}})
     assert plain is not None, 'a plain request is accepted'
     known = json.loads(KEPT.read_text()) if KEPT.exists() else []
-    found = search(site, args.examples, args.seed) if args.examples else []
+    found = search(site, args.examples, args.seed)
     tried = [*known, *(body for _, body in found[:8])]
     costs = [(cost, body) for body in tried if (cost := site.worst(body)) is not None]
     costs.sort(key=lambda one: -one[0].piece)
     worst, body = costs[0]
+    others = search_plans(site, args)
+    value = max(worst.piece, others['candidates_wait_ms'])
     if args.keep:
         kept = [one for _, one in costs[:STORED_MAX]]
         KEPT.write_text(json.dumps(kept, separators=(',', ':')).replace('},{"c', '},\n{"c') + '\n')
     return Result(
         bench='hostile',
-        value=worst.piece,
-        unit='ms of the placing thread in one piece, the worst accepted request',
+        value=value,
+        unit='ms of a thread that others wait for in one piece, the worst accepted request',
         yardstick={'name': 'a request for one VCPU', 'value': plain.piece},
-        ratio=worst.piece / plain.piece,
+        ratio=value / plain.piece,
         conditions=conditions.here()
+        | others
         | {
+            'clock': 'processor time of the thread: neighbours of the machine are not in it',
             'hosts': args.hosts,
             'tried': args.examples,
             'accepted': len(found),

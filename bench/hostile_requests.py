@@ -132,6 +132,61 @@ def _devices() -> st.SearchStrategy[list[dict[str, Any]]]:
     return st.builds(lambda one, count: [one] * count, one, st.sampled_from([1, 2, 4, 8, 16, 32]))
 
 
+#: Groups and devices of one request, at most.
+GROUPS = 64
+
+
+def devices_of_trees(most: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """Devices of a few sizes, or of many: as they just go into what hosts have, or just do not."""
+    sizes = st.lists(st.integers(1, 70), min_size=1, max_size=5)
+    few = st.builds(
+        lambda sizes, count: [sizes[n % len(sizes)] for n in range(count)],
+        sizes,
+        st.sampled_from([1, 2, 8, 31, 56, most]),
+    )
+    packed = st.builds(
+        lambda small, count, large: [small] * count + [66 - small + 1] * large,
+        st.sampled_from([22, 33, 34]),
+        st.sampled_from([16, 48]),
+        st.sampled_from([0, 1, 8, 16]),
+    )
+    return st.one_of(few, packed, st.lists(st.integers(10, 60), max_size=most)).map(
+        lambda amounts: [{'resource_class': 'VGPU', 'amount': n} for n in amounts or [1]]
+    )
+
+
+def trees() -> st.SearchStrategy[dict[str, Any]]:
+    """What is asked for of the tree of a host."""
+    groups = st.builds(
+        lambda devices, policy, traits, below: (
+            {
+                'groups': {
+                    f'g{n}': {'resources': {one['resource_class']: one['amount']}}
+                    | ({'required_traits': [traits]} if traits and not n % 3 else {})
+                    for n, one in enumerate(devices)
+                },
+                'group_policy': policy,
+            }
+            | ({'same_subtree': [['g0', f'g{len(devices) - 1}']]} if below else {})
+        ),
+        devices_of_trees(GROUPS),
+        st.sampled_from(['none', 'none', 'isolate']),
+        st.sampled_from(['', 'CUSTOM_EVEN']),
+        st.booleans(),
+    )
+    many = st.builds(
+        lambda count, amount, whole: {
+            'devices': [
+                {'resource_class': 'VGPU', 'amount': amount, 'count': count, 'whole': whole}
+            ]
+        },
+        st.sampled_from([1, 4, 31, GROUPS]),
+        st.sampled_from([1, 33, 66]),
+        st.booleans(),
+    )
+    return st.one_of(groups, many, devices_of_trees(GROUPS).map(lambda some: {'devices': some}))
+
+
 def _group() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
@@ -174,6 +229,7 @@ def _spec() -> st.SearchStrategy[dict[str, Any]]:
             ),
             'group': _group(),
             'devices': _devices(),
+            'tree': trees(),
             'networks': st.builds(lambda names: {'physical': names}, _names(_HOST, 'net-')),
             'flavor': st.builds(lambda specs: {'name': 'f', 'extra_specs': specs}, _extra_specs()),
             'image': st.builds(
@@ -220,6 +276,15 @@ def _spec() -> st.SearchStrategy[dict[str, Any]]:
 
 def requests() -> st.SearchStrategy[dict[str, Any]]:
     """Bodies of requests; ``consumers`` is how many."""
+    of_trees = st.builds(
+        lambda body, tree: body | {'spec': {'resources': {'VCPU': 1}, 'tree': tree}},
+        _bodies(),
+        trees(),
+    )
+    return st.one_of(_bodies(), _bodies(), of_trees)
+
+
+def _bodies() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             'spec': _spec(),

@@ -96,6 +96,7 @@ class Placing:
         self._thread: threading.Thread | None = None
         self._batch: list[PendingRequest] = []
         self._coming: Iterator[PendingRequest] = iter(())  # of the batch, those not begun
+        self._laid_from = 0.0  # when the last plan was begun
         # Planned in vain between the members of another: the next batch has them.
         self._in_vain: list[PendingRequest] = []
         stored = StoredAnswers(store, cache.host_row, cache.pool)
@@ -319,6 +320,8 @@ class Placing:
             # Room may have come free since, or the group have got another rule.
             self._cache.fetch_news()
             self._cache.fold(mid_batch=True)
+        if serve is not None and self._clock.monotonic() - self._laid_from >= SLICE_SECONDS:
+            serve(call)
         return self._lay(call, serve)
 
     def _lay(
@@ -340,7 +343,7 @@ class Placing:
             table = self._cache.working
             self._pipeline = self._ordering.follow(table, call.request, self._pipeline)
         clock = self._clock
-        began = clock.monotonic()
+        began = self._laid_from = clock.monotonic()
 
         def pause(is_searching: bool) -> Pause:
             """Called before each member but the first, and in long searches: how to go on."""

@@ -21,6 +21,7 @@ from gantt import exceptions
 from gantt.core.candidates.columns import ClassInventory
 from gantt.core.candidates.one_tree import OneTreeSearch
 from gantt.core.candidates.table import ProviderEntry
+from gantt.core.candidates.tree_search import PAUSED_EACH
 from gantt.core.filters import tree_room
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.request import RequestSpec
@@ -121,6 +122,7 @@ class TreeChoice:
         )
         self._may = STEPS_MAX if steps is None else steps, TREES_MAX if trees is None else trees
         self._steps, self._trees = self._may
+        self._pause_at = self._steps - PAUSED_EACH
         self._pause = pause
         self._how = Pause.GO_ON
         self._found: dict[int, TreeSolution | None] = {}
@@ -142,6 +144,7 @@ class TreeChoice:
         """The same for hosts that are looked at anew, with the steps that are left."""
         other = TreeChoice(self._table, filter_run.spec, filter_run, self._pause)
         other._steps, other._trees, other._seen = self._steps, self._trees, self._seen
+        other._pause_at = self._steps - PAUSED_EACH
         other.unfit, other.given_up = self.unfit, self.given_up
         return other
 
@@ -182,6 +185,9 @@ class TreeChoice:
             failed.append(int(ranking.rows[pick]))
             self.unfit.add(failed[-1])
             ranking.strike([pick])
+            if self._steps < self._pause_at:
+                self._ask()
+                self.check()
 
     def solve(self, row: int) -> TreeSolution | None:
         """Who gives what on a host as it is now; None: nobody, or it is not known, see above."""
@@ -228,15 +234,19 @@ class TreeChoice:
 
     def _pausing(self) -> None:
         """Called now and then in a search, which is of what was there when it began."""
-        if self._pause is None:
-            return
-        if self._how is not Pause.OVER:
-            with self._table.pools.giving_back(NO_SHARES):  # that is between us and this member
-                how = self._pause(True)
-            if how is not Pause.GO_ON:
-                self._how = how
+        self._ask()
         if self._how is Pause.OVER:
             raise exceptions.SearchOutOfBudget(steps=self._steps)
+
+    def _ask(self) -> None:
+        """How to go on."""
+        self._pause_at = self._steps - PAUSED_EACH
+        if self._pause is None or self._how is Pause.OVER:
+            return
+        with self._table.pools.giving_back(NO_SHARES):  # that is between us and this member
+            how = self._pause(True)
+        if how is not Pause.GO_ON:
+            self._how = how
 
     def check(self) -> None:
         """
@@ -248,6 +258,7 @@ class TreeChoice:
     def begin_anew(self) -> None:
         """One has its place; the next may take as many steps."""
         self._steps, self._trees = self._may
+        self._pause_at = self._steps - PAUSED_EACH
         self._seen.clear()
 
     def amounts(self, row: int, solution: TreeSolution) -> dict[int, dict[str, int]]:
