@@ -130,6 +130,9 @@ class HostShow(base.Show):
                 lines.extend(text.wrap(f'  {name:<11} {value}', width, ' ' * 14))
         lines.append('')
         lines.extend(text.table(_USE, detail['use'], width))
+        if detail.get('below'):
+            lines.append('')
+            lines.extend(text.table(_BELOW, detail['below'], width))
         lines.append('')
         for difference in detail['differences'] or ['claimed, reported and believed agree']:
             lines.extend(text.wrap(difference, width))
@@ -153,6 +156,12 @@ _USE = (
     TextColumn('BELIEVED', _plain('believed'), right=True),
     TextColumn('REPORTED', _plain('reported'), right=True),
     TextColumn('FREE', _plain('free'), right=True),
+)
+
+_BELOW = (
+    TextColumn('BELOW IT', text.key('provider'), least=12),
+    TextColumn('CLASS', text.key('resource_class'), least=8),
+    *(TextColumn(title, _plain(title.lower()), right=True) for title in ('CAP', 'USED', 'FREE')),
 )
 
 _CLAIMS = tuple(column for column in claims.COLUMNS if column.title != 'HOST')

@@ -33,6 +33,7 @@ from gantt.insights.views import (
     ObstacleKind,
     ObstacleView,
     ResourceUse,
+    UseBelow,
     View,
     age,
     view_of,
@@ -195,7 +196,26 @@ class HostReader:
             differences=list(self._differences(host, row, use, claims, truncated)),
             claims=list(claims),
             claims_truncated=truncated,
+            below=self._below(host),
         )
+
+    def _below(self, host: HostRow) -> list[UseBelow]:
+        pools = self.table.pools
+        found = []
+        for one in (pools.of_id[provider] for provider in pools.nested.of_host(host.id)):
+            for name, inventory in sorted(one.inventories.items()):
+                free = pools.free(one.id, name)
+                found.append(
+                    UseBelow(
+                        provider=one.name,
+                        uuid=one.uuid,
+                        resource_class=name,
+                        cap=inventory.cap,
+                        used=inventory.cap - free,
+                        free=free,
+                    )
+                )
+        return sorted(found, key=lambda use: (use.provider, use.resource_class))
 
     def _aggregates(self, host: HostRow) -> list[str]:
         known = self.table.known_aggregates

@@ -139,12 +139,24 @@ class RequestSummary(View, frozen=True, kw_only=True):
     age_seconds: float
 
 
+class UseBelow(View, frozen=True, kw_only=True):
+    """One resource class of a provider below a host."""
+
+    provider: str
+    uuid: str
+    resource_class: str
+    cap: int
+    used: int
+    free: int
+
+
 class HostDetail(View, frozen=True, kw_only=True):
     """A host with everything that is known of it.
 
     :ivar inventories_by: who says what it has: reports | api
     :ivar key: fingerprint of the key that its words are signed with, None where it has none
     :ivar differences: why believed, reported and claimed differ, a sentence each
+    :ivar below: what the providers below it have, by name
     """
 
     host: HostSummary
@@ -170,6 +182,7 @@ class HostDetail(View, frozen=True, kw_only=True):
     differences: list[str]
     claims: list[ClaimView]
     claims_truncated: bool
+    below: Annotated[list[UseBelow], since(10)] = []
 
 
 class ObstacleKind(enum.StrEnum):

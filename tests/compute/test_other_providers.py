@@ -86,6 +86,8 @@ def test_a_guest_with_a_share_of_a_gpu_and_of_a_pool_is_built_reported_and_delet
     detail = HostReader(table, 1e9).detail(0, claims, False)
     assert {one.resource_class: one.claimed for one in detail.use} == {'VCPU': 4, 'MEMORY_MB': 1024}
     assert detail.differences == []
+    below = [(one.provider, one.resource_class, one.cap, one.used) for one in detail.below]
+    assert below == [('gpu', 'VGPU', 1000, 800)]
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
     assert store.load_provider(gpu.uuid).used == {'VGPU': 400}
     house.town.audit()
