@@ -7,13 +7,18 @@ import contextlib
 import msgspec
 import pytest
 
+from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.keys import own_name
+from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.waiter import Waiter
 from tests.builders import new_uuid
+from tests.planner import BeforeCommit, a_description, a_member, a_plan_request, place, refused
 from tests.world import a_request
-from tests.zones.tree import Zone
+from tests.zones.tree import Zone, until
 
 
 @pytest.fixture(params=['sqlite', 'postgresql'])
@@ -201,6 +206,83 @@ def test_a_zone_between_two_places_nobody_here_whose_group_lives_below(zone):
     found = at_once(top, [by_uuid(group) for _ in range(6)])
     assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
     assert (mid.live(), leaf.live()) == (0, 7)
+
+
+# -- who plans counts those below --------------------------------------------------------------
+@contextlib.contextmanager
+def planner_of(zone, store=None):
+    settings = SchedulerSettings(worker='planner')
+    pipeline, bounds = plugin_loader.load_pipeline(), PlannerSettings(plan_seconds=0.2)
+    found = GroupPlanner(store or zone.store, pipeline, zone.recorder, settings, bounds)
+    found.cache.fetch()
+    yield found
+
+
+def a_plan(group, *policies):
+    description = a_description(a_member('web'), uuid=group, policies=list(policies))
+    return a_plan_request(description, project_id=None)
+
+
+RACK = {'policy': 'anti-affinity', 'level': 'rack'}
+
+
+@pytest.mark.parametrize('policy', ['affinity', 'anti-affinity'])
+def test_a_group_with_members_below_is_planned_with_them_counted(zone, policy):
+    top, low = zone('top').hosts(2, 2), zone('low').hosts(1, 16)
+    top.above(low)
+    group = new_uuid()
+    first = a_request(vcpu=4, group=GroupRef(uuid=group, policy=Policy(policy)))
+    assert children_of(top.select(first)) == ['low']
+    with planner_of(top) as planner:
+        for unkept in ('affinity', RACK, {'policy': 'spread', 'level': 'host', 'skew': 1}):
+            error = refused(planner, a_plan(group, unkept))
+            assert isinstance(error, exceptions.Refused), error
+            assert 'low' in error.message and 'at ' in error.message
+        assert not top.live()
+        # They are on no host of here, and what may be given up is.
+        soft = {'policy': 'affinity', 'soft': 1.0}
+        found = place(planner, a_plan(group, 'anti-affinity', soft))
+        assert len(found.plan.members) == 1
+
+
+def test_a_plan_beside_which_a_member_got_its_place_below_is_void(zone):
+    top, low = zone('top').hosts(1, 2), zone('low').hosts(1, 16)
+    top.above(low)
+    group = new_uuid()
+    first = a_request(vcpu=4, group=GroupRef(uuid=group, policy=Policy.AFFINITY))
+    placed = []
+
+    def meanwhile(batch):
+        if not placed:
+            placed.append(top.select(first))
+
+    with planner_of(top, BeforeCommit(top.store, meanwhile)) as planner:
+        error = refused(planner, a_plan(group, 'affinity'))
+    assert children_of(placed[0]) == ['low']
+    assert isinstance(error, exceptions.Refused) and 'low' in error.message
+    assert (top.live(), low.live()) == (0, 1)
+
+
+def test_a_member_is_not_left_below_by_a_group_that_was_planned_meanwhile(zone, monkeypatch):
+    top, low = zone('top').hosts(1, 2), zone('low').hosts(1, 16)
+    top.above(low)
+    group = new_uuid()
+    finish, planned = top.store.finish_request, []
+
+    def after_plan(*args):
+        if not planned:
+            with planner_of(top) as planner:
+                planned.append(place(planner, a_plan(group, 'affinity')))
+        return finish(*args)
+
+    monkeypatch.setattr(top.store, 'finish_request', after_plan)
+    first = a_request(vcpu=4, group=GroupRef(uuid=group, policy=Policy.AFFINITY))
+    answer = top.select(first)
+    assert len(planned[0].plan.members) == 1
+    assert answer.outcome is Outcome.BUSY, answer
+    assert 'its server group' in answer.reason
+    until(lambda: (top.live(), low.live()) == (1, 0))
+    assert not top.on_their_way()
 
 
 # -- a no is an answer -------------------------------------------------------------------------

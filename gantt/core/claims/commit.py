@@ -232,6 +232,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar ends_places: places of that plan that end where it is stored.  Of a plan: no claim comes
         for them, so they are no rivals, and only such as no create has had meanwhile: the plan
         says that they are given back, and is void otherwise
+    :ivar below: of a plan: the zones below where members of its group live, as it was planned
     :ivar lost_claims: ids of claims of members whose hosts are down: other places are made of them
     """
 
@@ -256,6 +257,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     takes_places: tuple[PlaceTaken, ...] = ()
     lets_go: tuple[PlaceLetGo, ...] = ()
     plan: GroupPlanRecord | None = None
+    below: tuple[str, ...] = ()
     ends_places: tuple[PlaceEnded, ...] = ()
     lost_claims: tuple[str, ...] = ()
 

@@ -23,11 +23,13 @@ def judge_plans(
     batch: Iterable[RequestDraft],
     revisions: Mapping[str, int],
     living: Mapping[str, Sequence[Claim]],
+    below: Mapping[str, Collection[str]],
 ) -> dict[str, str]:
     """Requests whose plan may not be stored, and why: it was made beside something else.
 
     :param revisions: of the stored plans by group, read under the locks of the groups
     :param living: the live claims of members by group
+    :param below: the zones below where members live by group
     """
     found: dict[str, str] = {}
     stored: set[str] = set()
@@ -41,6 +43,8 @@ def judge_plans(
         why = judge_plan(plan, makes, revisions.get(uuid, 0), others)
         if uuid in stored:
             why = f'group {uuid} was planned by another request just now'
+        if set(below.get(uuid, ())) - set(request.below):
+            why = f'members of group {uuid} are in other zones below by now'
         if why:
             found[request.id] = why
         else:

@@ -8,7 +8,7 @@ under lock, in the same order, and write what it then says.
 """
 
 import uuid
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -166,16 +166,20 @@ class CommitBatch:
         return sorted({plan.group_uuid for plan in plans if plan is not None})
 
     def judge_plans(
-        self, plans: Mapping[str, GroupPlanRecord], living: Mapping[str, Sequence[Claim]]
+        self,
+        plans: Mapping[str, GroupPlanRecord],
+        living: Mapping[str, Sequence[Claim]],
+        below: Mapping[str, Collection[str]],
     ) -> None:
         """Stop the drafts whose plan was made beside something else.
 
         :param plans: as they are stored, of :meth:`planned_groups`
         :param living: the live claims of members of these
+        :param below: the zones below where members of these live
         """
         self.plans = plans
         revisions = {uuid: plan.revision for uuid, plan in plans.items()}
-        why = judge_plans((entry.draft for entry in self.going()), revisions, living)
+        why = judge_plans((entry.draft for entry in self.going()), revisions, living, below)
         for entry in self.going():
             if entry.draft.id in why:
                 entry.end(CommitStatus.GROUP_CHANGED, reason=why[entry.draft.id])

@@ -31,6 +31,7 @@ from gantt.db.claims import group_plans, groups, places
 from gantt.db.claims.batch import CORRECTED, CommitBatch
 from gantt.db.claims.batch_entry import makers_of
 from gantt.db.claims.claims import owners_of, write_inherited
+from gantt.db.claims.held import zones_of_groups
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
@@ -299,7 +300,7 @@ class Ledger:
             return {}
         plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
         living = group_plans.places_of(tx, planned)
-        commit_batch.judge_plans(plans, living)
+        commit_batch.judge_plans(plans, living, zones_of_groups(tx, planned))
         return living
 
     @staticmethod

@@ -156,6 +156,12 @@ MEMBERS = sa.union_all(
     ),
 ).order_by('created_at', 'id')
 
+ZONES_OF_GROUPS = (
+    sa.select(_b.c.group_uuid, _b.c.child)
+    .where(_b.c.group_uuid.in_(_uuids), holds_below)
+    .distinct()
+)
+
 
 def has_claims_of_group(group: Any) -> Any:
     """Whether a claim is of a group, here or below, one that has ended too."""
@@ -200,6 +206,10 @@ class SqlHeld(HostTables):
         return {**(dict(map(tuple, tx.all(below))) if wanted else {}), **owners_of(tx, wanted)}
 
     @reading
+    def zones_of_groups(self, tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
+        return zones_of_groups(tx, uuids)
+
+    @reading
     def claims_below(
         self,
         tx: session.Tx,
@@ -231,6 +241,14 @@ class SqlHeld(HostTables):
         if marker is not None:
             where.append(_b.c.claim_id > marker)
         return _claims_below(tx, *where, limit=limit)
+
+
+def zones_of_groups(tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
+    """The zones below where members of groups live, or may."""
+    found: dict[str, set[str]] = {}
+    for group, child in tx.all(ZONES_OF_GROUPS, uuids=sorted(uuids)) if uuids else ():
+        found.setdefault(group, set()).add(child)
+    return found
 
 
 def _claims_below(tx: session.Tx, *where: Any, limit: int | None = None) -> list[StoredBelow]:

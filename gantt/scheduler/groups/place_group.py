@@ -21,6 +21,7 @@ from gantt.core.claims.claim import guest_of, longest
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.places import GroupPlanRecord, PlaceEnded, place_consumer
 from gantt.core.claims.request_state import seed_of
+from gantt.core.group_policies.elsewhere import unkept
 from gantt.core.group_policies.violated import StandingViolation, violated
 from gantt.core.groups import group_answer
 from gantt.core.groups.again import remaining
@@ -89,6 +90,7 @@ class Made(NamedTuple):
 
     :ivar table: that it was planned on
     :ivar plan: of those that were to be placed; None: nobody was
+    :ivar below: zones below where members of the group live
     """
 
     table: HostTable
@@ -97,6 +99,7 @@ class Made(NamedTuple):
     generation: int
     age_seconds: float
     violated: list[StandingViolation]
+    below: tuple[str, ...] = ()
 
     @property
     def planned(self) -> list[PlannedMember]:
@@ -277,6 +280,7 @@ class PlaceGroups:
         gone = [*stays.ends, *stays.moves, *stays.lost]
         seen = standing_places.without(table, gone) if gone else table
         plan = None
+        below = self._below(target)
         if stays.wanted(description):
             self._check_quota(request, target, stays)
             plan = self._plan(request, target, stays, seen, end, attempt, before)
@@ -287,7 +291,29 @@ class PlaceGroups:
             generation=table.group_generation(target.uuid),
             age_seconds=round(self._cache.age_seconds, 3),
             violated=violated(seen, description, stays.members),
+            below=below,
         )
+
+    def _below(self, target: Target) -> tuple[str, ...]:
+        """The zones below where members of the group live.
+
+        :raises Refused: a hard policy cannot be kept here beside them
+        """
+        zones = self._store.zones_of_groups([target.uuid, *target.groups])
+        if not zones:
+            return ()
+        policies = target.description.full_policies
+        lines = unkept(policies, target.uuid in zones, zones.keys() - {target.uuid})
+        if lines:
+            places = set[str]().union(*zones.values())
+            names = [one.name for one in self._store.child_zones() if one.uuid in places]
+            raise exceptions.Refused(
+                f'group {target.uuid}: hard policies cannot be kept on hosts of this zone, as '
+                f'members are in zone {", ".join(names)} below: {"; ".join(lines)}; make these '
+                'policies soft, or place the members by requests that may go to zones below',
+                group=target.uuid,
+            )
+        return tuple(sorted(zones.get(target.uuid, ())))
 
     def _check_quota(self, request: Request, target: Target, stays: Staying) -> None:
         """
@@ -493,6 +519,7 @@ class PlaceGroups:
             groups=plan_drafts.swaps_of_others(target.description, target.groups),
             answer=packed,
             plan=record,
+            below=made.below,
             ends_places=tuple(
                 PlaceEnded(claim_id=one.id, provider_ids=tuple(one.allocations)) for one in ends
             ),

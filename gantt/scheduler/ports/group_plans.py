@@ -27,6 +27,9 @@ class GroupPlans(Protocol):
         :returns: every group that was named is a key
         """
 
+    def zones_of_groups(self, uuids: Collection[str]) -> dict[str, set[str]]:
+        """Uuids of the zones below where members of groups live, or may; only groups with some."""
+
     def extend_plan(
         self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
     ) -> ClaimResult:

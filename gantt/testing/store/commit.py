@@ -212,7 +212,7 @@ def _judge_plans(
         if claim.group is not None and claim.member_name is not None:
             living.setdefault(claim.group, []).append(claim)
     revisions = {uuid: plan.revision for uuid, plan in tables.plans.items()}
-    for request_id, why in judge_plans(going, revisions, living).items():
+    for request_id, why in judge_plans(going, revisions, living, {}).items():
         outcomes[request_id] = RequestOutcome(
             id=request_id, outcome=CommitStatus.GROUP_CHANGED, reason=why
         )

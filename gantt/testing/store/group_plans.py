@@ -27,6 +27,9 @@ class MemoryGroupPlans(Operators):
     """See ``scheduler.ports.group_plans``; a plan is made by the commit of a request."""
 
     @atomic
+    def zones_of_groups(self, uuids: Collection[str]) -> dict[str, set[str]]:
+        return {}
+
     def load_group_plan(self, uuid: str) -> GroupPlanRecord | None:
         return self._tables.plans.get(uuid)
 
