@@ -142,6 +142,36 @@ def test_a_rule_of_which_nobody_ever_was_is_that_of_whoever_comes_next(top, zone
     assert answer.outcome is Outcome.PLACED, answer.reason
 
 
+def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_below(zone):
+    top, mid, leaf = zone('top'), zone('mid'), zone('leaf').hosts(2, 16)
+    mid.above(leaf)
+    top.above(mid)
+    group = new_uuid()
+    for policy, hosts in (('anti-affinity', 2), ('affinity', 1), ('anti-affinity', 2)):
+        made(top, policy, group)
+        first, second = by_uuid(group), by_uuid(group)
+        for wanted in (first, second):
+            answer = top.select(wanted)
+            assert answer.outcome is Outcome.PLACED, (policy, answer.reason)
+        claims = leaf.store.claims(state='reserved', limit=9, group=group)
+        assert len({one.host for one in claims}) == hosts
+        # While somebody of it lives there a copy of an older request changes nothing.
+        contrary = Policy.AFFINITY if policy == 'anti-affinity' else Policy.ANTI_AFFINITY
+        late = a_request(group=GroupRef(uuid=group, policy=contrary))
+        said = mid.client.select_destinations
+        with pytest.raises(exceptions.Refused, match='exists with policy'):
+            said(msgspec.structs.replace(late, parent='top', spec=of_project(late, 'of-top')))
+        for wanted in (first, second):
+            top.client.cancel_claims(wanted.request_id)
+        until(lambda: not leaf.live())
+        until(lambda: not [one for one in top.store.claims_below(group=group) if one.holds])
+        assert top.delete(f'/v1/server-groups/{group}').status_code in (200, 204)
+
+
+def of_project(request, project):
+    return msgspec.structs.replace(request.spec, project_id=project)
+
+
 # -- who stays is bound as well ----------------------------------------------------------------
 def test_a_member_is_not_placed_here_while_its_group_lives_below(zone):
     top, low = zone('top').hosts(1, 2), zone('low').hosts(2, 16)

@@ -388,6 +388,10 @@ class SqlZones(SqlHeld, SqlRequests):
         return True
 
     @reading
+    def is_idle_group(self, tx: session.Tx, uuid: str, project: str | None) -> bool:
+        return tx.first(rules.IS_IDLE, uuid=uuid, project=project) is not None
+
+    @reading
     def place_of_group(self, tx: session.Tx, group: str, own: str) -> str:
         row = tx.first(PLACE_OF_GROUP, id=group)
         promised = '' if row is None else _promised(tx, row)
@@ -454,7 +458,7 @@ def _rule_of(tx: session.Tx, wanted: OpenRequest) -> tuple[GroupRule | None, str
     if wanted.group is None:
         return None, ''
     try:
-        return rules.rule_for(tx, wanted.group, wanted.project_id), ''
+        return rules.rule_for(tx, wanted.group, wanted.project_id, wanted.of_parent), ''
     except exceptions.Refused as e:
         return None, e.message
 

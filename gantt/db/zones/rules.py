@@ -15,6 +15,7 @@ from gantt.core.messages.request import GroupRef
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.db.claims import groups
+from gantt.db.claims.held import holds_below
 from gantt.db.engine import session
 from gantt.db.hosts import providers
 from gantt.db.schema import models
@@ -23,16 +24,23 @@ _g = models.group_rules
 _uuid: Any = sa.bindparam('uuid')
 #: Columns of a rule as ``of`` takes them.
 COLUMNS = ('policy', 'max_per_host', 'generation', 'policies')
-#: Whether a rule came with a request, and nobody ever was in its group, here or below.
-IS_UNUSED = sa.select(_g.c.uuid).where(
+_c, _b = models.claims, models.claims_below
+_OF_REQUEST = sa.select(_g.c.uuid).where(
     _g.c.uuid == _uuid,
     _g.c.name == '',
     _g.c.generation < group_rule.APART,
     _g.c.members == '[]',
-    *(
-        ~sa.exists().where(table.c.group_uuid == _g.c.uuid)
-        for table in (models.claims, models.claims_below, models.group_plans)
-    ),
+    ~sa.exists().where(models.group_plans.c.group_uuid == _g.c.uuid),
+)
+#: Whether a rule came with a request, and nobody ever was in its group, here or below.
+IS_UNUSED = _OF_REQUEST.where(
+    *(~sa.exists().where(table.c.group_uuid == _g.c.uuid) for table in (_c, _b))
+)
+#: Whether it came with one of a project, and nobody is in its group now.
+IS_IDLE = _OF_REQUEST.where(
+    _g.c.project_id == sa.bindparam('project', type_=_g.c.project_id.type),
+    ~sa.exists().where(_c.c.group_uuid == _g.c.uuid, _c.c.live == 1),
+    ~sa.exists().where(_b.c.group_uuid == _g.c.uuid, holds_below),
 )
 REPLACE = (
     _g.update()
@@ -54,12 +62,14 @@ def of(row: Sequence[Any]) -> GroupRule | None:
     return None if policy is None else GroupRule(policy, most, generation, policies)
 
 
-def rule_for(tx: session.Tx, group: GroupRef, project_id: str | None) -> GroupRule:
+def rule_for(tx: session.Tx, group: GroupRef, project_id: str | None, of_parent: bool) -> GroupRule:
     """The rule that holds for a request, stored with its group.
 
     A rule that a request has brought, and of which nobody ever was, is that of whoever comes next.
+    A zone above knows best whether its group was made anew: of its requests nobody need be left.
 
     :param project_id: of the request
+    :param of_parent: it is of a zone above
     :raises Refused: nobody says which, or it names another one than is stored
     """
     stored = _stored(tx, groups.READ, group)
@@ -74,7 +84,10 @@ def rule_for(tx: session.Tx, group: GroupRef, project_id: str | None) -> GroupRu
     except exceptions.Refused:
         if asked is None or _stored(tx, groups.LOCK, group) is None:
             raise
-        if tx.first(IS_UNUSED, uuid=group.uuid) is None:
+        found = tx.first(IS_UNUSED, uuid=group.uuid)
+        if found is None and of_parent:
+            found = tx.first(IS_IDLE, uuid=group.uuid, project=project_id)
+        if found is None:
             raise
         tx.run(REPLACE, b_uuid=group.uuid, **_values(asked))
         providers.announce(tx, 'group', [group.uuid])

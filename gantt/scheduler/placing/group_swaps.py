@@ -3,7 +3,7 @@
 
 from gantt import exceptions
 from gantt.core.claims.commit import GroupSwap
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.request import GroupRef, SelectDestinations
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.scheduler.host_cache import HostCache
@@ -41,7 +41,7 @@ class GroupSwaps:
         stored = self._cache.rules.get(group.uuid)
         if stored is None and not group.is_ruled:
             stored = self._read_rule(group.uuid)
-        return group_rule.with_rule(request, group_rule.of_request(group, stored))
+        return group_rule.with_rule(request, rule_of(self._store, request, group, stored))
 
     def swap(self, request: SelectDestinations) -> GroupSwap | None:
         """What the commit compares of the group that a request is planned with."""
@@ -49,13 +49,16 @@ class GroupSwaps:
         rule = None if group is None else group_rule.named(group)
         if group is None or rule is None:
             return None
+        stored = self._cache.rules.get(group.uuid)
+        replaces = stored is not None and not group_rule.agree(rule, stored)
         return GroupSwap(
             uuid=group.uuid,
-            generation=self._generation(group.uuid) if group.is_hard else None,
+            generation=self._generation(group.uuid) if group.is_hard or replaces else None,
             policy=rule.policy,
             max_per_host=rule.max_per_host,
-            makes=group.uuid not in self._cache.rules,
+            makes=stored is None,
             policies=rule.policies,
+            replaces=replaces,
         )
 
     def _generation(self, group: str) -> int:
@@ -82,6 +85,35 @@ class GroupSwaps:
             for uuid, rule in known
             if rule is not None and uuid != group.uuid
         )
+
+
+def rule_of(
+    store: Store, request: SelectDestinations, group: GroupRef, stored: GroupRule | None
+) -> GroupRule:
+    """The rule that holds for a request of a group.
+
+    A zone above may have made its group anew: where nobody of it is here the rule is as it says.
+
+    :param stored: as it is known here; None: it is not
+    :raises NotFound: nobody says which
+    :raises Refused: the request names another one than is stored
+    """
+    try:
+        return group_rule.of_request(group, stored)
+    except exceptions.Refused:
+        named = group_rule.named(group)
+        if named is None or not _may_have(store, request, group.uuid, named):
+            raise
+        return named
+
+
+def _may_have(store: Store, request: SelectDestinations, uuid: str, rule: GroupRule) -> bool:
+    """Whether a group has a rule by now, or may get it."""
+    known = store.load_group(uuid)
+    if known is None or group_rule.agree(rule, known.rule):
+        return True
+    is_of_parent = request.parent is not None
+    return is_of_parent and store.is_idle_group(uuid, request.spec.project_id)
 
 
 def is_of_rule(error: exceptions.Refused) -> bool:

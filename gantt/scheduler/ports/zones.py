@@ -57,6 +57,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
         it is committed
     :ivar group: as the request has it
     :ivar project_id: of the request
+    :ivar of_parent: it is of a zone above
     """
 
     id: str
@@ -70,6 +71,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     stays: bool = False
     group: GroupRef | None = None
     project_id: str | None = None
+    of_parent: bool = False
 
 
 class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -368,6 +370,9 @@ class ZoneRequests(Protocol):
         :param own: what it has here under another id; from now on that is the request's as well
         :param group: with the rule that it was placed under; where that holds no more it is lost
         """
+
+    def is_idle_group(self, uuid: str, project: str | None) -> bool:
+        """Whether the rule of a group came with a request of a project, and nobody is in it now."""
 
     def place_of_group(self, group: str, own: str) -> str:
         """The zone where a group's members are, or are about to be; '': there are none.

@@ -10,6 +10,7 @@ from gantt import exceptions
 from gantt.core.messages.request import Policy, Purpose, SelectDestinations
 from gantt.core.resources import group_rule
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing.group_swaps import rule_of
 from gantt.scheduler.ports import Store
 from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.zones.directory import ZoneDirectory
@@ -40,7 +41,7 @@ class BoundPlaces:
         if rule is None and not group.is_ruled:
             known = self._store.load_group(group.uuid)
             rule = None if known is None else known.rule
-        return group_rule.with_rule(request, group_rule.of_request(group, rule))
+        return group_rule.with_rule(request, rule_of(self._store, request, group, rule))
 
     def of(self, request: SelectDestinations) -> frozenset[str] | None:
         """Uuids of the zones that a request may go to; None: any.

@@ -111,6 +111,7 @@ class RequestRows:
                     stays=stays,
                     group=request.spec.group,
                     project_id=request.spec.project_id,
+                    of_parent=request.parent is not None,
                 )
             )
             outcome = found.outcome

@@ -30,6 +30,9 @@ class MemoryGroupPlans(Operators):
     def zones_of_groups(self, uuids: Collection[str]) -> dict[str, set[str]]:
         return {}
 
+    def is_idle_group(self, uuid: str, project: str | None) -> bool:
+        return False  # no zone is above
+
     def load_group_plan(self, uuid: str) -> GroupPlanRecord | None:
         return self._tables.plans.get(uuid)
 
