@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
-from gantt.core.messages.request import Purpose
+from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.zones.keys import key_of, own_name
 from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
 from gantt.db.engine import session
@@ -68,8 +68,8 @@ def below(request, **fields):
 
 def finish(store, request, *claims, **changes):
     owner, attempt = changes.get('owner', request.owner), changes.get('attempt', request.attempt)
-    own = changes.get('own')
-    return store.finish_request(request.id, owner, attempt, b'answer', claims, own)
+    own, group = changes.get('own'), changes.get('group')
+    return store.finish_request(request.id, owner, attempt, b'answer', claims, own, group)
 
 
 def stored(store, *args, **query):
@@ -89,6 +89,62 @@ def became(store, claim, state):
 def note(store, child, states, incarnation=5):
     changes = ZoneChanges(incarnation=incarnation, revision=7.5, claims=[])
     store.note_changes_below(child, changes, states, 3)
+
+
+def a_rule(policy='affinity', uuid='group'):
+    return GroupRef(uuid=uuid_of(uuid), policy=None if policy is None else Policy(policy))
+
+
+def of_group(policy='affinity', **fields):
+    return a_request(group=a_rule(policy), consumers=[new_uuid()], **fields)
+
+
+def test_the_rule_of_a_group_comes_with_the_opening(store):
+    store.save_child_zone(EAST)
+    assert outcome_of(store, of_group(None)) is CommitStatus.BARRED
+    first = store.open_request(of_group())
+    assert (first.outcome, first.rule.policy) == (None, 'affinity')
+    named = of_group(None)
+    assert store.open_request(named).rule == first.rule
+    # Nobody ever was in it: it is that of whoever comes next.
+    other = of_group('anti-affinity')
+    assert store.open_request(other).rule.policy == 'anti-affinity'
+    assert not finish(store, named, below(named, group=uuid_of('group')), group=a_rule())
+    claim = below(other, group=uuid_of('group'))
+    assert finish(store, other, claim, group=a_rule('anti-affinity'))
+    refused = store.open_request(of_group()).outcome
+    assert refused.outcome is CommitStatus.BARRED
+    assert "exists with policy 'anti-affinity'" in refused.reason
+    # A zone above may say another one once nobody is left.
+    above = {'of_parent': True, 'project_id': 'of-top'}
+    assert outcome_of(store, of_group(**above)) is CommitStatus.BARRED
+    became(store, claim, 'released')
+    assert outcome_of(store, of_group()) is CommitStatus.BARRED
+    assert outcome_of(store, of_group(**above)) is CommitStatus.BARRED, "it is another project's"
+
+
+def test_a_zone_above_may_make_its_group_anew(store):
+    store.save_child_zone(EAST)
+    above = {'of_parent': True, 'project_id': 'of-top'}
+    first = of_group(**above)
+    store.open_request(first)
+    claim = below(first, group=uuid_of('group'), project_id='of-top')
+    assert finish(store, first, claim, group=a_rule())
+    assert not store.is_idle_group(uuid_of('group'), 'of-top')
+    became(store, claim, 'released')
+    assert store.is_idle_group(uuid_of('group'), 'of-top')
+    assert store.open_request(of_group('anti-affinity', **above)).rule.policy == 'anti-affinity'
+
+
+def test_a_rule_that_was_forgotten_meanwhile_is_stored_with_the_answer(store):
+    store.save_child_zone(EAST)
+    request = of_group('soft-affinity')
+    store.open_request(request)
+    store.remove_group(uuid_of('group'))
+    claim = below(request, group=uuid_of('group'))
+    assert finish(store, request, claim, group=a_rule('soft-affinity'))
+    assert store.load_group(uuid_of('group')).policy == 'soft-affinity'
+    assert store.zones_of_groups([uuid_of('group')]) == {uuid_of('group'): {EAST.uuid}}
 
 
 def test_a_zone_stays_the_same_and_knows_of_a_database_that_went_back(store):

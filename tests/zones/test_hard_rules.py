@@ -147,17 +147,19 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
     mid.above(leaf)
     top.above(mid)
     group = new_uuid()
+    there = own_name('top', group)
     for policy, hosts in (('anti-affinity', 2), ('affinity', 1), ('anti-affinity', 2)):
         made(top, policy, group)
         first, second = by_uuid(group), by_uuid(group)
         for wanted in (first, second):
             answer = top.select(wanted)
             assert answer.outcome is Outcome.PLACED, (policy, answer.reason)
-        claims = leaf.store.claims(state='reserved', limit=9, group=group)
+        in_leaf = own_name('mid', there)
+        claims = leaf.store.claims(state='reserved', limit=9, group=in_leaf)
         assert len({one.host for one in claims}) == hosts
         # While somebody of it lives there a copy of an older request changes nothing.
         contrary = Policy.AFFINITY if policy == 'anti-affinity' else Policy.ANTI_AFFINITY
-        late = a_request(group=GroupRef(uuid=group, policy=contrary))
+        late = a_request(group=GroupRef(uuid=there, policy=contrary))
         said = mid.client.select_destinations
         with pytest.raises(exceptions.Refused, match='exists with policy'):
             said(msgspec.structs.replace(late, parent='top', spec=of_project(late, 'of-top')))

@@ -226,7 +226,7 @@ class PlaceOverZones:
             raise exceptions.ZoneLoop()
         if request.spec.purpose is Purpose.REBUILD:
             return self._rebuilt(request, end)
-        known = self._bound.with_rule(request)
+        known = self._known(request)
         if self._bound.of(known) == {self._own_uuid()}:
             if request.dry_run:
                 return self._tried_here(request, end)
@@ -271,6 +271,21 @@ class PlaceOverZones:
         line, why = excess.line, decision.id
         refused = refusal(request, Outcome.REFUSED, line, decision_id=why, excess=excess)
         raise Ended(refused)
+
+    def _known(self, request: SelectDestinations) -> SelectDestinations:
+        """A request under the rule of its group as it is known until its row is opened.
+
+        :raises NotFound: nobody says which
+        :raises Refused: a dry run names another one
+        """
+        try:
+            return self._bound.with_rule(request)
+        except exceptions.NotFound:
+            raise
+        except exceptions.Refused:
+            if request.dry_run:
+                raise
+            return request  # who opens the row finds out: nobody may ever have been in its group
 
     def _opened_meanwhile(
         self, request: SelectDestinations, known: SelectDestinations, number: int, end: float
