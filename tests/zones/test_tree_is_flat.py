@@ -8,6 +8,7 @@ seeds do not meet: all of a block go to the same zones, which are asked at two l
 
 import concurrent.futures
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ BLOCK = 100
 AT_ONCE = 8
 #: Hosts of each zone; nobody needs all of one.
 HOSTS = {'top': 1, 'middle': 1, 'leaf': 2, 'side': 1}
-VCPU = 100_000
+VCPU, REPORT_SECONDS = 100_000, 60.0
 #: What says that it may be asked again, and nothing of the request.
 PASSING = (Outcome.CONFLICT, Outcome.BUSY)
 REFUSED = (Outcome.NO_VALID_HOST, Outcome.REFUSED)
@@ -54,7 +55,7 @@ class Zones:
 
         def zone(name: str, hosts: int) -> Zone:
             store = SqlStore.for_url(url(kind if name == 'middle' else 'sqlite'), waits=UNHURRIED)
-            found = Zone(name, store, stale_after_seconds=3600.0)
+            found = Zone(name, store)
             self.made.append(found)
             return found.start().hosts(hosts, VCPU)
 
@@ -68,6 +69,16 @@ class Zones:
             for tree in (two, three)
         ]
         self.callers = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        self._reported = time.monotonic()
+
+    def report(self) -> None:
+        """Have all hosts report again before what is known of them is old."""
+        if time.monotonic() - self._reported < REPORT_SECONDS:
+            return
+        for zone in self.made:
+            for name in zone.epochs:
+                zone.report(name, VCPU)
+        self._reported = time.monotonic()
 
     def stop(self) -> None:
         self.callers.shutdown()
@@ -87,6 +98,7 @@ class Seed:
         self.group = self._group()
         self.limits = self._limits()
         self.placed: list[SelectDestinations] = []
+        self.consumers: list[str] = []
         for one in (self.level.entry, self.level.flat):
             if self.limits:
                 one.store.set_quotas(self.project, self.limits)
@@ -120,6 +132,7 @@ class Seed:
             budget_ms=20_000,
         )
         resources = {'VCPU': vcpu or self.dice.randint(1, 2), 'MEMORY_MB': 64}
+        self.consumers += wanted.consumers
         spec = msgspec.structs.replace(wanted.spec, project_id=self.project, resources=resources)
         return msgspec.structs.replace(wanted, spec=spec, only_project=self.project)
 
@@ -175,11 +188,12 @@ class Seed:
         until(lambda: self.has(entry) == self.has(flat))
         if self.group is None:
             return
+        # A zone below knows the group by another name.
         members = [
             (zone.name, claim.host)
             for zone in self.level.tree
-            for claim in zone.store.claims(group=self.group.uuid, limit=100)
-            if claim.is_live
+            for claim in zone.store.live_claims_of(self.consumers)
+            if claim.child is None
         ]
         known = entry.store.load_group(self.group.uuid)
         policy = self.group.policy or (known and Policy(known.policy))
@@ -203,6 +217,7 @@ class Seed:
 def check(zones: Zones, seeds: Sequence[int], each: int = 20) -> None:
     """:param each: of so many seeds one asks eight times at once"""
     for seed in seeds:
+        zones.report()
         one = Seed(seed, zones)
         one.in_order() if seed % each else one.at_once()
 
