@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are carried out by threads of their own, in bounded number; beyond it is "busy"."""
+"""Requests that are carried out by threads of their own, in bounded number; beyond it is "busy".
+
+Projects take turns by weight, as where hosts are chosen (``placing/admission.py``).  Where as many
+wait as may, the project that has the most waiting gives way with its newest request.
+"""
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gantt import exceptions
+from gantt.core.fair_queue import FairQueue
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.placing.admission import WAITERS_MAX, refusal
@@ -26,12 +32,19 @@ class CarriedRequest(NamedTuple):
 
     :ivar fingerprint: of the request as it came
     :ivar work: gets the end of its time, of the monotonic clock
+    :ivar end: that
     """
 
     request: SelectDestinations
     fingerprint: str
     work: Callable[[float], Answer]
     waiters: list[tuple[Any, Replies]]
+    end: float
+
+    @property
+    def project(self) -> str:
+        """Whose turn it takes; requests that name no project are of one together."""
+        return self.request.spec.project_id or ''
 
 
 class RequestThreads:
@@ -55,6 +68,9 @@ class RequestThreads:
         self._threads = threads
         self._lock = threading.Lock()
         self._inside: dict[str, CarriedRequest] = {}
+        #: Those of them that no thread has yet, and how many each project has.
+        self._queue: FairQueue[CarriedRequest] = FairQueue(settings.project_weights)
+        self._waiting: Counter[str] = Counter()
         self._is_closed = False
 
     def begin(
@@ -70,19 +86,25 @@ class RequestThreads:
         :param spent_ms: how much of the budget was spent before it got here
         """
         end = self._clock.monotonic() + (request.budget_ms - spent_ms) / 1000
-        call = CarriedRequest(request, fingerprint, work, [waiter])
+        call, loser = CarriedRequest(request, fingerprint, work, [waiter], end), None
         with self._lock:
             found = self._inside.get(request.request_id)
             refused = self._refusal(call, found)
             if refused is None and found is not None:
                 found.waiters.append(waiter)
                 return
-            if refused is None:
+            if refused is None and len(self._inside) >= THREADS + WAITING_MAX:
+                loser = self._make_room(call)
+                refused = self._full(loser)
+            if loser is not call and (loser is not None or refused is None):
                 self._inside[request.request_id] = call
+                self._queue.put(call.project, call)
+                self._waiting[call.project] += 1
         if refused is None:
-            self._threads.begin(self._run, call, end)
-        else:
-            handle, replies = waiter
+            self._threads.begin(self._run_next)
+            return
+        # A thread was asked for, for whoever gave way: it takes who is next.
+        for handle, replies in (loser or call).waiters:
             replies.send_soon([(handle, refused)])
 
     def stop(self, seconds: float) -> bool:
@@ -101,10 +123,7 @@ class RequestThreads:
         if self._is_closed and found is None:
             return refusal(request, Outcome.BUSY, 'shutting down', retry)
         if found is None:
-            if len(self._inside) < THREADS + WAITING_MAX:
-                return None
-            why = f'{len(self._inside)} requests are under way {self._where}'
-            return refusal(request, Outcome.BUSY, why, retry)
+            return None
         if found.fingerprint != call.fingerprint:
             return refusal(request, Outcome.REUSED, 'the request id is in use')
         if len(found.waiters) < WAITERS_MAX:
@@ -112,10 +131,42 @@ class RequestThreads:
         why = f'{WAITERS_MAX} callers wait for this very request'
         return refusal(request, Outcome.BUSY, why, retry)
 
-    def _run(self, call: CarriedRequest, end: float) -> None:
+    def _full(self, call: CarriedRequest) -> Answer:
+        why = f'{len(self._inside)} requests are under way {self._where}'
+        return refusal(call.request, Outcome.BUSY, why, self._settings.retry_after_ms)
+
+    def _make_room(self, call: CarriedRequest) -> CarriedRequest:
+        """Take the newest request of the project that has the most waiting out of the queue.
+
+        :returns: it; ``call`` itself where no project has more than its own would have
+        """
+        weights = self._queue.weights
+
+        def share(project: str) -> float:
+            of_own = int(project == call.project)
+            return (self._waiting[project] + of_own) / weights.get(project, 1.0)
+
+        largest = max([*self._waiting, call.project], key=share)
+        if share(largest) <= share(call.project):
+            return call
+        newest = next(self._queue.newest(largest))
+        self._queue.remove(largest, newest)
+        self._leave_queue(newest)
+        del self._inside[newest.request.request_id]
+        return newest
+
+    def _leave_queue(self, call: CarriedRequest) -> None:
+        self._waiting[call.project] -= 1
+        if not self._waiting[call.project]:
+            del self._waiting[call.project]
+
+    def _run_next(self) -> None:
+        with self._lock:
+            call = self._queue.pop()
+            self._leave_queue(call)
         request = call.request
         try:
-            answer = call.work(end)
+            answer = call.work(call.end)
         except exceptions.GanttError as e:
             answer = refusal(request, _outcome_of(e), e.message)
         except Exception as e:  # the thread pool would swallow it, and nobody be answered

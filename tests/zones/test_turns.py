@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests over zones take turns by project, and the project that has the most gives way."""
+
+import threading
+
+import msgspec
+import pytest
+
+from gantt.core.records.decision import Answer, Outcome
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.request_threads import THREADS, WAITING_MAX, RequestThreads
+from gantt.scheduler.zones.threads import ThreadPool
+from tests.world import a_request
+
+SECONDS = 30.0
+
+
+class Requests:
+    """Requests whose work waits until it is let go; what they were answered, in order."""
+
+    def __init__(self) -> None:
+        settings = SchedulerSettings(worker='w', project_weights={'heavy': 100.0})
+        pool = ThreadPool(THREADS, 'test')
+        self.carried = RequestThreads(pool, 'in other zones', SystemClock(), settings)
+        self.go, self.done = threading.Event(), threading.Condition()
+        self.answers: list[tuple[str, Outcome]] = []
+
+    def send(self, replies) -> None:
+        with self.done:
+            self.answers += [(project, answer.outcome) for project, answer in replies]
+            self.done.notify_all()
+
+    send_soon = send
+
+    def ask(self, project: str, count: int = 1) -> None:
+        for _ in range(count):
+            one = a_request()
+            spec = msgspec.structs.replace(one.spec, project_id=project)
+            request = msgspec.structs.replace(one, spec=spec, budget_ms=60_000)
+
+            def work(end: float, request=request) -> Answer:
+                self.go.wait(SECONDS)
+                return Answer(
+                    request_id=request.request_id, decision_id='d', outcome=Outcome.PLACED
+                )
+
+            self.carried.begin(request, 'f', work, (project, self), 0.0)
+
+    def all_answered(self, count: int) -> list[tuple[str, Outcome]]:
+        self.go.set()
+        with self.done:
+            assert self.done.wait_for(lambda: len(self.answers) >= count, SECONDS)
+        return self.answers
+
+
+@pytest.fixture
+def requests():
+    made = Requests()
+    yield made
+    made.go.set()
+    assert made.carried.stop(SECONDS)
+
+
+def test_a_small_project_does_not_wait_for_all_of_a_greedy_one(requests):
+    requests.ask('greedy', THREADS + 100)
+    requests.ask('small', 2)
+    answers = requests.all_answered(THREADS + 102)
+    last = max(n for n, (project, _) in enumerate(answers) if project == 'small')
+    # Those whom threads had already, and those who came to an end beside it.
+    assert last < 3 * THREADS
+    assert {outcome for _, outcome in answers} == {Outcome.PLACED}
+
+
+def test_where_as_many_wait_as_may_the_one_with_the_most_gives_way(requests):
+    requests.ask('greedy', THREADS + WAITING_MAX)
+    requests.ask('small', 3)
+    assert requests.answers == [('greedy', Outcome.BUSY)] * 3
+    requests.ask('greedy', 2)
+    assert requests.answers == [('greedy', Outcome.BUSY)] * 5
+    answers = requests.all_answered(THREADS + WAITING_MAX + 5)
+    assert [outcome for project, outcome in answers if project == 'small'] == [Outcome.PLACED] * 3
+
+
+def test_a_project_of_more_weight_may_have_more_waiting(requests):
+    requests.ask('heavy', THREADS + WAITING_MAX)
+    requests.ask('small', 10)
+    # A weight of 100 is worth as much as a hundred projects: 256 of it are fewer than 3 of one.
+    assert requests.answers == [('heavy', Outcome.BUSY)] * 2 + [('small', Outcome.BUSY)] * 8
