@@ -66,11 +66,11 @@ def costs(
     """What each policy that is about the member says, in their order.
 
     :param consumer: who is placed: what it has already does not count
-    :param could: hosts that all but the policies let pass; None: all
+    :param could: hosts that all but the policies let pass; None: all that are enabled
     :param strengths: of which policies: those that are hard, dropped in order, or soft
     :raises InvalidMessage: a policy names a level that there is not
     """
-    found = []
+    found, could = [], table.enabled if could is None else could
     for policy, form in _forms(table, spec, consumer, strengths):
         nowhere = np.full(len(form.of), -1, np.int64)
         cost = added(_with_eligible(form, could), 0, nowhere, 1)
@@ -132,11 +132,11 @@ def _forms(
                 yield policy, form
 
 
-def _with_eligible(form: JointPolicy, could: BoolArray | None) -> JointPolicy:
+def _with_eligible(form: JointPolicy, could: BoolArray) -> JointPolicy:
     """Of skew: which domains have a host for the member."""
     if form.form is not PolicyForm.SKEW:
         return form
-    codes = form.codes if could is None else form.codes[could]
+    codes = form.codes[could]
     eligible = np.zeros(form.domains, np.bool_)
     eligible[codes[codes >= 0]] = True
     return msgspec.structs.replace(form, eligible=eligible)

@@ -206,3 +206,14 @@ def test_documents_that_differ_in_anything_differ():
 def test_a_document_that_is_none_is_told(body, problem):
     with pytest.raises(msgspec.ValidationError, match=problem):
         msgspec.convert(body, PolicySet)
+
+
+def test_a_trace_does_not_count_domains_that_are_closed():
+    hosts = [a_host(n, location=f's{n}.r.k', disabled='off' if n == 3 else None) for n in (1, 2, 3)]
+    guests = [Placed(an_id(n, 2), an_id(n, 3), n, GROUP) for n in (1, 2)]
+    table = a_table(*(a_change(h, *(g for g in guests if g.provider_id == h.id)) for h in hosts))
+    group = a_group({'policy': 'spread', 'level': 'site', 'skew': 1})
+    pipeline, spec = plugin_loader.load_pipeline(), RequestSpec(resources={'VCPU': 1}, group=group)
+    [step] = [s for s in steps_of(table, spec, '', pipeline, 0) if s.filter == 'GroupPolicyFilter']
+    assert step.passes
+    assert step.facts == ['meets spread at site skew 1']

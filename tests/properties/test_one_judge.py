@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One judge for all doors: requests one by one, members of one request, and plans.
+
+A group of equal members with hard policies is asked for in each way on the same small cloud.
+What has no place by one has none by the others, as far as the rules let those who see one member
+after the other know; and whatever was placed meets the policies by plain counting.
+
+A failing seed: ``pytest tests/properties/test_one_judge.py -k 'alike[SEED]'``.
+"""
+
+import itertools
+import random
+import time
+from collections import Counter
+
+import msgspec
+import pytest
+
+from gantt import plugin_loader
+from gantt.core.groups.plan_group import plan_group
+from gantt.core.messages.group_description import GroupDescription
+from gantt.core.records.decision import Outcome
+from gantt.solver.cp_sat import CpSat
+from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
+from tests.core.groups.test_one_member import GROUP, a_group
+
+PIPELINE = plugin_loader.load_pipeline()
+SHORT, LONG = 20, 1000
+LEVELS = ('host', 'rack', 'zone')
+
+
+class Case:
+    """A cloud, policies and how many members."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.rooms = [rng.randint(1, 3) for _ in range(rng.randint(2, 5))]
+        self.racks = [rng.choice('abc') for _ in self.rooms]
+        self.zones = ['xy'[rack > 'b'] for rack in self.racks]
+        self.closed = [rng.random() < 0.15 for _ in self.rooms]
+        self.count = rng.randint(1, 6)
+        #: At each level one: those are the rules under which one by one finds all there is.
+        self.policies = [self.policy(rng, level) for level in rng.sample(LEVELS, rng.randint(1, 2))]
+
+    def policy(self, rng: random.Random, level: str) -> dict:
+        form = rng.choice(['affinity', 'anti-affinity', 'skew', 'most'])
+        if form in ('affinity', 'anti-affinity'):
+            return {'policy': form, 'level': level}
+        return {'policy': 'spread', 'level': level, form: rng.randint(1, 2)}
+
+    def table(self):
+        return a_table(
+            *(
+                a_host(
+                    number,
+                    vcpu=room,
+                    zone=zone,
+                    location=f's.r.{rack}',
+                    disabled='closed' if closed else None,
+                )
+                for number, (room, rack, zone, closed) in enumerate(
+                    zip(self.rooms, self.racks, self.zones, self.closed, strict=True), 1
+                )
+            )
+        )
+
+    # -- the doors ---------------------------------------------------------------------
+
+    def one_by_one(self) -> list[int] | None:
+        table, found = self.table(), []
+        for number in range(self.count):
+            answer = decide(table, self.request(1, number), PIPELINE)
+            if answer.outcome is not Outcome.PLACED:
+                return None
+            found += rows(answer)
+        return found
+
+    def at_once(self) -> list[int] | None:
+        answer = decide(self.table(), self.request(self.count), PIPELINE)
+        return rows(answer) if answer.outcome is Outcome.PLACED else None
+
+    def request(self, count, number=0):
+        group = a_group(*self.policies)
+        return a_request(count, number, group=group, resources={'VCPU': 1})
+
+    def planned(self) -> list[int] | None:
+        member = {'name': 'web', 'count': self.count, 'spec': {'resources': {'VCPU': 1}}}
+        body = {'uuid': GROUP, 'policies': self.policies, 'members': [member]}
+        plan = plan_group(
+            self.table(),
+            msgspec.convert(body, GroupDescription),
+            PIPELINE,
+            clock=time.monotonic,
+            seconds=30.0,
+            seed=1,
+            solver=CpSat(),
+        )
+        assert plan.status in ('optimal', 'feasible', 'infeasible')
+        return None if plan.missing else [one.provider_id - 1 for one in plan.members]
+
+    # -- by definition -----------------------------------------------------------------
+
+    def domain(self, row: int, level: str) -> object:
+        return {'host': row, 'rack': self.racks[row], 'zone': self.zones[row]}[level]
+
+    def is_met(self, placed: list[int]) -> bool:
+        """Whether all members there meet all policies, and have room."""
+        there = Counter(placed)
+        if any(n > self.rooms[row] or self.closed[row] for row, n in there.items()):
+            return False
+        return all(self.meets(policy, placed) for policy in self.policies)
+
+    def meets(self, policy: dict, placed: list[int]) -> bool:
+        counts = Counter(self.domain(row, policy['level']) for row in placed)
+        if policy['policy'] == 'affinity':
+            return len(counts) == 1
+        if 'skew' not in policy:
+            return max(counts.values()) <= policy.get('most', 1)
+        opened = [row for row, closed in enumerate(self.closed) if not closed]
+        least = min(counts[self.domain(row, policy['level'])] for row in opened)
+        return max(counts.values()) - least <= policy['skew']
+
+    def is_possible(self) -> bool:
+        every = itertools.combinations_with_replacement(range(len(self.rooms)), self.count)
+        return any(self.is_met(list(placed)) for placed in every)
+
+
+def rows(decision) -> list[int]:
+    return [int(host.removeprefix('cmp-')) - 1 for host in hosts_of(decision)]
+
+
+def check(seed: int) -> None:
+    case = Case(seed)
+    possible = case.is_possible()
+    planned, at_once, one_by_one = case.planned(), case.at_once(), case.one_by_one()
+    assert (planned is not None) == possible
+    for placed in (planned, at_once, one_by_one):
+        assert placed is None or case.is_met(placed)
+    # One policy that says how many may be where, or how all are together, leaves no wrong choice
+    # to who looks ahead; one by one the first of those that belong together cannot.
+    if len(case.policies) == 1:
+        assert (at_once is not None) == possible
+        if case.policies[0]['policy'] != 'affinity':
+            assert (one_by_one is not None) == possible
+
+
+@pytest.mark.parametrize('seed', range(SHORT))
+def test_all_doors_judge_alike(seed):
+    check(seed)
+
+
+@pytest.mark.slow
+def test_all_doors_judge_alike_at_length():
+    for seed in range(SHORT, LONG):
+        check(seed)
