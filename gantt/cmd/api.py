@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gantt import client, exceptions
@@ -69,11 +70,15 @@ class ApiParts(NamedTuple):
 
 
 def parts(
-    conf: Any, connected: SqlStore | None = None, metrics: MetricRegistry | None = None
+    conf: Any,
+    connected: SqlStore | None = None,
+    metrics: MetricRegistry | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> ApiParts:
     """The parts of this process, the host table read.
 
     :param connected: the store of a process that has one; ``metrics``: likewise
+    :param is_stopping: whether to wait no longer for a database that is away
     :raises GanttError: the database is away or not synced, a plugin does not
         load, an option is wrong
     """
@@ -81,8 +86,8 @@ def parts(
     rules = policy.PolicyEnforcer(conf)
     pipeline = pipeline_from_conf(conf)
     if connected is None:
-        connected = store.connect(conf)
-        connected.check_rights()
+        connected = wiring.once_it_answers(conf, lambda: store.connect(conf), is_stopping)
+        wiring.once_it_answers(conf, connected.check_rights, is_stopping)
     metrics = metrics or MetricRegistry()
     insights = Insights(
         connected,
@@ -134,11 +139,15 @@ class HttpInterface:
     """
 
     def __init__(
-        self, conf: Any, connected: SqlStore | None = None, metrics: MetricRegistry | None = None
+        self,
+        conf: Any,
+        connected: SqlStore | None = None,
+        metrics: MetricRegistry | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         clear_text.guard(conf, clear_text.of_api(conf))
         self._seconds = conf.api.drain_seconds
-        self._parts = parts(conf, connected, metrics)
+        self._parts = parts(conf, connected, metrics, is_stopping)
         self._server = HttpServer(
             self._parts.app,
             conf.api.host,
@@ -264,7 +273,7 @@ def _serve(conf: Any) -> int:
     signals = ProcessSignals().by_signals()
     sys.setswitchinterval(SWITCH_SECONDS)
     guru.listen(conf, 'gantt-api')
-    interface = HttpInterface(conf)
+    interface = HttpInterface(conf, is_stopping=signals.is_stopping)
     interface.start()
     for _ in signals.until_stop():
         LOG.info('gantt-api reads its options at start only; start it again to change them')

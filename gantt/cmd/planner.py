@@ -47,8 +47,8 @@ def _serve(conf: Any) -> int:
     signals = ProcessSignals().by_signals()
     wiring.keep_memory_small()
     metrics = MetricRegistry()
-    connected = store.connect(conf)
-    connected.check_rights()
+    connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
+    wiring.once_it_answers(conf, connected.check_rights, signals.is_stopping)
     made = planning.Planning(conf, connected, metrics)
     planner = made.planner
     rpc = RpcService(
@@ -70,6 +70,7 @@ def _serve(conf: Any) -> int:
         lambda: planner.pipeline.described(),
     )
     prepare_types()
+    wiring.once_it_answers(conf, planner.cache.fetch, signals.is_stopping)
     made.start()
     planning.give_way(conf)
     if rpc.start(signals.is_stopping):

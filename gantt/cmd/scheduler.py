@@ -83,8 +83,8 @@ def work(
     """
     wiring.keep_memory_small()
     metrics = MetricRegistry()
-    connected = store.connect(conf)
-    connected.check_rights()
+    connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
+    wiring.once_it_answers(conf, connected.check_rights, signals.is_stopping)
     scheduler = wiring.scheduler(conf, connected, metrics)
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     metrics.watch('gantt_queue_projects', lambda: scheduler.placing.admission.projects)
@@ -114,6 +114,7 @@ def work(
         alarm=scheduler.signatures.alarm.sentence,
     )
     prepare_types()
+    wiring.once_it_answers(conf, scheduler.cache.fetch, signals.is_stopping)
     scheduler.start()
     if groups is not None:
         groups.start()

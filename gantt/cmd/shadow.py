@@ -38,9 +38,9 @@ def _serve(conf: Any) -> int:
     # Before anything is heard: who cannot listen ends.
     listener = listen(metrics, conf, 'shadow')
     pipeline = pipeline_from_conf(conf)
-    connected = store.connect(conf)
+    connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
     insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
-    insights.freshen()
+    wiring.once_it_answers(conf, insights.freshen, signals.is_stopping)
     own, nova = client.get_transport(conf), transport.nova_transport(conf)
     transport.service_defaults(conf)
     shadow = Shadow(

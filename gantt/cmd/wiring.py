@@ -11,9 +11,10 @@ import logging
 import os
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from oslo_config import cfg
 from sqlalchemy.engine import make_url
@@ -38,6 +39,9 @@ from gantt.telemetry.trail import TrailFile
 from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
 
+T = TypeVar('T')
+#: Between two tries to read at the start.
+PAUSE_SECONDS = 2.0
 LOG = logging.getLogger(__name__)
 DECISIONS = logging.getLogger('gantt.decisions')
 #: Of mallopt(3), and what they are set to.  As it comes glibc raises the second and third to 32 and
@@ -91,6 +95,37 @@ def run(
         LOG.error('%s', files.message(e))
         print(f'{program}: {files.message(e)}', file=sys.stderr)
         return 1
+
+
+def once_it_answers(
+    conf: Any, work: Callable[[], T], is_stopping: Callable[[], bool] = lambda: False
+) -> T:
+    """Something that a process reads at its start, as soon as the database answers.
+
+    It is waited for as long as a broker is, ``[rpc] start_wait_seconds``.
+
+    :param is_stopping: whether to give up, asked several times a second
+    :raises DatabaseUnavailable: it did not, or refuses us
+    :raises SystemExit: the process is told to end
+    """
+    seconds = conf.rpc.start_wait_seconds
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except exceptions.DatabaseUnavailable as e:
+            left = end - time.monotonic()
+            if 'correct' in e.kwargs or isinstance(e, exceptions.DatabaseFull):
+                raise  # trying again changes nothing
+            if left <= 0:
+                text = f'{e.message} (tried for {seconds:.0f} s)'
+                raise exceptions.DatabaseUnavailable(text, **e.kwargs) from None
+            LOG.warning('%s; trying for %.0f s more', e.message, left)
+            again = time.monotonic() + min(PAUSE_SECONDS, left)
+        while time.monotonic() < again:
+            if is_stopping():
+                raise SystemExit(0)
+            time.sleep(0.1)
 
 
 def keep_memory_small() -> None:

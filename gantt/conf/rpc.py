@@ -15,9 +15,10 @@ OPTS = [
         default=60,
         min=0,
         max=3600,
-        help='How long a process waits at start for a broker that does not answer before it gives '
-        'up with exit code 1. Each failed try is logged. 0: one try. A broker that refuses the '
-        'user, the password or the virtual host is not tried again.',
+        help='How long a process waits at start for a broker that does not answer, and for such a '
+        'database, before it gives up with exit code 1. Each failed try is logged. 0: one try. A '
+        'broker that refuses the user, the password or the virtual host, and a database that '
+        'refuses the user or has no such name, is not tried again.',
     ),
     cfg.IntOpt(
         'payload_bytes_max',
