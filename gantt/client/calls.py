@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One topic as a client sees it: calls and casts that end, and errors of our own."""
 
+import functools
 import logging
 import random
 import threading
@@ -15,6 +16,7 @@ from gantt import exceptions
 from gantt.moved import renamed
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, refusals, transport
+from gantt.rpc.call import NAMES_SERVER, RESULT, SERVER
 
 LOG = logging.getLogger(__name__)
 
@@ -23,7 +25,7 @@ T = TypeVar('T')
 #: A first try waits for this share of the time that there is, within these bounds, and each
 #: next one so many times as long.
 _FIRST_SHARE, _GROWTH = 1 / 6, 1.5
-_FIRST_LEAST, _FIRST_MOST = 0.5, 2.0
+_FIRST_LEAST, _FIRST_MOST = 0.5, 1.4
 #: What is left after a try is added to it where that is too short for one of its own.
 _TRY_LEAST = 0.4
 
@@ -32,6 +34,12 @@ TRIES_MOST = 100
 
 #: Longest pause between two tries.
 _PAUSE_MOST = 5.0
+
+#: Servers whose names are kept, and for how long after an answer.
+_SERVERS_MOST, _KEPT_SECONDS = 16, 600.0
+#: Whoever is there answers a ping within this; so many are asked before a next try.
+_PING_SECONDS, _PINGS_MOST = 0.3, 3
+_PING = 'oslo_rpc_server_ping'
 
 #: Before a call is published again; the library waits as long.
 _PUBLISH_PAUSE = 1.0
@@ -101,18 +109,53 @@ class Patience:
     for again and again.
 
     :param seconds: for all tries
-    :param first: for the first one; None: a sixth of all, 0.5 to 2 s
+    :param first: for the first one; None: a sixth of all, 0.5 to 1.4 s
+    :ivar silent_since: when the last try was sent, where it had no answer; None: it had one
+    :ivar asked: servers that were sent a try by name, and did not answer
     """
 
     def __init__(self, seconds: float, first: float | None = None) -> None:
         if first is None:
             first = min(max(_FIRST_SHARE * seconds, _FIRST_LEAST), _FIRST_MOST)
         self._next = first
+        self.silent_since: float | None = None
+        self.asked: set[str] = set()
 
     def next(self, left: float) -> float:
         """Seconds for the next try; the last one gets all that is left."""
         wait, self._next = self._next, _GROWTH * self._next
         return wait if wait + _TRY_LEAST < left else left
+
+
+class Servers:
+    """Who answered on a topic, and when last.  Any thread."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def note(self, name: str) -> None:
+        """An answer of it has come."""
+        with self._lock:
+            self._heard.pop(name, None)
+            self._heard[name] = time.monotonic()
+            while len(self._heard) > _SERVERS_MOST:
+                del self._heard[next(iter(self._heard))]
+
+    def forget(self, name: str) -> None:
+        """It does not listen any more."""
+        with self._lock:
+            self._heard.pop(name, None)
+
+    def heard(self, name: str) -> float:
+        """When it answered last, in monotonic seconds."""
+        return self._heard.get(name, float('-inf'))
+
+    def latest(self) -> list[str]:
+        """Those that answered not long ago, the last one first."""
+        since = time.monotonic() - _KEPT_SECONDS
+        with self._lock:
+            return [name for name, at in reversed(self._heard.items()) if at > since]
 
 
 class ServerCaller:
@@ -127,6 +170,7 @@ class ServerCaller:
     ) -> None:
         self._carrier = carrier
         self._topic = topic
+        self._servers = Servers()
         self._client = om.get_rpc_client(
             carrier,
             om.Target(exchange=exchange, topic=topic, version=wire.SENT),
@@ -143,6 +187,7 @@ class ServerCaller:
         topic: str | None = None,
         publish_tries: int = transport.PUBLISH_RETRIES + 1,
         version: str = wire.SENT,
+        patience: Patience | None = None,
         **args: Any,
     ) -> Any:
         """Call and wait for the answer.
@@ -152,11 +197,49 @@ class ServerCaller:
         :param topic: another topic than the client's
         :param publish_tries: 1 for who calls again anyway
         :param version: that the message needs
+        :param patience: of a call that is tried again: a try goes where the one before, which had
+            no answer, did not
         :raises GanttError: what the receiver raised
         :raises BrokerUnavailable: the broker does not take the message
         :raises Unavailable: no answer within ``timeout``, or nobody listens
         """
-        return self._sent(method, timeout, context_id, topic, args, publish_tries, version)
+        send = functools.partial(
+            self._sent, method, context_id=context_id, topic=topic, args=args, version=version
+        )
+        if patience is None:
+            return send(timeout, call_tries=publish_tries)
+        began = time.monotonic()
+        server = self._elsewhere(patience)
+        sent = time.monotonic()
+        patience.silent_since = None
+        try:
+            timeout = max(0.001, timeout - (sent - began))
+            return send(timeout, call_tries=publish_tries, server=server)
+        except exceptions.Unavailable as e:
+            if isinstance(e, NoAnswer):
+                patience.silent_since = sent
+            if server is not None:
+                patience.asked.add(server)
+                if isinstance(e, NobodyListens):  # it is gone, and others are there
+                    self._servers.forget(server)
+                    raise NoAnswer(e.message) from None
+            raise
+
+    def _elsewhere(self, patience: Patience) -> str | None:
+        """Who is there for a next try, where the last had no answer; None: whoever takes it."""
+        if patience.silent_since is None:
+            return None
+        names = [name for name in self._servers.latest() if name not in patience.asked]
+        for name in names[:_PINGS_MOST]:
+            if self._servers.heard(name) > patience.silent_since:
+                return name
+            try:
+                self._sent(_PING, _PING_SECONDS, '', None, {}, 1, server=name)
+            except exceptions.GanttError:
+                patience.asked.add(name)
+            else:
+                return name
+        return None
 
     def call_again(
         self,
@@ -177,7 +260,12 @@ class ServerCaller:
         patience = Patience(timeout)
         return again(
             lambda left: self.call(
-                method, patience.next(left), context_id=context_id, version=version, **args
+                method,
+                patience.next(left),
+                context_id=context_id,
+                version=version,
+                patience=patience,
+                **args,
             ),
             timeout,
             most=most,
@@ -212,12 +300,18 @@ class ServerCaller:
         args: dict[str, Any],
         call_tries: int = 0,
         version: str = wire.SENT,
+        server: str | None = None,
     ) -> Any:
-        """:param call_tries: 0: a cast"""
+        """
+        :param call_tries: 0: a cast
+        :param server: who is to have it, of all that listen to the topic; None: any
+        """
         client = self._client if topic is None else self._client.prepare(topic=topic)
         if version != wire.SENT:
             client = client.prepare(version=version)
-        context = {'request_id': context_id}
+        if server is not None:
+            client = client.prepare(server=server)
+        context = {'request_id': context_id, NAMES_SERVER: True}
         try:
             driver.ready_for_calls(self._carrier)
             if call_tries:
@@ -226,7 +320,8 @@ class ServerCaller:
         except exceptions.GanttError as e:
             raise _clean(e) from None
         except (om.MessagingTimeout, _Renewed):
-            renew_if_deaf(self._carrier)
+            if method != _PING:
+                renew_if_deaf(self._carrier)
             raise NoAnswer(
                 f'{method}: no answer from {topic or self._topic} within {timeout:.1f} s'
             ) from None
@@ -243,7 +338,7 @@ class ServerCaller:
     def _called(
         self,
         client: Any,
-        context: dict[str, str],
+        context: dict[str, Any],
         method: str,
         timeout: float,
         args: dict[str, Any],
@@ -258,7 +353,11 @@ class ServerCaller:
         for tried in range(tries):
             left = max(0.001, end - time.monotonic())
             try:
-                return client.prepare(timeout=left, retry=0).call(context, method, **args)
+                found = client.prepare(timeout=left, retry=0).call(context, method, **args)
+                if not isinstance(found, dict) or found.keys() != {SERVER, RESULT}:
+                    return found  # of a server of before
+                self._servers.note(found[SERVER])
+                return found[RESULT]
             except KeyError:
                 # The library looks for the waiting call among those of the newest connection.
                 raise _Renewed from None
@@ -291,7 +390,8 @@ def again(
     :param passing: errors after which another try makes sense
     :raises GanttError: the final answer, or what the last try met
     """
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end = began + seconds
     pause = 0.1
     for tried in range(1, most + 1):
         try:
@@ -301,6 +401,10 @@ def again(
             wait = hint / 1000 if isinstance(hint, int | float) else pause
             wait = min(wait, _PAUSE_MOST) * random.uniform(0.8, 1.2)
             if tried == most or time.monotonic() + wait >= end:
+                if tried > 1 and isinstance(e, NoAnswer):
+                    spent = time.monotonic() - began
+                    text = f'{e.message}; it was the last of {tried} tries in {spent:.1f} s'
+                    raise type(e)(text, **e.kwargs) from None
                 raise
             LOG.info('%s: try %d failed, again in %.1f s: %s', what, tried, wait, e)
             time.sleep(wait)

@@ -42,9 +42,6 @@ _GRACE_SECONDS = 2.0
 _FIRST_SECONDS = 3.0
 #: That time, where a request leaves it to the planner.
 _PLAN_SECONDS = 5.0
-#: Tries without an answer after which it is asked whether anybody is there: who was killed is
-#: started again meanwhile, and finds the call.
-_UNHEARD_TRIES = 2
 
 
 class PlannerClient:
@@ -142,7 +139,7 @@ class PlannerClient:
                 return self._answered(
                     method,
                     patience.next(left),
-                    number,
+                    patience,
                     context_id=message.group,
                     request=base.to_builtins(message),
                 )
@@ -196,28 +193,29 @@ class PlannerClient:
         return self._answered(
             method,
             seconds,
-            tried,
+            patience,
             context_id=request.request_id,
             publish_tries=1,
             request=base.to_builtins(body),
         )
 
-    def _answered(self, method: str, seconds: float, tried: int, **args: Any) -> Any:
+    def _answered(self, method: str, seconds: float, patience: Patience, **args: Any) -> Any:
         """One try of a call.
 
-        :param tried: how many there were, this one included
-        :raises Unavailable: nobody is there who could answer, and more tries are of no use
+        :raises NoAnswer: also where nobody is there now: who was killed is started again, within
+            the budget perhaps, and finds the call
+        :raises Unavailable: nobody was ever there, and more tries are of no use
         """
         try:
-            return self._caller.call(method, seconds, version=wire.PLANS, **args)
+            return self._caller.call(method, seconds, version=wire.PLANS, patience=patience, **args)
         except NobodyListens:
             raise exceptions.Unavailable(
                 f'{method}: no gantt-planner was ever started here; start one, see its page in '
                 'the guide for operators'
             ) from None
         except NoAnswer:
-            if tried < _UNHEARD_TRIES or not self._caller.is_unheard():
+            if not self._caller.is_unheard():
                 raise
-            raise exceptions.Unavailable(
+            raise NoAnswer(
                 f'{method}: no gantt-planner is running; start one, then repeat the call'
             ) from None

@@ -38,8 +38,9 @@ class SchedulerClient:
     :param transport: made by ``gantt.client.get_transport``
     :param attempt_seconds: after so long without an answer the same request
         is sent again, the next time after half as long again and so on: its first
-        copy or its answer may be lost, or whoever took it is stopped.  None: a sixth
-        of the budget, 0.5 to 2 s
+        copy or its answer may be lost, or whoever took it is stopped.  It goes to another
+        scheduler then, by name, where one is known that answers.  None: a sixth
+        of the budget, 0.5 to 1.4 s
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class SchedulerClient:
                 context_id=request.request_id,
                 publish_tries=1,
                 version=wire.VERSION,
+                patience=patience,
                 request=body,
             )
         except exceptions.Unavailable as e:

@@ -9,10 +9,15 @@ from typing import Any
 CALLER_SECONDS = 120.0
 
 
+#: In the context of a call: that the answer is to say who answers, and under what it does.
+NAMES_SERVER, SERVER, RESULT = 'names_server', 'gantt.server', 'result'
+
+
 class RpcCall:
     """A received message on its way to an answer.
 
     :ivar raw: the library's incoming message
+    :ivar server: under which name it is listened for here, beside the topic's own
     :ivar method: '' until it was checked to be text
     :ivar takes: types of the method's arguments, by name
     :ivar arrived: monotonic seconds
@@ -29,11 +34,13 @@ class RpcCall:
         'monitor_seconds',
         'newer_minor',
         'raw',
+        'server',
         'takes',
     )
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, server: str = '') -> None:
         self.raw = raw
+        self.server = server
         self.arrived = time.monotonic()
         self.method = ''
         self.takes: Mapping[str, Any] = {}
@@ -52,6 +59,13 @@ class RpcCall:
         """The context that the sender acts in."""
         found: dict[str, Any] = self.raw.ctxt
         return found
+
+    def named(self, result: Any) -> Any:
+        """A result as it is sent: with who answers, where the caller wants to know."""
+        context = self.raw.ctxt
+        if not self.server or not isinstance(context, dict) or not context.get(NAMES_SERVER):
+            return result
+        return {SERVER: self.server, RESULT: result}
 
     @property
     def wants_answer(self) -> bool:

@@ -198,13 +198,18 @@ def _caller(names: Names, role: str, *topics: str) -> User:
     return User(name=name, about=role, own=own)
 
 
-def _conductor(names: Names, role: str) -> User:
+def _services() -> list[str]:
+    """Keys for whoever serves there, and for one of them, by its name."""
     topics = (wire.SCHEDULER_TOPIC, wire.PLANNER_TOPIC)
-    return _caller(names, role, *map(_plain, topics), rf'{_plain(TOPIC_PREFIX)}\..+')
+    return [rf'{_plain(topic)}(\..+)?' for topic in topics]
+
+
+def _conductor(names: Names, role: str) -> User:
+    return _caller(names, role, *_services(), rf'{_plain(TOPIC_PREFIX)}\..+')
 
 
 def _api(names: Names, role: str) -> User:
-    return _caller(names, role, _plain(wire.SCHEDULER_TOPIC), _plain(wire.PLANNER_TOPIC))
+    return _caller(names, role, *_services())
 
 
 def _source(names: Names, role: str) -> User:

@@ -47,7 +47,7 @@ class PendingReply:
 
     def __init__(self, call: RpcCall, result: Any = None, error: Exception | None = None) -> None:
         self.call = call
-        self.result = result
+        self.result = call.named(result) if error is None else None
         self.error = error
         self.give_up = 0.0
         self.wait = _WAIT_FIRST

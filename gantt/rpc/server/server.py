@@ -301,7 +301,7 @@ class Topic:
     def handle(self, message: Incoming) -> None:
         """Check a message, then run its method or have the pool do so; never raises."""
         try:
-            call = RpcCall(message)
+            call = RpcCall(message, self.target.server or '')
         except Exception as e:  # of what a sender wrote around its message
             self._refused(e, 'a message', '-', b'')
             return
