@@ -46,6 +46,9 @@ _NOT_ALLOCATED = {
 #: What is told of a thing in one line: its name -> its value; '': it has none.
 Described = Mapping[str, str]
 
+#: Patterns of names, as the interface words its refusals.
+_AS_CLASS, _AS_CUSTOM = r'^[A-Z0-9_]+\Z', r'^CUSTOM_[A-Z0-9_]+\Z'
+
 
 class Trial(Endpoint):
     """Changes nothing.  What one write of it would have changed, its next reads show.
@@ -92,7 +95,7 @@ class Trial(Endpoint):
     def ensure_class(self, name: str) -> dict[str, Any]:
         """PUT of a resource class."""
         if not resource_classes.CUSTOM.match(name):
-            _refuse(400, f"JSON does not validate: '{name}' does not match '^CUSTOM_[A-Z0-9_]+$'")
+            _refuse(400, f'JSON does not validate: {name!r} does not match {_AS_CUSTOM!r}')
         self.would_change |= name not in self._classes()
         return {}
 
@@ -340,7 +343,7 @@ class Trial(Endpoint):
         if not _CLASS.fullmatch(body['consumer_type']):
             _refuse(
                 400,
-                f"JSON does not validate: '{body['consumer_type']}' does not match '^[A-Z0-9_]+$'",
+                f'JSON does not validate: {body["consumer_type"]!r} does not match {_AS_CLASS!r}',
             )
         before = _shares(self.get(f'/allocations/{consumer}')['allocations'])
         wanted = _shares(body['allocations'])

@@ -35,8 +35,8 @@ TRIES_MOST = 100
 #: Longest pause between two tries.
 _PAUSE_MOST = 5.0
 
-#: Servers whose names are kept, and for how long after an answer.
-_SERVERS_MOST, _KEPT_SECONDS = 16, 600.0
+#: Servers whose names are stored, and for how long after an answer.
+_SERVERS_MOST, _CACHED_SECONDS = 16, 600.0
 #: Whoever is there answers a ping within this; so many are asked before a next try.
 _PING_SECONDS, _PINGS_MOST = 0.3, 3
 _PING = 'oslo_rpc_server_ping'
@@ -131,31 +131,31 @@ class Servers:
     """Who answered on a topic, and when last.  Any thread."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def note(self, name: str) -> None:
         """An answer of it has come."""
         with self._lock:
-            self._heard.pop(name, None)
-            self._heard[name] = time.monotonic()
-            while len(self._heard) > _SERVERS_MOST:
-                del self._heard[next(iter(self._heard))]
+            self._seen.pop(name, None)
+            self._seen[name] = time.monotonic()
+            while len(self._seen) > _SERVERS_MOST:
+                del self._seen[next(iter(self._seen))]
 
     def forget(self, name: str) -> None:
         """It does not listen any more."""
         with self._lock:
-            self._heard.pop(name, None)
+            self._seen.pop(name, None)
 
-    def heard(self, name: str) -> float:
+    def seen(self, name: str) -> float:
         """When it answered last, in monotonic seconds."""
-        return self._heard.get(name, float('-inf'))
+        return self._seen.get(name, float('-inf'))
 
     def latest(self) -> list[str]:
         """Those that answered not long ago, the last one first."""
-        since = time.monotonic() - _KEPT_SECONDS
+        since = time.monotonic() - _CACHED_SECONDS
         with self._lock:
-            return [name for name, at in reversed(self._heard.items()) if at > since]
+            return [name for name, at in reversed(self._seen.items()) if at > since]
 
 
 class ServerCaller:
@@ -231,7 +231,7 @@ class ServerCaller:
             return None
         names = [name for name in self._servers.latest() if name not in patience.asked]
         for name in names[:_PINGS_MOST]:
-            if self._servers.heard(name) > patience.silent_since:
+            if self._servers.seen(name) > patience.silent_since:
                 return name
             try:
                 self._sent(_PING, _PING_SECONDS, '', None, {}, 1, server=name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a caller may ask for, beyond that it may ask: whose places, and in what words."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -26,8 +26,7 @@ def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> 
     :raises NotFound: a server group or a consumer that is not of its project, whether or
         not there is one
     """
-    for need in requested_fields.needs(body):
-        _check_need(world, caller, need)
+    check_words(world, caller, body)
     if caller.everywhere:
         return body
     spec = body.spec
@@ -35,7 +34,6 @@ def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> 
         spec = _near_to_own(world, caller, spec)
         _check_placed(world, caller, body.consumers)
         return msgspec.structs.replace(body, spec=spec, only_project=caller.only)
-    _check_names(caller, spec)
     if spec.group is not None:
         group = world.store.load_group(spec.group.uuid)
         if group is None or not caller.sees(group.project_id):
@@ -47,6 +45,18 @@ def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> 
     own = msgspec.structs.replace(spec, project_id=caller.project, user_id=caller.user)
     # A consumer may come between this look and the claim: the commit looks as well.
     return msgspec.structs.replace(body, spec=own, only_project=caller.only)
+
+
+def check_words(world: HandlerContext, caller: Caller, body: SelectDestinations) -> None:
+    """Whether the caller may say what a request says, as far as no store has to be asked.
+
+    :raises Forbidden, NotTrusted: it may not; names the field
+    :raises InvalidMessage: in the name of another project or user
+    """
+    for need in requested_fields.needs(body):
+        _check_need(world, caller, need)
+    if not caller.everywhere and caller.above is None:
+        _check_names(caller, body.spec)
 
 
 def check_rate(world: HandlerContext, caller: Caller, project: str | None) -> None:
@@ -96,8 +106,16 @@ def _check_consumers(world: HandlerContext, caller: Caller, body: SelectDestinat
     """
     if world.policy.allows(requested_fields.CLAIM, caller):
         _check_placed(world, caller, body.consumers)
-    named = _named(body.spec)
-    own = _own_of(world, caller, named)
+    check_near(world, caller, near_to(body.spec))
+
+
+def check_near(world: HandlerContext, caller: Caller, named: Mapping[str, str]) -> None:
+    """Consumers to be near to, or not, are the caller's, whoever's requests name them: one read.
+
+    :param named: consumer -> the field that names it
+    :raises NotFound: one is not
+    """
+    own = _own_of(world, caller, named) if named else set()
     for consumer, field in named.items():
         if consumer not in own:
             raise _not_known(consumer, field)
@@ -146,7 +164,7 @@ def _not_known(consumer: str, field: str) -> exceptions.NotFound:
     )
 
 
-def _named(spec: RequestSpec) -> dict[str, str]:
+def near_to(spec: RequestSpec) -> dict[str, str]:
     """Consumer that a request wants to be near to, or not -> the field that names it."""
     members = spec.group.members if spec.group else []
     lists = {

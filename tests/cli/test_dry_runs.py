@@ -179,7 +179,7 @@ def test_what_does_not_fit_the_form_is_refused_as_well(gantt: Gantt, site: Site)
     gantt('provider', 'create', 'pool')
     before = _rows(site)
     for words, expected in (
-        (('class', 'create', 'OWN'), "'OWN' does not match '^CUSTOM_[A-Z0-9_]+$'"),
+        (('class', 'create', 'OWN'), "'OWN' does not match '^CUSTOM_[A-Z0-9_]+\\\\Z'"),
         (('provider', 'create', 'x' * 201), 'at most 200 characters'),
         (('provider', 'set', 'pool', '--inventory', f'VCPU={2**31}'), 'the maximum of 2147483647'),
         (('provider', 'set', 'pool', '--inventory', 'VCPU=0'), 'VCPU.total: expected 1 to'),

@@ -3,6 +3,7 @@
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.messages.request import Destination
@@ -154,3 +155,33 @@ def test_a_refusal_after_lost_races_names_no_host_to_who_may_not_know(may_claim)
         refused = member.post('/v1/group-plans', json=plan_of(1, 1, 12, budget_ms=30_000))
     assert refused.status_code in (409, 503), refused.text
     assert 'cmp-' not in refused.text
+
+
+def test_a_description_costs_one_read_however_many_specs_it_has():
+    site = Site()
+    other = site.place(1).selections[0][0].consumer  # of nobody's project
+
+    def ask(members, near=None):
+        count = [0]
+        listened = (site.world.store.engine, 'before_cursor_execute')
+
+        def counted(*_):
+            count[0] += 1
+
+        described = [
+            a_member(f'm{n}', vcpu=n + 1, spec={'different_host': [near]} if near else {})
+            for n in range(members)
+        ]
+        body = {'request_id': fixed(5), 'group': a_description(*described), 'dry_run': True}
+        with as_caller(site, 'member', 'reader') as member:
+            sa.event.listen(*listened, counted)
+            found = member.post('/v1/group-plans', json=body)
+            sa.event.remove(*listened, counted)
+        return found, count[0]
+
+    few, most = ask(1)[1], ask(100)[1]
+    assert most <= few + 1
+    refused, reads = ask(100, near=other)
+    assert refused.status_code == 404, refused.text
+    assert 'body.group.members[0].spec.different_host' in refused.text
+    assert reads <= few + 2

@@ -435,3 +435,81 @@ def test_every_route_refuses_who_may_not() -> None:
         if answer.status_code == 400:  # what is asked for decides whether one may
             assert route.path == '/usages'
     served.store.close()
+
+
+# -- keys of bodies ---------------------------------------------------------------------------
+def a_write(amount, **more):
+    return {
+        'allocations': {POOL: {'resources': {'VCPU': amount}}},
+        'project_id': 'p',
+        'user_id': 'u',
+        'consumer_generation': None,
+        'consumer_type': 'INSTANCE',
+        **more,
+    }
+
+
+@pytest.fixture
+def with_room():
+    served = Served()
+    served.make()
+    room = {'resource_provider_generation': 0, 'inventories': {'VCPU': {'total': 100}}}
+    assert served.ask('PUT', f'/resource_providers/{POOL}/inventories', room).status_code == 200
+    return served
+
+
+def used(served):
+    return served.ask('GET', f'/resource_providers/{POOL}/usages').json()['usages']['VCPU']
+
+
+def test_a_consumer_in_capitals_is_the_same_consumer_by_every_method(with_room):
+    guest = uuid_of('guest')
+    made = with_room.ask('POST', '/allocations', {guest.upper(): a_write(10)})
+    assert made.status_code == 204, made.text
+    again = with_room.ask('PUT', f'/allocations/{guest}', a_write(10))
+    assert again.status_code == 409, 'it exists'
+    assert used(with_room) == 10
+    shown = with_room.ask('GET', f'/allocations/{guest.upper()}').json()['allocations']
+    assert shown[POOL]['resources'] == {'VCPU': 10}
+    on_it = with_room.ask('GET', f'/resource_providers/{POOL}/allocations').json()
+    assert [*on_it['allocations']] == [guest]
+    assert with_room.ask('DELETE', f'/allocations/{guest.upper()}').status_code == 204
+    assert used(with_room) == 0
+
+
+def test_a_provider_in_capitals_is_the_same_provider(with_room):
+    body = a_write(3, allocations={POOL.upper(): {'resources': {'VCPU': 3}}})
+    written = with_room.ask('POST', '/allocations', {uuid_of('guest'): body})
+    assert written.status_code == 204, written.text
+    assert used(with_room) == 3
+
+
+@pytest.mark.parametrize(
+    'key', [uuid_of('guest') + '\n', '-' * 36, uuid_of('guest')[:-1] + '-', uuid_of('guest')[:-1]]
+)
+def test_a_key_that_is_no_whole_uuid_is_refused(with_room, key):
+    refused = with_room.ask('POST', '/allocations', {key: a_write(1)})
+    assert refused.status_code == 400, refused.text
+    providers = a_write(1, allocations={key: {'resources': {'VCPU': 1}}})
+    refused = with_room.ask('PUT', f'/allocations/{uuid_of("guest")}', providers)
+    assert refused.status_code == 400, refused.text
+    assert used(with_room) == 0
+
+
+def test_one_consumer_under_two_keys_is_refused(with_room):
+    guest = uuid_of('guest')
+    body = {guest: a_write(1), guest.upper(): a_write(2)}
+    refused = with_room.ask('POST', '/allocations', body)
+    assert (refused.status_code, f'{guest} is a key twice' in refused.text) == (400, True)
+
+
+def test_no_name_ends_with_a_newline(with_room):
+    odd = a_write(1, consumer_type='INSTANCE\n')
+    for method, path, body in (
+        ('PUT', f'/allocations/{uuid_of("guest")}', odd),
+        ('PUT', '/traits/CUSTOM_A%0A', None),
+        ('PUT', '/resource_classes/CUSTOM_A%0A', None),
+        ('POST', '/resource_classes', {'name': 'CUSTOM_A\n'}),
+        ('GET', '/usages?project_id=p&consumer_type=all%0A', None),
+    ):
+        assert with_room.ask(method, path, body).status_code == 400, path

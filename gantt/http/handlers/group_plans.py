@@ -242,18 +242,24 @@ def _check_description(world: HandlerContext, caller: Caller, group: GroupDescri
                 field = f'body.group.policies[{number}].target.{name}'
                 world.policy.check(requested_fields.TRUSTED, caller, field, 'nothing')
     seen: set[bytes] = set()
+    near_to: dict[str, str] = {}
     for path, spec in group.specs_by_path:
         key = msgspec.msgpack.encode(spec)
         if key not in seen:
             seen.add(key)
-            _check_spec(world, caller, spec, f'body.group.{path}')
+            where = f'body.group.{path}'
+            _check_spec(world, caller, spec, where)
+            for consumer, field in request_access.near_to(spec).items():
+                near_to.setdefault(consumer, field.replace('body.spec', where, 1))
+    if not caller.everywhere:
+        request_access.check_near(world, caller, near_to)
 
 
 def _check_spec(world: HandlerContext, caller: Caller, spec: RequestSpec, where: str) -> None:
     """As that of a request for one member, which claims nothing."""
     alone = SelectDestinations(request_id=_NOBODY, spec=spec, consumers=[_NOBODY], dry_run=True)
     try:
-        request_access.checked(world, caller, alone)
+        request_access.check_words(world, caller, alone)
     except exceptions.GanttError as e:
         details = dict(e.kwargs)
         if 'field' in details:

@@ -4,14 +4,18 @@
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import cachetools
 import jsonschema
 from jsonschema import exceptions as problems
 from jsonschema import validators
 
+from gantt.http.placement.errors import PlacementError
+
+T = TypeVar('T')
 FORMATS = jsonschema.FormatChecker()
 
 #: What has to be an integer that fits into 32 bits.
@@ -19,8 +23,10 @@ INT_MAX = 2_147_483_647
 #: The largest single precision number.
 FLOAT_MAX = 3.40282e38
 
-CLASS_PATTERN = '^[A-Z0-9_]+$'
-CUSTOM_PATTERN = '^CUSTOM_[A-Z0-9_]+$'
+# To Python ``$`` matches before a last newline as well.
+CLASS_PATTERN = r'^[A-Z0-9_]+\Z'
+CUSTOM_PATTERN = r'^CUSTOM_[A-Z0-9_]+\Z'
+UUID_KEY = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 UUID: dict[str, Any] = {'type': 'string', 'format': 'uuid'}
 GENERATION: dict[str, Any] = {'type': 'integer'}
 
@@ -39,6 +45,18 @@ def is_uuid(text: object) -> bool:
 def uuid_of(text: str) -> str:
     """A uuid in its usual form."""
     return str(uuid.UUID(text))
+
+
+def by_uuid(body: Mapping[str, T]) -> dict[str, T]:
+    """An object whose keys are uuids, each in its usual form.
+
+    :raises PlacementError: two of them are the same one
+    """
+    found = {uuid_of(key): value for key, value in body.items()}
+    if len(found) < len(body):
+        twice = next(one for one, n in Counter(map(uuid_of, body)).items() if n > 1)
+        raise PlacementError(400, f'JSON does not validate: {twice} is a key twice')
+    return found
 
 
 def new_uuid() -> str:

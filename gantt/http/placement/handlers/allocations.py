@@ -19,7 +19,6 @@ NOBODYS = '00000000-0000-0000-0000-000000000000'
 #: may be left nothing; groups are told; consumers have types.
 OWNERS_SINCE, KEYS_SINCE, GENERATIONS_SINCE, MAPPINGS_SINCE, TYPES_SINCE = 8, 12, 28, 34, 38
 
-UUID_KEY = '^[0-9a-fA-F-]{36}$'
 _GROUP_KEY = '[a-zA-Z0-9_-]{1,64}'
 _OWNER = {'type': 'string', 'minLength': 1, 'maxLength': 255}
 _SHARES = {
@@ -75,7 +74,7 @@ def form_of(version: int, *, may_be_empty: bool = True) -> dict[str, Any]:
     shares = {
         'type': 'object',
         'minProperties': 0 if may_be_empty or version >= GENERATIONS_SINCE else 1,
-        'patternProperties': {UUID_KEY: one},
+        'patternProperties': {schemas.UUID_KEY: one},
         'additionalProperties': False,
     }
     required = ['allocations', 'project_id', 'user_id']
@@ -98,7 +97,7 @@ def many_of(version: int, least: int = 1) -> dict[str, Any]:
         'type': 'object',
         'minProperties': least,
         'additionalProperties': False,
-        'patternProperties': {UUID_KEY: form_of(version)},
+        'patternProperties': {schemas.UUID_KEY: form_of(version)},
     }
 
 
@@ -112,7 +111,7 @@ def wish_of(consumer: str, body: Mapping[str, Any], version: int) -> AllocationW
         consumer=consumer,
         allocations={
             uuid: {name: int(amount) for name, amount in one['resources'].items()}
-            for uuid, one in wanted.items()
+            for uuid, one in schemas.by_uuid(wanted).items()
         },
         project_id=body.get('project_id') or NOBODYS,
         user_id=body.get('user_id') or NOBODYS,
@@ -123,7 +122,8 @@ def wish_of(consumer: str, body: Mapping[str, Any], version: int) -> AllocationW
 
 def wishes_of(body: Mapping[str, Any], version: int) -> list[AllocationWish]:
     """What a body says of several consumers."""
-    return [wish_of(consumer, one, version) for consumer, one in body.items()]
+    bodies = schemas.by_uuid(body)
+    return [wish_of(consumer, one, version) for consumer, one in bodies.items()]
 
 
 def refusal_of(error: exceptions.GanttError, unknown_class: str) -> Exception:
@@ -155,7 +155,7 @@ def refusal_of(error: exceptions.GanttError, unknown_class: str) -> Exception:
 # -- handlers ---------------------------------------------------------------------------
 def show_allocations(call: Call) -> PlacementAnswer:
     """What a consumer has; one that does not exist has nothing."""
-    found = call.store.load_allocations(call.path['consumer_uuid'])
+    found = call.store.load_allocations(_consumer_of(call))
     if found is None or not found.allocations:
         return PlacementAnswer(body={'allocations': {}})
     body: dict[str, Any] = {
@@ -171,6 +171,12 @@ def show_allocations(call: Call) -> PlacementAnswer:
     if call.since(TYPES_SINCE):
         body['consumer_type'] = found.consumer_type
     return PlacementAnswer(body=body, modified=found.updated_at)
+
+
+def _consumer_of(call: Call) -> str:
+    """That of the path, in its usual form; what is no uuid as it is, of which there is nothing."""
+    consumer = str(call.path['consumer_uuid'])
+    return schemas.uuid_of(consumer) if schemas.is_uuid(consumer) else consumer
 
 
 def set_allocations(call: Call) -> PlacementAnswer:
@@ -201,7 +207,7 @@ def _write(call: Call, wishes: list[AllocationWish], unknown_class: str) -> None
 
 def delete_allocations(call: Call) -> PlacementAnswer:
     """Let a consumer have nothing."""
-    consumer = call.path['consumer_uuid']
+    consumer = _consumer_of(call)
     try:
         call.store.delete_allocations(consumer)
     except exceptions.NotFound:

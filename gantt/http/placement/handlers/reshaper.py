@@ -18,7 +18,7 @@ def _form(version: int) -> dict[str, Any]:
         ['inventories', 'allocations'],
         inventories={
             'type': 'object',
-            'patternProperties': {allocations.UUID_KEY: inventories.ALL_OF_THEM},
+            'patternProperties': {schemas.UUID_KEY: inventories.ALL_OF_THEM},
             'minProperties': 1,
             'additionalProperties': False,
         },
@@ -37,7 +37,7 @@ def reshape(call: Call) -> PlacementAnswer:
                 for name, numbers in one['inventories'].items()
             },
         )
-        for uuid, one in body['inventories'].items()
+        for uuid, one in schemas.by_uuid(body['inventories']).items()
     }
     for uuid, one in declared.items():
         problem = inventories.capacity_problem(call, uuid, one.inventories)

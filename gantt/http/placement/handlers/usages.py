@@ -18,7 +18,7 @@ _TYPED_QUERY = schemas.exactly(
     ['project_id'],
     project_id=_TEXT,
     user_id=_TEXT,
-    consumer_type={**_TEXT, 'pattern': f'{schemas.CLASS_PATTERN}|^{ALL}|^{UNKNOWN}$'},
+    consumer_type={**_TEXT, 'pattern': rf'{schemas.CLASS_PATTERN}|^{ALL}\Z|^{UNKNOWN}\Z'},
 )
 
 
