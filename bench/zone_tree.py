@@ -88,7 +88,7 @@ class ZoneProcesses:
         own = httpx.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
         given = {'identity': own, 'project_id': self.name, 'trusted': True}
         zone.put(f'/v1/parents/{self.name}', given | {'lease_seconds_max': callers.LEASE_SECONDS})
-        self.put(f'/v1/zones/{zone.name}', {'url': url or zone.url})
+        self.put(f'/v1/zones/{zone.name}', {'url': url or zone.url, 'trusted': True})
         if zone not in self.below:
             self.below.append(zone)
 

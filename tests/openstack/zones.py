@@ -129,7 +129,8 @@ def above(trial: Trial) -> Iterator[Above]:
         scheduler.put('/v1/parents/region', json=body, headers=LATEST)
         with contextlib.closing(Above(trial, credential)) as made:
             url = f'http://127.0.0.1:{trial.cloud.ports["gantt"]}'
-            added = made.call('PUT', '/v1/zones/cloud', {'url': url, 'credential': CREDENTIAL})
+            said = {'url': url, 'credential': CREDENTIAL, 'trusted': True}
+            added = made.call('PUT', '/v1/zones/cloud', said)
             expect(added.status_code == 200, added.text)
             try:
                 yield made

@@ -30,6 +30,7 @@ class LyingZone:
         record = msgspec.structs.replace(
             top.store.child_zones()[0], uuid=self.liar.uuid, name='liar', url=self.liar.url
         )
+        record = msgspec.structs.replace(record, trusted=False)
         top.store.save_child_zone(record)
         top.scheduler._zones.directory.refresh()
 

@@ -12,6 +12,7 @@ from gantt.core.messages.report import RegisterHost
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Outcome
 from gantt.core.zones import marks
+from gantt.core.zones.keys import own_name
 from gantt.core.zones.marks import RegisteredHost
 from gantt.db.schema import models
 from gantt.http.handlers import zone_audit as handler
@@ -81,7 +82,7 @@ def test_claims_that_two_zones_know_otherwise_are_found(east, top):
     claims, below = models.claims, models.claims_below
     top.scheduler.follower.stop(5.0)  # what has ended is not noted any more
     [key] = [one.key for one in top.store.claims_below() if one.claim_id == ended.claim_id]
-    east.store.cancel_request(key, 'ended there')
+    east.store.cancel_request(own_name('top', key), 'ended there')
     east.confirm(unknown.claim_id)
     for one in (unknown, silent):
         change(top, below.delete().where(below.c.claim_id == one.claim_id))

@@ -247,6 +247,10 @@ def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = Non
     return most
 
 
+#: For so long a place is held at most that no guest comes to, in seconds.
+HELD_SECONDS_MAX = 86_400.0
+
+
 def longer(
     claim: Claim, seconds: float, now: float, most: float, most_of_plans: float | None = None
 ) -> Claim | None:
@@ -261,6 +265,9 @@ def longer(
         return None
     lifecycle = Lifecycle.HOST if claim.is_taken else claim.lifecycle
     until = now + min(seconds, longest(lifecycle, most, most_of_plans))
+    if not claim.is_taken:
+        # However often it is asked for: what nobody builds on is given to others.
+        until = min(until, claim.created_at + HELD_SECONDS_MAX)
     if lifecycle not in EXPIRES or claim.lease_until >= until:
         return claim
     return msgspec.structs.replace(claim, lease_until=until, updated_at=now)

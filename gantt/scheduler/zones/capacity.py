@@ -11,6 +11,7 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestKind, SelectDestinations
 from gantt.core.zones.messages import ZoneCapacity, ZoneCapacityOf, ZoneRecord
 from gantt.scheduler.ports.zones import Zones
+from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.offers.evaluate import for_below
 
 #: Zones below that are queried at once for one caller, and for how long, in seconds.
@@ -45,6 +46,8 @@ def capacities_below(
 
 
 def _of_one(zones: Zones, body: ZoneCapacityOf, seconds: float, zone: ZoneRecord) -> CapacityBelow:
+    request = going_down.told(zone, body.request)
+    body = msgspec.structs.replace(body, request=request)
     try:
         return CapacityBelow(zone=zone, found=zones.capacity(zone, body, seconds))
     except exceptions.GanttError as e:

@@ -16,6 +16,7 @@ from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord, ZonesQueried
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow, Zones
+from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.offers.evaluate import Evaluated, for_below
 from gantt.scheduler.zones.offers.queries import while_busy
 
@@ -65,7 +66,7 @@ class PresentPlace:
         :raises GanttError: it does not say
         """
         below = for_below(request, self._own_uuid(), seconds)
-        body = ZoneEvaluation(request=below, want=1, key=key)
+        body = ZoneEvaluation(request=going_down.told(zone, below), want=1, key=key)
         end = self._clock.monotonic() + seconds
         return while_busy(self._clock, end, lambda left: self._zones.evaluate(zone, body, left))
 

@@ -16,6 +16,7 @@ from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
 from gantt.scheduler.placing.admission import Admission
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import OwnShare, StoredBelow, Zones
+from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.offers.evaluate import budget_below, digest_of
 from gantt.scheduler.zones.offers.queries import while_busy
@@ -127,7 +128,7 @@ class ShareClaims:
             # What it may have claimed under the key is about to end.
             return None
         body = ZoneAllocation(
-            request=part,
+            request=going_down.told(zone, part),
             evaluated=share.choice.place.evaluated or request.request_id,
             tokens=[one.place.token for one in share.offers][:PLACES_MAX],
             order=opening.order,

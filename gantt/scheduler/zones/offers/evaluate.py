@@ -32,6 +32,7 @@ from gantt.core.zones.search import ZoneSearch
 from gantt.core.zones.strategy import KnownZone, ZoneStrategy
 from gantt.core.zones.summary import missing
 from gantt.scheduler.ports import Clock
+from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.bound import BoundPlaces
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts, OwnOffers
 from gantt.scheduler.zones.offers.queries import QueriedZone, ZoneQueries
@@ -203,6 +204,8 @@ class ZoneEvaluator:
                 not_so.append((zone, 'requests for pools stay in their zone'))
             elif only is not None and zone.uuid not in only:
                 not_so.append((zone, 'the request is bound to another place'))
+            elif not zone.trusted and going_down.names_own_hosts(request):
+                not_so.append((zone, 'the request names hosts, and the zone is of another owner'))
             else:
                 may.append(zone)
         return may, not_so

@@ -19,6 +19,7 @@ from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord
 from gantt.core.zones.strategy import KnownZone
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.ports.zones import Zones
+from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.offers.standing import ZoneStanding
 
 LOG = logging.getLogger(__name__)
@@ -194,10 +195,12 @@ class ZoneQueries:
     ) -> QueriedZone:
         begun = self._clock.monotonic()
         end = begun + seconds
+        request = going_down.told(zone, body.request)
+        body_below = msgspec.structs.replace(body, request=request)
         found, problem, is_silent, refused = None, '', False, False
         try:
             found = while_busy(
-                self._clock, end, lambda left: self._zones.evaluate(zone, body, left)
+                self._clock, end, lambda left: self._zones.evaluate(zone, body_below, left)
             )
         except exceptions.GanttError as e:
             refused = e.kwargs.get('code') in NO

@@ -9,6 +9,7 @@ This process remembers it as long as the first answer can be of use: nothing is 
 """
 
 import collections
+import hashlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from gantt.core.claims.quota import Excess
-from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.messages import ZonesQueried
 from gantt.scheduler.ports import Clock
@@ -31,13 +32,14 @@ class FirstWay(msgspec.Struct, kw_only=True):
     """The way by which a request came first.
 
     :ivar parent: name of the zone above
+    :ivar digest: of what is asked for: it is as large as its sender likes
     :ivar until: as long as that waits for the answer; monotonic seconds
     :ivar done: the answer is there
     :ivar has_found: there are places in it
     """
 
     parent: str
-    spec: RequestSpec
+    digest: bytes
     hops: int
     until: float
     done: threading.Event
@@ -78,7 +80,7 @@ class RequestWays:
             finally:
                 mine.done.set()
             return found
-        if first.spec != request.spec or first.hops < request.hops:
+        if first.digest != mine.digest or first.hops < request.hops:
             left = min(first.until - self._clock.monotonic(), request.budget_ms / 2000)
             if not first.done.wait(max(0.0, left)) or not first.has_found:
                 return uncounted(find())
@@ -89,7 +91,7 @@ class RequestWays:
         now = self._clock.monotonic()
         mine = FirstWay(
             parent=request.parent or '',
-            spec=request.spec,
+            digest=hashlib.blake2b(msgspec.msgpack.encode(request.spec), digest_size=16).digest(),
             hops=request.hops,
             until=now + min(ANSWER_SECONDS, request.budget_ms / 1000),
             done=threading.Event(),
@@ -100,9 +102,13 @@ class RequestWays:
                 return mine, known
             self._known[request.request_id] = mine
             self._known.move_to_end(request.request_id)
-            if len(self._known) > REQUESTS_MAX:
+            while self._is_over(now) or len(self._known) > REQUESTS_MAX:
                 self._known.popitem(last=False)
         return mine, None
+
+    def _is_over(self, now: float) -> bool:
+        """Whether the oldest is of use to nobody any more."""
+        return next(iter(self._known.values())).until <= now
 
     def _forget(self, request_id: str, mine: FirstWay) -> None:
         with self._lock:
