@@ -45,6 +45,14 @@ class NoValidHost(Refused):
     template = 'No valid host was found. {reason}'
 
 
+class NotKnownHere(Refused):
+    """Nobody here has room, and zones below, which may have, are not asked for what is wanted."""
+
+    code = 'gantt.not_known_here'
+    http_status = 409
+    template = 'Not known here. {reason}'
+
+
 class InvalidMessage(Refused):
     """A field of a message is missing, unknown, of a wrong type or absurd."""
 

@@ -30,6 +30,9 @@ def answered(answer: dict[str, Any], width: int) -> list[str]:
         lines.append('nobody has to be placed')
     else:
         lines += _planned(answer, plan, is_dry, width)
+    if answer.get('ask_zones'):
+        found = f'zones below are not asked for a plan: ask {", ".join(answer["ask_zones"])}'
+        lines += ['', *text.wrap(found, width)]
     if stayed or released:
         lines.append('')
     if stayed:

@@ -66,11 +66,16 @@ class WhatIfPlanner:
     quotas: QuotaChecks
 
     def dry_run(
-        self, request: SelectDestinations, public: bool = False, is_own_caller: bool = False
+        self,
+        request: SelectDestinations,
+        public: bool = False,
+        is_own_caller: bool = False,
+        zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
     ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing.
 
         :param public: tell only what everybody may know
+        :param zones_not_queried: names of zones below that may have room all the same
         :param is_own_caller: the project would claim by itself: default limits bind it
         :raises QuotaExceeded: so would the request be
         :raises GanttError: it is no placement, as for a real request; the
@@ -78,12 +83,14 @@ class WhatIfPlanner:
         """
         requests.check(request, self.cache.declared_classes(request.spec.classes))
         self.quotas.check(request, is_own_caller)
-        answer, explanation = self._placed(self.table(), request, public)
+        answer, explanation = self._placed(self.table(), request, public, zones_not_queried)
         if public:
             words = redacting.words_of(self.pipeline.filters)
             explanation = redacting.redacted(explanation, words)
             answer = msgspec.structs.replace(answer, reason=explanation.reason)
         error = error_of(answer)
+        if public and isinstance(error, exceptions.NotKnownHere):
+            error = redacting.error(error)
         if error is not None:
             # The decision is kept nowhere: its explanation goes with the refusal.
             error.kwargs.pop('decision_id', None)
@@ -116,9 +123,14 @@ class WhatIfPlanner:
         return WhatIfAnswer(edits=edited, now=now, then=then, lines=lines)
 
     def _placed(
-        self, table: HostTable, request: SelectDestinations, public: bool = False
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        public: bool = False,
+        zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
     ) -> tuple[Answer, Explanation]:
-        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True), public)
+        dry = msgspec.structs.replace(request, dry_run=True)
+        plan = self._plan(table, dry, public, zones_not_queried)
         stored = StoredDecision(plan.decision, plan.request)
         now = self.cache.database_now
         ids = plan.decision.provider_ids
@@ -147,7 +159,13 @@ class WhatIfPlanner:
         age, inside = self.cache.age_seconds, self.pipeline.inside
         return room(table.of_kind(spec.kind), plan.request.spec, plan.decision, age, inside)
 
-    def _plan(self, table: HostTable, request: SelectDestinations, public: bool = False) -> Plan:
+    def _plan(
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        public: bool = False,
+        zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
+    ) -> Plan:
         """Plan as a scheduler would, on a copy of ``table``.
 
         :param public: say nothing of how many hosts there are
@@ -159,7 +177,9 @@ class WhatIfPlanner:
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'
             )
-        return trial.plan(table, request, self.cache, self.pipeline, self.settings)
+        return trial.plan(
+            table, request, self.cache, self.pipeline, self.settings, zones_not_queried
+        )
 
 
 def room(

@@ -26,6 +26,7 @@ from gantt.core.claims import request_state
 from gantt.core.claims.commit import CommitStatus, DecisionRecord, RequestOutcome
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Effect, RequestEvent, RequestState
+from gantt.core.messages.request import SelectDestinations
 from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
@@ -111,6 +112,13 @@ class Placing:
     def use(self, pipeline: Pipeline) -> None:
         """Place what is planned from the next batch on by other filters and weighers."""
         self._given = pipeline
+
+    def know_zones(self, not_queried: Callable[[SelectDestinations], list[str]]) -> None:
+        """Say where else there may be room; before it is started.
+
+        :param not_queried: names of zones below that a request is not asked of
+        """
+        self._planner.zones_not_queried = not_queried
 
     # -- life ------------------------------------------------------------------
     def start(self) -> None:
@@ -584,7 +592,9 @@ class Placing:
         retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
         answer = refusal(call.request, outcome, reason, retry, decision_id, excess)
         if plan is not None:
-            answer = msgspec.structs.replace(answer, age_seconds=plan.age_seconds)
+            answer = msgspec.structs.replace(
+                answer, age_seconds=plan.age_seconds, ask_zones=plan.ask_zones
+            )
         self._happens(call, event, answer, record)
 
     def _release(self, request_id: str, owner: str, attempt: int) -> None:

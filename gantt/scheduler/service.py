@@ -27,6 +27,7 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import plain
 from gantt.core.resources.host import HostRow
+from gantt.core.zones import not_queried
 from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
@@ -144,6 +145,9 @@ class Scheduler:
         """Let requests go down to the zones below; before it is started."""
         give_backs = GiveBacks(self.store, zones.calls, zones.directory.own_uuid, self.recorder)
         self._zones = zones
+        self.placing.know_zones(
+            lambda request: not_queried.zones_not_queried(zones.directory.children(), request)
+        )
         self.follower = ZoneFollower(
             self.store, zones.calls, zones.directory, give_backs, self.recorder, self.clock
         )

@@ -52,8 +52,10 @@ def test_members_are_spread_and_soft_rules_hold_whatever_is_below(sites):
         usual, above = hosts_of(plain.select(dry)), hosts_of(top.select(dry))
         assert above == usual
         # An API has a table of its own, which knows what hosts have reported.
-        asked = [one.post('/v1/requests', msgspec.to_builtins(dry)).json() for one in (plain, top)]
-        assert asked[0]['answer']['selections'] == asked[1]['answer']['selections']
+        answered = [
+            one.post('/v1/requests', msgspec.to_builtins(dry)).json() for one in (plain, top)
+        ]
+        assert answered[0]['answer']['selections'] == answered[1]['answer']['selections']
         assert hosts_of(top.select(request)) == hosts_of(plain.select(request)) == usual
         assert policy is not Policy.SOFT_ANTI_AFFINITY or len({*usual}) > 3
 

@@ -226,6 +226,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the caller gets, and what is stored for a repeat of the request.
 
     :ivar excess: the limit of the project that it was refused for
+    :ivar ask_zones: of an unknown: names of zones below that are not asked for such a request
     """
 
     request_id: str
@@ -239,6 +240,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given_up: list[str] = []
     dry_run: bool = False
     excess: Annotated[Excess | None, since(3)] = None
+    ask_zones: Annotated[list[str], since(10)] = []
 
 
 class Answered(NamedTuple):
@@ -255,12 +257,28 @@ class Answered(NamedTuple):
     trace: str | None = None
 
 
+def not_known_here(reason: str, zones: Sequence[str]) -> str:
+    """Why nobody here has room, and whom to ask besides.
+
+    :param zones: names of zones below that may have room, and are not asked for such a request
+    """
+    which = f'zone{"s" * (len(zones) > 1)} {", ".join(zones)}'
+    return f'{reason}; zones below are not asked for such a request: ask {which}'
+
+
 def for_caller(answer: Answer) -> Answer:
     """An answer as who asked may read it: rules of operators by name or number alone."""
     if not answer.given_up:
         return answer
     names = list(dict.fromkeys(map(plain_text, answer.given_up)))
     return msgspec.structs.replace(answer, given_up=names)
+
+
+def _unknown(answer: Answer) -> exceptions.GanttError:
+    reason, zones = answer.reason, answer.ask_zones
+    if not zones:
+        return exceptions.HostsUnknown(problem=reason)
+    return exceptions.NotKnownHere(reason=reason, zones=zones, decision_id=answer.decision_id)
 
 
 def error_of(answer: Answer) -> exceptions.GanttError | None:
@@ -285,5 +303,5 @@ def error_of(answer: Answer) -> exceptions.GanttError | None:
             plain = exceptions.Refused(reason, request_id=answer.request_id)
             return plain if answer.excess is None else answer.excess.error()
         case Outcome.UNKNOWN:
-            return exceptions.HostsUnknown(problem=reason)
+            return _unknown(answer)
     return exceptions.Unavailable(reason, request_id=answer.request_id)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which offers are taken: of the own hosts and of the zones below, best first.
 
-A request that is whole, as its members have a hard rule between them, goes to one place.  Members
+A request that is whole, as its members are to be on one host, goes to one place.  Members
 of any other may be split: each place gets as many as it has room for, the best one first.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gantt.core.messages.request import OfferedPlace, SelectDestinations
+from gantt.core.messages.request import OfferedPlace, Policy, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.zones.messages import ZoneOffer, ZoneRecord
 from gantt.core.zones.score import ZoneScore
@@ -128,9 +128,12 @@ class GoneOffers:
 
 
 def is_whole(request: SelectDestinations) -> bool:
-    """Whether all members have to go to one place."""
+    """Whether all members have to go to one place.
+
+    Who may not share a host is apart in different zones as well.
+    """
     group = request.spec.group
-    return group is not None and (group.policy is None or group.policy.is_hard)
+    return group is not None and (group.policy is None or group.policy is Policy.AFFINITY)
 
 
 def offered(

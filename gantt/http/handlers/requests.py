@@ -21,7 +21,7 @@ from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
 from gantt.http.log_context import traced
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
-from gantt.http.zones.trial import over_zones
+from gantt.http.zones.trial import on_own_hosts, over_zones
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
@@ -106,7 +106,7 @@ def create_request(
                 sees = caller.minor >= DRY_RUN_ZONES_SINCE
                 found = over_zones(world, body, not whole, sees, own)
                 if isinstance(found, SelectDestinations):
-                    found = world.insights.dry_run(found, not whole, own)
+                    found = on_own_hosts(world, found, not whole, own)
                 answer, explanation = found
             return Placement(answer=_for_caller(world, caller, answer), explanation=explanation)
         if body.budget_ms > BUDGET_MS_MAX:

@@ -5,10 +5,11 @@ import msgspec
 
 from gantt.core.messages import request as requests
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import RequestKind, SelectDestinations
+from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
 from gantt.core.records.decision import Answer, error_of
 from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.zones import choice
+from gantt.core.zones.not_queried import zones_not_queried
 from gantt.http.context import HandlerContext
 from gantt.insights.explain import explaining, redacting
 from gantt.insights.views import Explanation
@@ -38,8 +39,10 @@ def over_zones(
     if request.spec.kind is not RequestKind.HOST or not children:
         return request
     ruled = world.zones.bound.with_rule(request)
-    if not (sees_zones and request.hops):
+    if not (sees_zones and request.hops and request.lifecycle is Lifecycle.HOST):
         world.zones.bound.check_here(ruled)
+        return request
+    if world.zones.bound.of(ruled) == {directory.own_uuid()}:
         return request
     world.insights.quotas.check(request, is_own_caller)
     request, ruled, seconds = request.traced(), ruled.traced(), request.budget_ms / 1000
@@ -66,3 +69,18 @@ def over_zones(
         error.kwargs['explanation'] = explanation.lines
         raise error
     return answer, explanation
+
+
+def on_own_hosts(
+    world: HandlerContext, request: SelectDestinations, public: bool, is_own_caller: bool
+) -> tuple[Answer, Explanation]:
+    """Where a request would go on hosts of this zone.
+
+    :param public: say only what everybody may know
+    :param is_own_caller: the project would claim by itself: default limits bind it
+    :raises GanttError: it is no placement, as for a real request
+    """
+    children = world.zones.directory.children
+    return world.insights.dry_run(
+        request, public, is_own_caller, lambda wanted: zones_not_queried(children(), wanted)
+    )

@@ -28,6 +28,7 @@ OUTCOMES = {
     'unknown': 'it is not known just now whether there is room',
     'failed': 'the service cannot answer now',
 }
+NOT_QUERIED = 'no host of this zone fits, and the zones below are not asked for such a request'
 #: State of a claim -> why it has ended: in their reasons hosts and operators name hosts,
 #: paths and others.
 ENDS = {
@@ -76,7 +77,7 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
 def answer(found: Answer) -> Answer:
     """An answer without the hosts: which consumer has which claim, no alternates."""
     chosen = [[_selection(of[0])] for of in found.selections if of]
-    return msgspec.structs.replace(found, selections=chosen, reason='')
+    return msgspec.structs.replace(found, selections=chosen, reason='', ask_zones=[])
 
 
 def _selection(found: Selection) -> Selection:
@@ -107,6 +108,8 @@ def error(found: exceptions.GanttError) -> exceptions.GanttError:
     kind, known = type(found), found.kwargs
     if kind is exceptions.NoValidHost:
         return kind(reason=OUTCOMES['no_valid_host'], decision_id=known.get('decision_id', ''))
+    if kind is exceptions.NotKnownHere:
+        return kind(reason=NOT_QUERIED, decision_id=known.get('decision_id', ''))
     if kind is exceptions.HostsUnknown:
         return kind(problem=OUTCOMES['unknown'])
     if kind is exceptions.Busy:

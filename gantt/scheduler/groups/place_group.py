@@ -36,8 +36,10 @@ from gantt.core.messages.place_group import ChangeGroup, PlaceGroup, check_owner
 from gantt.core.messages.request import Lifecycle
 from gantt.core.pause import Interrupted
 from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import not_known_here
 from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable
+from gantt.core.zones.not_queried import enabled
 from gantt.scheduler.groups import plan_drafts, standing_places
 from gantt.scheduler.groups.earlier_answers import EarlierAnswers, NotPlaced
 from gantt.scheduler.groups.plan_drafts import PlanOwner, Request
@@ -435,7 +437,7 @@ class PlaceGroups:
 
     def _check_complete(self, request: Request, target: Target, made: Made, attempt: int) -> None:
         """
-        :raises NoValidHost: members that have to be placed have no place
+        :raises NoValidHost, NotKnownHere: members that have to be placed have no place
         """
         plan = made.plan
         if request.dry_run or plan is None or not plan.missing:
@@ -445,7 +447,12 @@ class PlaceGroups:
             raise exceptions.HostsUnknown(
                 problem=f'the table is {age:.0f} s old and the database does not answer'
             )
-        raise not_placed(target.uuid, plan, attempt)
+        error = not_placed(target.uuid, plan, attempt)
+        zones = enabled(self._store.child_zones())
+        if zones:
+            reason = not_known_here(str(error.kwargs.pop('reason')), zones)
+            raise exceptions.NotKnownHere(None, reason=reason, zones=zones, **error.kwargs)
+        raise error
 
     # -- what is committed ---------------------------------------------------------------------
     def _answer(
@@ -457,7 +464,9 @@ class PlaceGroups:
         attempt: int,
         conflicts: list[str],
     ) -> GroupAnswer:
-        plan = made.plan
+        plan, ask_zones = made.plan, list[str]()
+        if plan is not None and plan.missing:
+            ask_zones = enabled(self._store.child_zones())
         if plan is not None and not request.dry_run:
             planned = plan_drafts.numbered(target.uuid, request.request_id, number, plan.members)
             plan = msgspec.structs.replace(plan, members=planned)
@@ -478,6 +487,7 @@ class PlaceGroups:
             attempts=attempt,
             conflicts=list(conflicts),
             age_seconds=made.age_seconds,
+            ask_zones=ask_zones,
         )
 
     def _draft(

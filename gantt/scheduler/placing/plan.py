@@ -57,11 +57,13 @@ class Plan:
     :ivar drafts: their claims, in the same order
     :ivar takes: places of a plan that they take over instead
     :ivar lets_go: places of a plan that end with the commit of their claims
+    :ivar ask_zones: names of zones below that may have room, and are not asked for such a request
     :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
     :ivar final_answer: the whole answer, valid where the draft completes the request
     """
 
     __slots__ = (
+        'ask_zones',
         'call',
         'claims_nothing',
         'completes',
@@ -99,6 +101,7 @@ class Plan:
         self.is_placed = decision.outcome is Outcome.PLACED
         self.claims_nothing = request.dry_run or request.spec.purpose is Purpose.REBUILD
         self.takes = takes
+        self.ask_zones: list[str] = []
         self.lets_go: tuple[PlaceLetGo, ...] = ()
         self.whole = (group is not None or bool(takes)) and len(members) > 1
         self.completes = len(members) == len(call.attempt.todo)
@@ -146,6 +149,8 @@ class Plan:
             claims=not self.claims_nothing,
             dry_run=self.request.dry_run,
         )
+        if self.ask_zones:
+            answer = msgspec.structs.replace(answer, ask_zones=self.ask_zones)
         before = self.call.attempt.done
         if not before:
             return answer

@@ -7,7 +7,7 @@ What a pass has come to is a ``Plan``.  Its picks stand on the working table unt
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -37,6 +37,7 @@ from gantt.core.placement.place import Seen, place
 from gantt.core.records.decision import (
     Decision,
     Outcome,
+    not_known_here,
 )
 from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.resources.group_rule import GroupRule
@@ -78,6 +79,8 @@ class Planner:
         self._groups = GroupSwaps(store, cache)
         self._places = PlacesOfPlans(store, cache.clock, lambda: settings.stale_after_seconds)
         self._distrusted: set[str] = set()  # weighers, as far as that was logged
+        #: Names of zones below that a request is not asked of, though they may have room for it.
+        self.zones_not_queried: Callable[[SelectDestinations], list[str]] = lambda request: []
 
     def plan(
         self,
@@ -137,10 +140,17 @@ class Planner:
         )
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)
+        ask_zones: list[str] = []
+        if decision.outcome is Outcome.NO_VALID_HOST:
+            ask_zones = self.zones_not_queried(request)
+            if ask_zones:
+                reason = not_known_here(decision.reason, ask_zones)
+                decision = msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=reason)
         if seen is not None:
             decision = take_places.planned_anew(decision, seen, request)
         members = list(attempt.todo[: decision.planned])
         plan = Plan(call, request, decision, members, group, self._lease(request), others)
+        plan.ask_zones = ask_zones
         if plan.is_placed and not plan.claims_nothing:
             plan.drafts = drafts.claims_of(table, request, attempt.number, decision)
             if seen is not None:

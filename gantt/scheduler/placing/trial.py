@@ -5,6 +5,8 @@ The planner, the pipeline and the tie-break seed are the schedulers' own, so tha
 a real request would get on the same table.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from gantt import exceptions
@@ -31,14 +33,18 @@ def plan(
     cache: HostCache,
     pipeline: Pipeline,
     settings: SchedulerSettings,
+    zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
 ) -> Plan:
     """Plan a dry run on a copy of ``table``.
 
     :param cache: that ``table`` is of: how old it is, and the rules of groups
+    :param zones_not_queried: names of zones below that may have room all the same
     :raises Expired: its budget, or the bound of a trial, ended before
     :raises Refused: see ``Planner.plan``
     """
     aside = planner(_Aside(cache, table.copy()), settings)
+    if zones_not_queried is not None:
+        aside.zones_not_queried = zones_not_queried
     return on_table(aside, request, pipeline, cache.clock)
 
 

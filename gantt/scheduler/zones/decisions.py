@@ -112,6 +112,11 @@ def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tupl
     half = [step.zone for step in found.steps if step.below and step.below[2]]
     if half:
         reason += f'; not known: not all zones below {", ".join(half)} have answered'
+    elif outcome is Outcome.UNKNOWN:
+        cut = [step.zone for step in found.steps if step.outcome == Outcome.UNKNOWN.value]
+        if any(cut):
+            names = ', '.join(filter(None, cut))
+            reason += f'; not known: {names} cannot say what all zones below it have'
     return outcome, reason
 
 

@@ -30,6 +30,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.nova import host as nova_host
 from gantt.core.resources.host import API, Aggregate, HostFacts, HostRow
+from gantt.core.zones.messages import ZoneRecord
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports import (
     ClaimOutcome,
@@ -60,6 +61,9 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
     def __init__(self, clock: Clock | None = None, *, report_seconds: int = 60) -> None:
         super().__init__(clock or SystemClock())
         self._report_seconds = report_seconds
+
+    def child_zones(self) -> list[ZoneRecord]:
+        return []  # zones speak to each other by what they have in a database
 
     # -- the group commit and the life of requests -------------------------
     @atomic

@@ -43,6 +43,8 @@ from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 HOP_SHARE, HOP_MS = 0.1, 5.0
 #: A zone that is silent costs a request so many seconds at most.
 ANSWER_SECONDS = 2.0
+#: Why a zone is not queried that may have room.
+TOO_FAR = 'the request has come through too many zones'
 #: How old facts may be that rule a zone out for good, in seconds.
 FACTS_SECONDS = 2.0
 
@@ -187,7 +189,8 @@ class ZoneEvaluator:
         steps += [ZoneStep(zone=zone.name, reason=why) for zone, why in left_out]
         choices = choice.ranked(search.found)
         self._note_best(request, choices)
-        return _together(own, choices, below, steps, scores, start)
+        is_cut = any(why is TOO_FAR for _, why in left_out)
+        return _together(own, choices, below, steps, scores, start, is_cut)
 
     # -- whom to query -----------------------------------------------------------------
     def _may_query(
@@ -199,7 +202,7 @@ class ZoneEvaluator:
             if not zone.enabled:
                 not_so.append((zone, 'disabled'))
             elif request.hops <= 0:
-                not_so.append((zone, 'the request has come through too many zones'))
+                not_so.append((zone, TOO_FAR))
             elif request.spec.kind is not RequestKind.HOST:
                 not_so.append((zone, 'requests for pools stay in their zone'))
             elif only is not None and zone.uuid not in only:
@@ -295,11 +298,13 @@ def _together(
     skipped: Sequence[ZoneStep],
     scores: ScoreSet,
     start: float,
+    is_cut: bool,
 ) -> Evaluated:
     """What all have said.
 
     :param choices: best first
     :param skipped: what was done with zones that were not queried
+    :param is_cut: some of them may have room all the same
     """
     removed = Counter(own.removed)
     hosts, survivors, complete = own.hosts, own.survivors, own.outcome is not Outcome.UNKNOWN
@@ -316,7 +321,7 @@ def _together(
         is_known = found.score_set in (scores.digest, one.zone.score_set)
         is_final = found.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
         complete = complete and found.complete and is_known and is_final
-    complete = complete and not silent
+    complete = complete and not silent and not is_cut
     outcome, reason = own.outcome, own.reason
     if choices:
         outcome, reason = Outcome.PLACED, ''

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+""" "No valid host" is said of places that were looked at: who else may have one is named."""
+
+import httpx
+import msgspec
+import pytest
+
+from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
+from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestKind
+from gantt.core.records.decision import Outcome
+from gantt.core.zones.messages import ZoneRecord
+from tests.builders import uuid_of
+from tests.planner import a_description, a_member, a_plan_request, a_planner, place, refused
+from tests.world import World, a_request, hosts_of, sqlite_store
+
+RACKS = PolicySet(policies=[LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='rack')])
+
+
+@pytest.fixture
+def two(zone):
+    """A full zone above one with room, and above one that is disabled."""
+    top, east, west = zone('top').hosts(1, 1), zone('east').hosts(3), zone('west').hosts(3)
+    top.above(east)
+    top.above(west, enabled=False)
+    return top
+
+
+def answered(top, request):
+    """Placed, over HTTP: status, and the error."""
+    version = {'OpenStack-API-Version': 'scheduler 1.10'}
+    body = msgspec.to_builtins(request)
+    found = httpx.post(f'{top.url}/v1/requests', json=body, headers=version, timeout=20.0)
+    return found.status_code, found.json()['errors'][0]
+
+
+@pytest.mark.parametrize('dry_run', [True, False])
+@pytest.mark.parametrize('kind', ['pool', 'policies', 'lifecycle'])
+def test_what_stays_in_its_zone_is_told_whom_to_ask(two, kind, dry_run):
+    fields = {
+        'pool': {'kind': RequestKind.POOL},
+        'policies': {'group': GroupRef(uuid=uuid_of('racks'), policies=RACKS)},
+        'lifecycle': {'lifecycle': Lifecycle.PLAN},
+    }[kind]
+    request = a_request(vcpu=4, dry_run=dry_run, **fields)
+    if kind == 'pool':
+        spec = msgspec.structs.replace(request.spec, resources={'DISK_GB': 1})
+        request = msgspec.structs.replace(request, spec=spec)
+    status, error = answered(two, request)
+    assert (status, error['code']) == (409, 'gantt.not_known_here'), error
+    assert error['details']['zones'] == ['east']
+    assert 'ask zone east' in error['detail']
+    answer = two.select(msgspec.structs.replace(request, request_id=uuid_of(kind)))
+    assert (answer.outcome, answer.ask_zones) == (Outcome.UNKNOWN, ['east'])
+    # Who wants a place of this zone alone has all of it.
+    alone = msgspec.structs.replace(request, hops=0, request_id=uuid_of(f'{kind} here'))
+    assert answered(two, alone)[1]['code'] == 'gantt.no_valid_host'
+
+
+def test_a_group_that_is_planned_is_told_whom_to_ask():
+    world = World(sqlite_store, hosts=1)
+    planner = a_planner(world)
+    group = a_description(a_member('web', 3))
+    assert refused(planner, a_plan_request(group)).code == 'gantt.no_valid_host'
+    for name, enabled in (('east', True), ('west', False)):
+        world.store.save_child_zone(
+            ZoneRecord(uuid=uuid_of(name), name=name, url='http://127.0.0.1:1', enabled=enabled)
+        )
+    error = refused(planner, a_plan_request(group))
+    assert (error.code, error.kwargs['zones']) == ('gantt.not_known_here', ['east'])
+    assert 'ask zone east' in error.message and error.kwargs['missing_count'] == 2
+    tried = place(planner, a_plan_request(group, dry_run=True))
+    assert len(tried.plan.missing) == 2 and tried.ask_zones == ['east']
+    fits = place(planner, a_plan_request(a_description(a_member('web', 1)), dry_run=True))
+    assert fits.ask_zones == []
+
+
+def test_members_that_are_to_be_apart_may_be_in_several_zones(zone):
+    top, east, west = zone('top').hosts(2), zone('east').hosts(4), zone('west').hosts(3)
+    top.above(east, west)
+    group = GroupRef(uuid=uuid_of('apart'), policy=Policy.ANTI_AFFINITY)
+    answer = top.select(a_request(8, group=group))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    zones = {'': top, 'east': east, 'west': west}
+    hosts = [zones[c.child].store.load_claim(c.claim_id).host for c, *_ in answer.selections]
+    assert len({*hosts}) == 8
+    # One host is left; then there is none, and everybody was asked.
+    assert top.select(a_request(1, group=group)).outcome is Outcome.PLACED
+    assert top.select(a_request(1, group=group)).outcome is Outcome.NO_VALID_HOST
+
+
+def test_a_zone_that_is_too_far_down_was_not_queried(zone):
+    top, middle, leaf = zone('top').hosts(1, 1), zone('middle').hosts(1, 1), zone('leaf').hosts(1)
+    middle.above(leaf)
+    top.above(middle)
+    near = top.select(a_request(vcpu=4, hops=1))
+    assert (near.outcome, 'middle' in near.reason) == (Outcome.UNKNOWN, True), near.reason
+    assert top.select(a_request(vcpu=4)).outcome is Outcome.PLACED
+
+
+def test_own_hosts_are_explained_as_they_scored(zone):
+    top, east = zone('top').hosts(5), zone('east').hosts(1, 1)
+    top.above(east)
+    request = a_request(2, vcpu=2)
+    chosen = hosts_of(top.select(request))
+    top.recorder.flush()
+    top.scheduler.cache.log.flush(top.store)
+    found = top.insights.explain(request.request_id)
+    text = '\n'.join(found.lines)
+    assert '5/5 hosts fit' in text and 'not the requested destination' not in text, text
+    totals = [score.total for score in found.members[0].scores]
+    assert totals == sorted(totals, reverse=True) and totals[0] >= 0
+    for name in {f'top-{n}' for n in range(1, 6)} - {*chosen}:
+        one = top.insights.explain(request.request_id, host=name)
+        assert one.host_verdicts and 'removed' not in str(one.host_verdicts)
+    assert top.insights.replay(found.id).same
