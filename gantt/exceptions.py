@@ -169,6 +169,17 @@ class ConsumerChanged(Refused):
     )
 
 
+class ConsumerBelow(Refused):
+    """A consumer that is to get something here has it in a zone below."""
+
+    code = 'gantt.consumer_below'
+    http_status = 409
+    template = (
+        'consumer {consumer} has a claim in zone {zone} below, and cannot have another one here; '
+        'cancel its request first'
+    )
+
+
 class AllocationRefused(Refused):
     """A provider does not have what is to be allocated."""
 

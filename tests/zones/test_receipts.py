@@ -117,6 +117,7 @@ def test_what_was_forgotten_comes_back_as_the_project_had_it(zone):
     wanted = a_request(vcpu=2, project_id='blue', group=group)
     assert top.select(wanted).outcome is Outcome.PLACED
     [before] = top.store.claims_below()
+    usage = top.store.quota_usage(['blue'], ['VCPU', 'MEMORY_MB'])
     for table in (models.claims_below, models.requests, models.consumers_on_their_way):
         with top.store.engine.begin() as connection:
             connection.execute(sa.delete(table))
@@ -127,3 +128,5 @@ def test_what_was_forgotten_comes_back_as_the_project_had_it(zone):
     assert back.read_back
     same = ('claim_id', 'key', 'project_id', 'group', 'purpose', 'resources', 'consumer')
     assert [getattr(back, name) for name in same] == [getattr(before, name) for name in same]
+    assert top.store.quota_usage(['blue'], ['VCPU', 'MEMORY_MB']) == usage
+    assert usage['blue'].amounts['VCPU'] == 2

@@ -45,7 +45,7 @@ class AdoptionStatus(enum.StrEnum):
     ADOPTED = 'adopted'
     OVER_FULL = 'over_full'  # adopted, and the host has more use than capacity now
     KNOWN = 'known'  # it has a live claim there
-    ELSEWHERE = 'elsewhere'  # it has a live claim on another host: nothing is done
+    ELSEWHERE = 'elsewhere'  # it has a live claim on another host, or below: nothing is done
     UNKNOWN_HOST = 'unknown_host'  # nothing is done
 
 
@@ -65,12 +65,20 @@ class Adoption:
     :ivar made: the claims to make, in the order told
     """
 
-    def __init__(self, rows: Mapping[str, HostRow], live: Iterable[Claim], now: float) -> None:
+    def __init__(
+        self,
+        rows: Mapping[str, HostRow],
+        live: Iterable[Claim],
+        below: Mapping[str, str],
+        now: float,
+    ) -> None:
         """
         :param rows: the hosts that are known, by name
         :param live: the live claims of the guests, wherever they are
+        :param below: of guests that live in a zone below, or may, its name
         :param now: the database's clock
         """
+        self._below = below
         self.made: list[Claim] = []
         self._rows = dict(rows)
         self._now = now
@@ -95,6 +103,12 @@ class Adoption:
                 AdoptionStatus.ELSEWHERE,
                 mine[0].id,
                 f'it has a live claim on {mine[0].host}',
+            )
+        if guest.consumer in self._below:
+            return _outcome(
+                guest,
+                AdoptionStatus.ELSEWHERE,
+                note=f'it has a live claim in zone {self._below[guest.consumer]} below',
             )
         claim = self._claim(row, guest)
         self.made.append(claim)

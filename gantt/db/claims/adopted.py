@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
-from gantt.db.claims import groups
+from gantt.db.claims import groups, held
 from gantt.db.claims.claims import Changes
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, providers, rows
@@ -86,8 +86,11 @@ def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
     hosts = map(locked.row, locked.hosts())
     consumers = sorted({guest.consumer for guest in guests})
     live: list[Claim] = []
+    below: dict[str, str] = {}
     for start in range(0, len(consumers), PARTS):
         # Not "live = 1": of a few consumers this is.
-        where = [claim_form.of_guests(consumers[start : start + PARTS]), _c.c.live != 0]
+        some = consumers[start : start + PARTS]
+        where = [claim_form.of_guests(some), _c.c.live != 0]
         live += load_claims(changes.tx, where=where)
-    return Adoption({row.name: row for row in hosts}, live, changes.tx.now)
+        below |= held.zones_of(changes.tx, some)
+    return Adoption({row.name: row for row in hosts}, live, below, changes.tx.now)

@@ -146,6 +146,20 @@ def _below(kind: str, names: Iterable[str], *where: Any, with_amounts: bool = Fa
     return sa.select(project, *columns[0], *columns[1]).where(holds_below, *where)
 
 
+#: Which consumers are held below, and the names of their zones.
+ZONES_OF = (
+    sa.select(_b.c.consumer, models.child_zones.c.name)
+    .join(models.child_zones, models.child_zones.c.uuid == _b.c.child)
+    .where(_b.c.consumer.in_(_uuids), holds_below)
+    .order_by(_b.c.consumer, _b.c.claim_id)
+)
+
+
+def zones_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str]:
+    """Names of the zones below where consumers live, or may; of the others there is nothing."""
+    return dict(map(tuple, tx.all(ZONES_OF, uuids=sorted(consumers)))) if consumers else {}
+
+
 #: Guests of live claims by group, the claim that was made first first.
 MEMBERS = sa.union_all(
     sa.select(_c.c.group_uuid, HERE['guest'].label('consumer'), _c.c.created_at, _c.c.id).where(

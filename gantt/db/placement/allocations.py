@@ -33,6 +33,7 @@ from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.claims.inheritance import gained, of_pools
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostRow
+from gantt.db.claims import held
 from gantt.db.claims.claims import providers_of, write_inherited
 from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update
@@ -123,6 +124,7 @@ class AllocationWriter:
         self._lock_consumers(consumers)
         self._look(consumers)
         self._check_generations()
+        self._must_not_be_below()
         named = {uuid for wish in wishes for uuid in wish.allocations} | set(also)
         self._find(named)
         wanted = self._concerned()
@@ -179,6 +181,15 @@ class AllocationWriter:
             for one in consumers
         ]
         self.tx.insert_or_step(_w, values, 'uuid', 'generation')
+
+    def _must_not_be_below(self) -> None:
+        """
+        :raises ConsumerBelow: one that has nothing here, and is to have something, has it below
+        """
+        new = {wish.consumer for wish in self._wishes if wish.allocations}
+        new -= {consumer for consumer, claims in self._live.items() if claims}
+        for consumer, zone in held.zones_of(self.tx, new).items():
+            raise exceptions.ConsumerBelow(consumer=consumer, zone=zone)
 
     def _check_generations(self) -> None:
         for wish in self._wishes:

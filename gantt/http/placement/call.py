@@ -16,6 +16,7 @@ from gantt.http.caller import Caller
 from gantt.http.placement import schemas
 from gantt.http.placement.errors import PlacementError
 from gantt.http.policy import PolicyEnforcer
+from gantt.http.request_access import HOSTS
 from gantt.scheduler.ports import Store
 
 #: The version from which on answers say when they changed and that nobody may keep them.
@@ -117,6 +118,11 @@ class Call:
         return found
 
     # -- who and where -------------------------------------------------------------------
+    @property
+    def reads_hosts(self) -> bool:
+        """Whether the caller may know where consumers are."""
+        return self._policy.allows(HOSTS, self.caller)
+
     def check(self, rule: str, project: str | None = None) -> None:
         """Refuse who does not meet a rule.
 

@@ -126,7 +126,7 @@ def wishes_of(body: Mapping[str, Any], version: int) -> list[AllocationWish]:
     return [wish_of(consumer, one, version) for consumer, one in bodies.items()]
 
 
-def refusal_of(error: exceptions.GanttError, unknown_class: str) -> Exception:
+def refusal_of(call: Call, error: exceptions.GanttError, unknown_class: str) -> Exception:
     """What a writer is told.
 
     :param unknown_class: how Placement begins where a class is not known
@@ -136,6 +136,13 @@ def refusal_of(error: exceptions.GanttError, unknown_class: str) -> Exception:
         detail = f'expected {kwargs["expected"]} but got {kwargs["given"]}'
         return PlacementError(
             409, f'consumer generation conflict - {detail}', errors.CONCURRENT_UPDATE
+        )
+    if isinstance(error, exceptions.ConsumerBelow):
+        where = f'zone {kwargs["zone"]}' if call.reads_hosts else 'a zone'
+        return PlacementError(
+            409,
+            f'Unable to allocate inventory: consumer {kwargs["consumer"]} has a claim in {where} '
+            'below, and cannot have another one here; cancel its request first',
         )
     if isinstance(error, exceptions.AllocationRefused):
         classes = kwargs['classes']
@@ -202,7 +209,7 @@ def _write(call: Call, wishes: list[AllocationWish], unknown_class: str) -> None
     try:
         call.store.write_allocations(wishes)
     except exceptions.GanttError as e:
-        raise refusal_of(e, unknown_class) from None
+        raise refusal_of(call, e, unknown_class) from None
 
 
 def delete_allocations(call: Call) -> PlacementAnswer:

@@ -47,11 +47,13 @@ def reshape(call: Call) -> PlacementAnswer:
     try:
         call.store.reshape(declared, wishes)
     except exceptions.GanttError as e:
-        raise _refusal_of(e, declared) from None
+        raise _refusal_of(call, e, declared) from None
     return PlacementAnswer(status=204, cached=False)
 
 
-def _refusal_of(error: exceptions.GanttError, declared: dict[str, ReshapedProvider]) -> Exception:
+def _refusal_of(
+    call: Call, error: exceptions.GanttError, declared: dict[str, ReshapedProvider]
+) -> Exception:
     kwargs = error.kwargs
     if isinstance(error, exceptions.StaleGeneration):
         detail = (
@@ -69,4 +71,4 @@ def _refusal_of(error: exceptions.GanttError, declared: dict[str, ReshapedProvid
     if isinstance(error, exceptions.InUse):
         detail = f'update conflict: {inventories.in_use(str(kwargs["uuid"]), error)}'
         return PlacementError(409, detail, errors.INVENTORY_IN_USE)
-    return allocations.refusal_of(error, 'malformed reshaper data')
+    return allocations.refusal_of(call, error, 'malformed reshaper data')

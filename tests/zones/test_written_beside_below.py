@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who lives in a zone below gets nothing here beside it, by Placement's interface or by a list."""
+
+import httpx
+import pytest
+
+from gantt.core.claims.adoption import AdoptionStatus, GuestToAdopt
+from gantt.core.records.decision import Outcome
+from gantt.http import policy
+from gantt.http.context import Caller
+from gantt.http.placement.app import make_placement_app
+from gantt.http.settings import HttpSettings
+from tests.builders import new_uuid
+from tests.http import identity
+from tests.world import a_request
+
+OPERATOR = Caller(user='ann', project='p', roles=('admin', 'service'))
+#: May write allocations by the policy file below, and know nothing of hosts.
+WRITER = Caller(user='bob', project='p', roles=('writer',))
+RULES = "'placement:allocations:update': 'role:writer'\n"
+
+
+@pytest.fixture
+def world(zone):
+    top, low = zone('top').hosts(1, 8), zone('low').hosts(1, 64)
+    top.above(low)
+    guest = a_request(vcpu=60, alternates=0)
+    assert top.select(guest).outcome is Outcome.PLACED
+    assert (top.live(), low.live()) == (0, 1)
+    return top, guest
+
+
+def placement_of(zone, caller, rules):
+    app = make_placement_app(
+        zone.store, zone.metrics, HttpSettings(), rules, lambda request: caller, [].append
+    )
+    headers = {'OpenStack-API-Version': 'placement 1.38', 'Accept': 'application/json'}
+    return httpx.Client(
+        transport=httpx.WSGITransport(app), base_url='http://localhost', headers=headers
+    )
+
+
+def wish(zone, vcpu=1):
+    [host] = [one for one in zone.store.providers() if one.name == 'top-1']
+    return {
+        'allocations': {host.uuid: {'resources': {'VCPU': vcpu}}} if vcpu else {},
+        'project_id': 'red',
+        'user_id': 'eve',
+        'consumer_type': 'INSTANCE',
+        'consumer_generation': None,
+    }
+
+
+def test_no_writer_gives_it_anything_here(world):
+    top, guest = world
+    [consumer] = guest.consumers
+    client, other = placement_of(top, OPERATOR, policy.defaults()), new_uuid()
+    both = {other: wish(top), consumer: wish(top)}
+    pool = top.store.create_provider('pool')
+    shape = {pool.uuid: {'resource_provider_generation': pool.generation, 'inventories': {}}}
+    for answer in (
+        client.put(f'/allocations/{consumer}', json=wish(top)),
+        client.post('/allocations', json=both),
+        client.post('/reshaper', json={'inventories': shape, 'allocations': both}),
+    ):
+        assert answer.status_code == 409, answer.text
+        [error] = answer.json()['errors']
+        assert f'consumer {consumer} has a claim in zone low below' in error['detail']
+        assert error['code'] == 'placement.undefined_code', 'it is not to be tried again'
+    assert top.live() == 0
+    assert client.put(f'/allocations/{other}', json=wish(top)).status_code == 204
+    # That it has nothing here is so already; and as soon as it has left, it may have something.
+    assert client.post('/allocations', json={consumer: wish(top, 0)}).status_code == 204
+    top.cancel(guest.request_id)
+    assert client.put(f'/allocations/{consumer}', json=wish(top)).status_code == 204
+
+
+def test_the_zone_is_named_to_who_may_know(world, tmp_path):
+    top, guest = world
+    [consumer] = guest.consumers
+    (tmp_path / 'policy.yaml').write_text(RULES)
+    said = {'oslo_policy': {'policy_file': tmp_path / 'policy.yaml'}}
+    rules = policy.PolicyEnforcer(identity.configuration(tmp_path, said))
+    client = placement_of(top, WRITER, rules)
+    answer = client.put(f'/allocations/{consumer}', json=wish(top))
+    assert answer.status_code == 409
+    assert f'consumer {consumer} has a claim in a zone below' in answer.text
+
+
+@pytest.mark.parametrize('dry_run', [True, False])
+def test_a_list_of_guests_that_run_does_not_have_it_here_too(world, dry_run):
+    top, guest = world
+    told = GuestToAdopt(host='top-1', consumer=guest.consumers[0], resources={'VCPU': 1})
+    [outcome] = top.store.adopt_guests([told], dry_run=dry_run)
+    assert (outcome.outcome, outcome.note) == (
+        AdoptionStatus.ELSEWHERE,
+        'it has a live claim in zone low below',
+    )
+    assert top.live() == 0
