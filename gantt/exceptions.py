@@ -397,6 +397,16 @@ class PlanUnreadable(Unavailable):
     )
 
 
+class ClaimUnreadable(Unavailable):
+    """A stored claim that a later release has written, or that was damaged."""
+
+    code = 'gantt.claim_unreadable'
+    template = (
+        'claim {claim} cannot be read by this release: {problem}; an operator can release it, or '
+        'ask a process of the release that has written it'
+    )
+
+
 class SearchOutOfBudget(Unavailable):
     """A search for candidates was ended before it could say whether there is any, or any more."""
 

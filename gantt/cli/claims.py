@@ -18,6 +18,11 @@ def lease(row: dict[str, Any]) -> str:
     return text.age(left) if left > 0 else 'over'
 
 
+def marks(row: dict[str, Any]) -> str:
+    """Signs for what is not as with others."""
+    return '*' * row['adopted'] + '!' * bool(row.get('problem'))
+
+
 def zone(row: dict[str, Any]) -> str:
     """The zone below that a claim is in."""
     return f'zone {row["child"]}' if row.get('child') else ''
@@ -25,7 +30,10 @@ def zone(row: dict[str, Any]) -> str:
 
 COLUMNS = (
     TextColumn('CLAIM', lambda r: text.short_id(r['id'])),
-    TextColumn('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
+    TextColumn(
+        'STATE',
+        lambda r: r['state'] + marks(r),
+    ),
     TextColumn('HOST', lambda r: r['host'] or zone(r), least=12),
     TextColumn('CONSUMER', lambda r: text.short_id(r['consumer'])),
     TextColumn('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
@@ -35,7 +43,7 @@ COLUMNS = (
 
 
 class ClaimList(base.Lister):
-    """List the claims; a star marks one that was adopted."""
+    """List the claims; * marks one that was adopted, ! one that cannot be read."""
 
     may_watch = True
     path = '/v1/claims'
@@ -86,6 +94,7 @@ class ClaimShow(base.Show):
             'project': claim['project_id'],
             'absences': str(claim['absences'] or ''),
             'reason': claim['reason'],
+            'problem': claim.get('problem'),
         }
         lines = [f'claim {claim["id"]} is {claim["state"]}{adopted}']
         for name, value in facts.items():

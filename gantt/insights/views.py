@@ -93,6 +93,7 @@ class ClaimView(View, frozen=True, kw_only=True):
     :ivar member_name: of a planned group, whose place it is or was
     :ivar taken_over: it is a place of a plan that a create has, and its host has not confirmed yet
     :ivar child: name of the zone below that it is in, which names its host to nobody
+    :ivar problem: why it cannot be read: then only what can is shown, and it can only be released
     """
 
     id: str
@@ -121,6 +122,7 @@ class ClaimView(View, frozen=True, kw_only=True):
     taken_over: Annotated[bool, since(10)] = False
     host_resources: Annotated[dict[str, int], since(10)] = {}
     child: Annotated[str, since(10)] = ''
+    problem: Annotated[str, since(10)] = ''
 
 
 class RequestSummary(View, frozen=True, kw_only=True):

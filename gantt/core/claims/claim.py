@@ -138,6 +138,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar planned: what it goes back to while a create has the place; None: none has it
     :ivar child: uuid of the zone below that it is in; None: it is here
     :ivar is_lost: that zone does not know it any more: it may live, until somebody has looked
+    :ivar problem: why its row cannot be read, as of one that a later release has written: what
+        is known of it is here, and nothing happens to it until an operator releases it
     """
 
     id: str
@@ -172,6 +174,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     planned: PlannedFor | None = None
     child: str | None = None
     is_lost: bool = False
+    problem: str = ''
 
     @property
     def is_live(self) -> bool:
@@ -188,6 +191,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (
             self.member_name is not None
             and self.planned is None
+            and not self.problem
             and self.state is State.RESERVED
             and self.lifecycle is Lifecycle.PLAN
         )
@@ -222,6 +226,8 @@ def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
 
 def state_after(claim: Claim, event: Event) -> State:
     """The state of a claim after ``event``."""
+    if claim.problem:
+        return claim.state
     return after(claim.state, event, claim.lifecycle, is_taken=claim.is_taken)
 
 
@@ -261,7 +267,7 @@ def longer(
 
     :param most: of ``seconds``, the longest lease; ``most_of_plans`` as in ``longest``
     """
-    if claim.state is not State.RESERVED or claim.is_free_place:
+    if claim.state is not State.RESERVED or claim.is_free_place or claim.problem:
         return None
     lifecycle = Lifecycle.HOST if claim.is_taken else claim.lifecycle
     until = now + min(seconds, longest(lifecycle, most, most_of_plans))
@@ -275,6 +281,8 @@ def longer(
 
 def why_not_confirmed(claim: Claim) -> str:
     """Why a host that asks is told that the claim is gone; '' where it is, or was confirmed."""
+    if claim.problem:
+        return claim.problem
     return PLANNED if claim.is_live and claim.state is State.RESERVED else ''
 
 
@@ -345,7 +353,7 @@ def is_rival(claim: Claim, purpose: Purpose) -> bool:
 
 def gives_way(rival: Claim) -> bool:
     """Whether a rival makes place for the newer claim; one under which a guest runs bars it."""
-    return rival.state is State.RESERVED and rival.request_id is not None
+    return rival.state is State.RESERVED and rival.request_id is not None and not rival.problem
 
 
 @functools.lru_cache(maxsize=256)  # a member's is asked for by those who pick, claim and answer

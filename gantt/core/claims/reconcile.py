@@ -320,7 +320,11 @@ class _SeenClaims:
 
 def guests_of_places(live: Iterable[Claim]) -> dict[str, str]:
     """Ids of the claims of members of groups, with their guests, or who stands for them."""
-    return {claim.id: guest_of(claim) for claim in live if claim.member_name is not None}
+    return {
+        claim.id: guest_of(claim)
+        for claim in live
+        if claim.member_name is not None and not claim.problem
+    }
 
 
 def _claim_before(entry: Running, known: Mapping[str, Claim], over: Container[str]) -> Claim | None:
@@ -407,6 +411,8 @@ def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostRepor
     changed = {claim.id: claim for claim in claims}
     for claim in contained:
         now = changed.get(claim.id, claim)
+        if now.problem:
+            continue
         if now.is_live and now.layout is not None and unsettled(now.layout) is not None:
             changed[claim.id] = _replace(now, layout={**now.layout, 'settled': True})
     return list(changed.values())

@@ -90,6 +90,10 @@ class Layout(Message, frozen=True, kw_only=True):
         return bool(self.cells or self.devices)
 
 
+#: Taken by a layout that cannot be read: a cell that no host has, by which no host holds it.
+ALL_OF_IT = Layout(cells=[CellLayout(cell=2**40)])
+
+
 def read(body: Any, inside: str = 'layout') -> Layout:
     """A layout from its JSON form.
 
@@ -116,8 +120,14 @@ def readable(body: Any) -> Layout | None:
 
 
 def unsettled(body: Any) -> Layout | None:
-    """A layout from its JSON form, where it takes anything; None where not."""
+    """A layout from its JSON form, where it takes anything; None where not.
+
+    One that cannot be read, as of a later release, may take all that the host has inside.
+    """
     found = readable(body)
+    if found is None and body is not None:
+        counts = not isinstance(body, dict) or body.get('settled') is not True
+        return ALL_OF_IT if counts else None
     return found if found and not found.settled else None
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gantt.core.messages.layout import CPU_MAX, CellLayout, Layout
+from gantt.core.messages.layout import ALL_OF_IT, CPU_MAX, CellLayout, Layout
 from gantt.core.messages.report import DevicePool, NumaCell
 from gantt.core.messages.resource_classes import MILLI_VCPU, Inventory
 
@@ -270,6 +270,9 @@ class FreeTopology:
         """Use what a layout takes; a cell or pool that is gone took it along."""
         if layout.settled:
             return
+        if layout == ALL_OF_IT:
+            self._fill()
+            return
         for cell in layout.cells:
             here = self._by_id.get(cell.cell)
             if here is not None:
@@ -278,6 +281,15 @@ class FreeTopology:
             pool = self._by_key.get(device.pool)
             if pool is not None:
                 pool.free -= sign * device.count
+
+    def _fill(self) -> None:
+        """Leave nothing free, for good: such a room is made anew once its layouts can be read."""
+        for cell in self.cells:
+            cell.free, cell.base_left = 0, 0
+            cell.cpu_used, cell.memory_used = cell.cpu_cap, max(cell.memory_cap, cell.memory_used)
+            cell.pages = dict.fromkeys(cell.pages, 0)
+        for pool in self.pools:
+            pool.free = 0
 
     def give(self, layout: Layout) -> None:
         """Undo the ``take`` of a layout that held."""

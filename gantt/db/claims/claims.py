@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gantt import exceptions
 from gantt.core.claims import inheritance
 from gantt.core.claims.claim import (
     ENDS_PLACE,
@@ -78,7 +79,10 @@ class Changes:
         """A claim as it becomes; usage follows where it ends.
 
         :param ends_place: a place that a create has ends with the create's claim
+        :raises ClaimUnreadable: nobody knows what would be written over
         """
+        if before.problem:
+            raise exceptions.ClaimUnreadable(claim=before.id, problem=before.problem)
         if before.is_taken or now.is_taken:
             self._places.append((before, now))
         else:

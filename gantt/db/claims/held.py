@@ -19,6 +19,7 @@ from gantt.db.engine.session import reading
 from gantt.db.hosts import claim_rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.hosts.claim_rows import load_claims
+from gantt.db.hosts.rows import known_amounts
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow
@@ -305,7 +306,7 @@ def _of_below(row: Any) -> StoredBelow:
         place=row.place,
         group=row.group_uuid,
         read_back=bool(row.read_back),
-        resources=claim_rows.amounts(row),
+        resources=claim_rows.amounts(row, '', known_amounts),
         user_id=row.user_id,
         consumer_type=row.consumer_type or 'INSTANCE',
         created_at=row.created_at,

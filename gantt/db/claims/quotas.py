@@ -210,7 +210,7 @@ def _others(
     of_claim: dict[str, dict[tuple[str, str, str, int], Counter[str]]] = {}
     for project, *claim, text in tx.all(_queries(tx.kind).others, **claim_form.bound(projects)):
         mine = of_claim.setdefault(project, {}).setdefault(tuple(claim), Counter())
-        for name, amount in rows.decode_amounts(text).items():
+        for name, amount in rows.known_amounts(text).items():
             if name in classes:
                 mine[name] += amount
     found = {}
@@ -227,6 +227,6 @@ def _sums(found: Iterable[Any]) -> dict[str, dict[str, int]]:
     sums: dict[str, dict[str, int]] = {}
     for row in found:
         mine = sums.setdefault(row.project, {})
-        for name, amount in rows.decode_amounts(row.other).items():
+        for name, amount in rows.known_amounts(row.other).items():
             mine[name] = mine.get(name, 0) + amount
     return sums

@@ -6,9 +6,11 @@ that was damaged, must not keep the leases of all others from running out: where
 claims are taken one by one, and those at fault are left out of the next ones.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +30,7 @@ from gantt.core.claims.claim import (
 from gantt.core.messages.report import ClaimUpdate
 from gantt.core.nova import host as nova_host
 from gantt.db.claims import adopted
-from gantt.db.claims.claims import Changes, end_claims, providers_of
+from gantt.db.claims.claims import Changes, lock_claims, providers_of
 from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import Again
@@ -40,10 +42,19 @@ from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import claim_form, models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
+LOG = logging.getLogger(__name__)
+
 _c = models.claims
 _a = models.allocations
 _p = models.providers
 
+_ids: Any = sa.bindparam('ids', expanding=True)
+OTHERS_ON = sa.union_all(
+    *(
+        shares(where=[table.c.provider_id.in_(_ids), table.c.other.is_not(None), _c.c.live == 1])
+        for shares, table in ((claim_form.own_shares, _c), (claim_form.other_shares, _a))
+    )
+)
 NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
 OVERDUE = (
     sa.select(_c.c.id)
@@ -102,7 +113,9 @@ class SqlClaims(Locking):
             if self._sweeps % AGAIN_SWEEPS == 0:
                 self._unreadable.clear()
             try:
-                return self._expire(lambda tx: _overdue(tx, limit, self._unreadable))
+                result = self._expire(lambda tx: _overdue(tx, limit, self._unreadable))
+                self._leave_out(result.unreadable)
+                return result
             except exceptions.DatabaseContended:  # one of them may be written by nobody
                 return self._expire_one_by_one(limit)
             except exceptions.Unavailable:
@@ -131,12 +144,18 @@ class SqlClaims(Locking):
                     raise
                 problem = f'{type(e).__name__}: {e}'
                 result.unreadable[claim_id] = problem
-                if len(self._unreadable) < UNREADABLE_MAX:
-                    self._unreadable[claim_id] = problem
             else:
+                result.unreadable.update(one.unreadable)
                 result.outcomes.extend(one.outcomes)
                 result.hosts.extend(one.hosts)
+        self._leave_out(result.unreadable)
         return result
+
+    def _leave_out(self, unreadable: Mapping[str, str]) -> None:
+        """Of the next sweeps."""
+        for claim_id, problem in unreadable.items():
+            if len(self._unreadable) < UNREADABLE_MAX:
+                self._unreadable[claim_id] = problem
 
     @writing
     def force_release(self, tx: session.Tx, claim_id: str, reason: str) -> ClaimResult:
@@ -144,8 +163,18 @@ class SqlClaims(Locking):
         if not claims:
             return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
         ids = [claim.id for claim in claims]
-        changes = Changes(tx, self.memory)
-        return end_claims(changes, ids, providers_of(claims), Event.FORCE, reason)
+        changes, on = Changes(tx, self.memory), providers_of(claims)
+        unreadable = [one for one in lock_claims(changes, ids, on) if one.problem]
+        for one in unreadable:
+            LOG.warning(
+                'claim %s cannot be read and is released all the same: %s', one.id, one.problem
+            )
+            claim_rows.put_right(tx, one)
+        if unreadable:
+            _recount(changes)
+        outcomes = changes.end(load_claims(tx, ids=ids), Event.FORCE, reason)
+        changes.write()
+        return changes.result(outcomes)
 
     def adopt_guests(
         self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
@@ -191,6 +220,27 @@ class SqlClaims(Locking):
         return found[0] if found else None
 
 
+def _recount(changes: Changes) -> None:
+    """Count anew what claims take of classes without columns, where all that is there is readable.
+
+    Of a claim that could not be read nobody knows what of it is counted.
+    """
+    counters = changes.locked.counters
+    totals: dict[int, Counter[str]] = {pid: Counter() for pid in counters}
+    for row in changes.tx.all(OTHERS_ON, ids=sorted(counters)):
+        try:
+            amounts = rows.decode_amounts(row.other)
+        except rows.UNREADABLE:
+            totals.pop(row.provider_id, None)
+            continue
+        if row.provider_id in totals:
+            totals[row.provider_id].update(amounts)
+    for pid, total in totals.items():
+        for name, of in counters[pid].others.items():
+            of[1] = total[name]
+        changes.touch(pid)
+
+
 def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     """Reserved -> confirmed; late is fine, the claim's state decides.
 
@@ -202,10 +252,8 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     if row is None:
         return _all_gone(words)
     stamp = row.claims_stamp
-    found = tx.all(
-        claim_rows.CLAIMS.where(_c.c.id.in_(words.claim_ids), _c.c.provider_id == row.id)
-    )
-    known = {one.id: claim_rows.claim(one, {}) for one in found}
+    here = load_claims(tx, ids=words.claim_ids, where=[_c.c.provider_id == row.id])
+    known = {one.id: one for one in here}
     outcomes = {}
     for claim_id in dict.fromkeys(words.claim_ids):
         claim = known.get(claim_id)
@@ -325,7 +373,8 @@ def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
     changes.lock(aside.without(providers_of(claims)))
     if aside.left:
         ids = [one.id for one in claims if providers_of([one]).isdisjoint(aside.left)]
-    again = load_claims(tx, ids=ids) if ids else []
+    read = load_claims(tx, ids=ids) if ids else []
+    again = [one for one in read if not one.problem]
     # Confirmed, extended or ended since: no business of the sweeper any more.
     due = [c for c in again if (until := claim_rows.expires_at(c)) is not None and until < tx.now]
     due.sort(key=lambda claim: (claim.lease_until, claim.id))
@@ -335,7 +384,9 @@ def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
             changes.change(claim, stored[claim.id])
     outcomes = changes.end([c for c in due if c.id not in stored], Event.EXPIRE, 'lease ran out')
     changes.write()
-    return changes.result(outcomes)
+    result = changes.result(outcomes)
+    result.unreadable.update({one.id: one.problem for one in read if one.problem})
+    return result
 
 
 def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:

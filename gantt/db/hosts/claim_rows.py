@@ -5,7 +5,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import sqlalchemy as sa
@@ -13,12 +13,13 @@ import sqlalchemy as sa
 from gantt.core.claims.adoption import GuestToAdopt
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.claims.places import PlaceLetGo, PlaceTaken
+from gantt.core.messages import quoting
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.resources.host import HostKind
 from gantt.db.engine import retry, session
 from gantt.db.hosts import inherited, planned, sole
-from gantt.db.hosts.rows import NOTHING, Amounts, decode_amounts, layout, text
+from gantt.db.hosts.rows import UNREADABLE, Amounts, body, decode_amounts, layout, text
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -61,6 +62,14 @@ _FIELDS = [
     *('group' if column.name == 'group_uuid' else column.name for column in _READ),
     *('project_id', 'user_id', 'consumer_type', 'host'),
 ]
+#: Of them those that a later release may write so that this one cannot read them.
+_DECODED: dict[str, Callable[[Any], Any]] = {
+    'state': State,
+    'lifecycle': Lifecycle,
+    'purpose': Purpose,
+    'layout': body,
+    'planned': planned.of_text,
+}
 CLAIMS = sa.select(
     *_READ,
     claim_form.PROJECT.label('project_id'),
@@ -71,6 +80,7 @@ CLAIMS = sa.select(
         'host'
     ),
     *(models.claims.c[column] for column in AMOUNTS),
+    models.claims.c.live,
 ).select_from(
     claim_form.OWNED.outerjoin(
         models.providers, models.providers.c.id == models.claims.c.provider_id
@@ -93,19 +103,67 @@ def claim_values(claim: Claim, narrow: bool) -> dict[str, Any]:
     return {name: of(claim) for name, of in CLAIM.items() if narrow or name not in NARROW}
 
 
-def claim(row: Sequence[Any], allocations: Amounts, inherits: Amounts = NOTHING) -> Claim:
-    """A claim from a row of ``CLAIMS``."""
-    values = dict(zip(_FIELDS, row, strict=False))
-    values['state'] = State(values['state'])
-    values['lifecycle'] = Lifecycle(values['lifecycle'])
-    values['purpose'] = Purpose(values['purpose'])
-    if values['layout'] is not None:
-        values['layout'] = msgspec.json.decode(values['layout'])
-    values['planned'] = planned.of_text(values['planned'])
+def _claim(rows: Sequence[Any]) -> Claim:
+    """A claim from its rows of a query of ``with_shares``."""
+    values = dict(zip(_FIELDS, rows[0], strict=False))
+    try:
+        values |= {name: decode(values[name]) for name, decode in _DECODED.items()}
+        return _of(values, taken(rows), inherited.of_rows(rows))
+    except UNREADABLE:
+        return _as_far_as_readable(rows)
+
+
+def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
+    """A claim with the reasons why the rest of it is not known.
+
+    Whether it is live is told by its mark, and it takes what its columns say.
+    """
+    first, problems = rows[0], []
+    values = dict(zip(_FIELDS, first, strict=False))
+
+    def read(name: str, decode: Callable[[Any], Any], stored: Any, otherwise: Any) -> Any:
+        try:
+            return decode(stored)
+        except UNREADABLE as e:
+            problems.append(f'{name}: {quoting.plain(str(e), quoting.SENTENCE_MAX)}')
+            return otherwise
+
+    def of_classes(text: str) -> dict[str, int]:
+        return cast('dict[str, int]', read('other', decode_amounts, text, {}))
+
+    otherwise = {
+        'state': State.CONFIRMED if first.live else State.RELEASED,
+        'lifecycle': Lifecycle.HOST,
+        'purpose': Purpose.CREATE,
+        'layout': None,
+        'planned': None,
+    }
+    for name, decode in _DECODED.items():
+        values[name] = read(name, decode, values[name], otherwise[name])
+    allocations, inherits = taken(rows, of_classes), inherited.of_rows(rows, of_classes)
+    return _of({**values, 'problem': '; '.join(problems)}, allocations, inherits)
+
+
+def _of(values: dict[str, Any], allocations: Amounts, inherits: Amounts) -> Claim:
     values['adopted'] = bool(values['adopted'])
     values['host'] = values['host'] or ''
     values['consumer_type'] = values['consumer_type'] or 'INSTANCE'
     return Claim(allocations=allocations, inherits=inherits, **values)
+
+
+def put_right(tx: session.Tx, claim: Claim) -> None:
+    """Store a claim as it was read, so that all can read it; its providers are locked.
+
+    What could not be read is lost by that, so that only what is about to end is put right.
+    """
+    mine = models.claims.update().where(models.claims.c.id == claim.id)
+    tx.run(mine.values({name: CLAIM[name](claim) for name in _DECODED}))
+    own = mine.where(claim_form.is_narrow).values(other=CLAIM['other'](claim))
+    narrow = bool(tx.run(own))
+    for values in allocation_values(claim, narrow):
+        here = _a.c.claim_id == claim.id, _a.c.provider_id == values['provider_id']
+        changed = {name: values[name] for name in ('other', 'inherits')}
+        tx.run(_a.update().where(*here).values(changed))
 
 
 def consumer_values(
@@ -142,7 +200,9 @@ def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
     return {**values, 'other': _other(amounts)}
 
 
-def amounts(row: Any, prefix: str = '') -> dict[str, int]:
+def amounts(
+    row: Any, prefix: str = '', decode: inherited.Decode = decode_amounts
+) -> dict[str, int]:
     """The amounts of one row of ``allocations``, or of a narrow claim."""
     found = {
         name: amount
@@ -151,7 +211,7 @@ def amounts(row: Any, prefix: str = '') -> dict[str, int]:
     }
     other = getattr(row, f'{prefix}other')
     if other is not None:
-        found.update(decode_amounts(other))
+        found.update(decode(other))
     return found
 
 
@@ -213,19 +273,16 @@ def with_shares(query: Any) -> Any:
 def whole_claims(found: Sequence[Any]) -> list[Claim]:
     """Claims from rows of such a query."""
     by_claim = itertools.groupby(found, operator.attrgetter('id'))
-    return [
-        claim(rows[0], taken(rows), inherited.of_rows(rows))
-        for rows in (list(of) for _, of in by_claim)
-    ]
+    return [_claim(list(of)) for _, of in by_claim]
 
 
-def taken(rows: Sequence[Any]) -> dict[int, dict[str, int]]:
+def taken(rows: Sequence[Any], decode: inherited.Decode = decode_amounts) -> Amounts:
     """What a claim takes: rows of it, one for each provider in ``allocations``, or one alone."""
     first = rows[0]
-    taken = {} if first.vcpu is None else {first.provider_id: amounts(first)}
+    taken = {} if first.vcpu is None else {first.provider_id: amounts(first, '', decode)}
     for row in rows:
         if row.beside_provider_id is not None:
-            taken[row.beside_provider_id] = amounts(row, 'beside_')
+            taken[row.beside_provider_id] = amounts(row, 'beside_', decode)
     return taken
 
 

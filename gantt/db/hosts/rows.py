@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gantt.core.messages.layout import Layout, unsettled
+from gantt.core.messages.layout import ALL_OF_IT, Layout, unsettled
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostFacts, HostKind, HostRow, Placed
 from gantt.core.resources.host_keys import HostKey
@@ -54,6 +54,8 @@ _facts = msgspec.json.Decoder(HostFacts)
 _encode = msgspec.msgpack.Encoder().encode
 _key = msgspec.json.Decoder(HostKey)
 _amounts = msgspec.json.Decoder(dict[str, int])
+#: Raised by decoders where a later release has written what is stored, or somebody damaged it.
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
 Amounts = dict[int, dict[str, int]]
 NOTHING: Amounts = {}
 encode = msgspec.json.encode
@@ -65,9 +67,25 @@ def key(text: str | None) -> HostKey | None:
     return None if text is None else _key.decode(text)
 
 
+def known_amounts(text: str) -> dict[str, int]:
+    """Class -> amount, from JSON, for sums; what cannot be read is left out, see the audit."""
+    try:
+        return _amounts.decode(text)
+    except UNREADABLE:
+        return {}
+
+
+def body(text: str | None) -> dict[str, Any] | None:
+    """A claim's layout as JSON has it."""
+    return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
+
+
 def layout(text: str | None) -> Layout | None:
     """What a claim's layout takes, from JSON; None: nothing."""
-    return None if text is None else unsettled(msgspec.json.decode(text))
+    try:
+        return unsettled(body(text))
+    except UNREADABLE:
+        return ALL_OF_IT
 
 
 def text(value: Any) -> str:

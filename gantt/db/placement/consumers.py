@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from gantt import exceptions
 from gantt.core.claims.allocations import ConsumerState
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, inherited
+from gantt.db.hosts.rows import UNREADABLE
 from gantt.db.schema import claim_form, models
 
 _c = models.claims
@@ -70,7 +72,10 @@ def read(tx: session.Tx, uuids: Sequence[str]) -> dict[str, StoredConsumer]:
     for some in (list(of) for _, of in by_claim):
         first = some[0]
         here = found[first.consumer]
-        here.claims.append(_claim(some))
+        try:
+            here.claims.append(_claim(some))
+        except UNREADABLE as e:
+            raise exceptions.ClaimUnreadable(claim=first.id, problem=str(e)) from e
         if first.digest and here.written is None:
             state = ConsumerState(first.generation, first.digest)
             found[first.consumer] = here._replace(written=state)

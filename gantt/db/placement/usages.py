@@ -76,7 +76,7 @@ class SqlUsages(HostTables):
         found = tx.all(TAKEN, pid=provider.id)
         for row in found:
             here = taken.setdefault(row.consumer, {})
-            for name, amount in claim_rows.amounts(row).items():
+            for name, amount in claim_rows.amounts(row, '', rows.known_amounts).items():
                 here[name] = here.get(name, 0) + amount
         return ProviderAllocations(
             generation=provider.generation,
@@ -143,5 +143,5 @@ def _sum_of(row: Any) -> Iterable[tuple[str, int]]:
         if amount:
             yield name, amount
     if row.other is not None:
-        for name, amount in rows.decode_amounts(row.other).items():
+        for name, amount in rows.known_amounts(row.other).items():
             yield name, amount * row.number

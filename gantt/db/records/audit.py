@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from gantt.core.claims import place_audit
 from gantt.core.claims.claim import LIVE, State, endless
-from gantt.core.messages.layout import Layout
+from gantt.core.messages.layout import ALL_OF_IT, Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.tree_check import TreeNode
@@ -274,7 +273,7 @@ def _over(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
             flagged[row.id] = row.name
     sums: Counter[tuple[int, str]] = Counter()
     for row in tx.all(OTHER_AMOUNTS):
-        for name, amount in rows.decode_amounts(row.other).items():
+        for name, amount in rows.known_amounts(row.other).items():
             sums[(row.provider_id, name)] += amount * row.claims
     for row in tx.all(OTHERS):
         total = sums.pop((row.id, row.class_name), 0)
@@ -307,12 +306,10 @@ def _without_inventories(
 def _inside(tx: session.Tx) -> Iterable[str]:
     layouts: dict[str, list[tuple[str, Layout]]] = {}
     for row in tx.all(LAYOUTS):
-        try:
-            layout = rows.layout(row.layout)
-        except (ValueError, TypeError, msgspec.MsgspecError) as e:
-            yield f'{row.name}: the layout of claim {row.id} cannot be read: {e}'
-            continue
-        if layout is not None:
+        layout = rows.layout(row.layout)
+        if layout == ALL_OF_IT:
+            yield f'{row.name}: the layout of claim {row.id} cannot be read'
+        elif layout is not None:
             layouts.setdefault(row.name, []).append((row.id, layout))
     for host, of in layouts.items():
         yield from doubled(host, of)

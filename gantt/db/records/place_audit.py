@@ -87,7 +87,10 @@ class AuditedPlaces:
         groups = sorted({group for group, _ in self._guests})
         for start in range(0, len(groups), PART):
             for row in tx.all(PLANS.where(_t.c.group_uuid.in_(groups[start : start + PART]))):
-                self._given_up[row.group_uuid] = group_answer.given_up(bytes(row.plan))
+                try:
+                    self._given_up[row.group_uuid] = group_answer.given_up(bytes(row.plan))
+                except msgspec.MsgspecError as e:
+                    self._unreadable.append(f'plan of group {row.group_uuid}: cannot be read: {e}')
 
     def doubled(self) -> Iterable[str]:
         """A line for each member with two places, or two guests."""
