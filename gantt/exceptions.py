@@ -407,6 +407,16 @@ class ClaimUnreadable(Unavailable):
     )
 
 
+class RuleUnreadable(Unavailable):
+    """The stored rule of a server group that a later release has written, or that was damaged."""
+
+    code = 'gantt.rule_unreadable'
+    template = (
+        'the rule of a server group cannot be read by this release: {problem}; ask a process of '
+        'the release that has written it, or remove the group'
+    )
+
+
 class SearchOutOfBudget(Unavailable):
     """A search for candidates was ended before it could say whether there is any, or any more."""
 

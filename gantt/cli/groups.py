@@ -21,7 +21,7 @@ class GroupList(base.Lister):
     nothing = 'there is no server group'
     columns = (
         TextColumn('GROUP', text.key('uuid')),
-        TextColumn('POLICY', text.key('policy')),
+        TextColumn('POLICY', lambda r: r['policy'] + '!' * bool(r.get('problem'))),
         TextColumn(
             'PER HOST',
             lambda r: str(r['max_per_host']) if r['policy'] == 'anti-affinity' else '-',

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gantt.core.messages import base
+from gantt import exceptions
+from gantt.core.messages import base, quoting
 from gantt.core.messages.base import Message, Misfit, Name
 from gantt.core.messages.level_policy import MEMBERS_MAX, SHORTHANDS, LevelPolicy, Policy
 from gantt.core.messages.near import near
@@ -132,9 +133,13 @@ def written_out(policies: Sequence[Policy | LevelPolicy]) -> list[LevelPolicy]:
 def read(text: str) -> PolicySet:
     """A stored document.
 
-    :raises msgspec.ValidationError: it is none
+    :raises RuleUnreadable: by this release
     """
-    return msgspec.json.decode(text, type=PolicySet)
+    try:
+        return msgspec.json.decode(text, type=PolicySet)
+    except (msgspec.MsgspecError, ValueError) as e:
+        problem = quoting.plain(str(e), quoting.SENTENCE_MAX)
+        raise exceptions.RuleUnreadable(problem=problem) from e
 
 
 def check_subgroup(

@@ -94,12 +94,32 @@ def named(group: GroupRef) -> GroupRule | None:
     return None
 
 
+def problem_of(rule: Ruled) -> str:
+    """Why a stored rule cannot be read; '' where it can be."""
+    try:
+        if rule.policies is not None:
+            policy_set.read(rule.policies)
+        elif rule.policy != POLICIES:
+            Policy(str(rule.policy))
+    except exceptions.RuleUnreadable as e:
+        return e.message
+    except ValueError as e:
+        return exceptions.RuleUnreadable(problem=str(e)).message
+    return ''
+
+
 def ruled(group: GroupRef, rule: GroupRule) -> GroupRef:
-    """The group of a request with the rule that is stored of it."""
+    """The group of a request with the rule that is stored of it.
+
+    :raises RuleUnreadable: by this release
+    """
     if rule.policies is not None:
         found = policy_set.read(rule.policies)
         return msgspec.structs.replace(group, policy=None, max_per_host=1, policies=found)
-    policy, most = Policy(rule.policy), rule.max_per_host
+    try:
+        policy, most = Policy(rule.policy), rule.max_per_host
+    except ValueError as e:
+        raise exceptions.RuleUnreadable(problem=str(e)) from e
     return msgspec.structs.replace(group, policy=policy, max_per_host=most, policies=None)
 
 
@@ -134,7 +154,7 @@ def holds(group: GroupRef, stored: GroupRule | None) -> bool:
     """Whether a group is stored with a rule that a request of it may be placed under."""
     try:
         return stored is not None and of_request(group, stored) is stored
-    except exceptions.Refused:
+    except (exceptions.Refused, exceptions.RuleUnreadable):
         return False
 
 

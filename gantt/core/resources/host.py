@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.messages import policy_set
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.level_policy import LevelPolicy, Policy
@@ -20,6 +21,7 @@ from gantt.core.messages.policy_set import POLICIES, PolicySet
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.since import since
+from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule, Ruled
 from gantt.core.resources.host_keys import HostKey
 
@@ -199,6 +201,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :ivar policy: ``policies`` where it has a set of them
     :ivar member_names: of a group that was planned, the names of its members
+    :ivar problem: why its rule cannot be read: then nobody is placed in it, and it can be removed
     """
 
     uuid: str
@@ -211,10 +214,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policies: Annotated[list[Policy | LevelPolicy], since(10)] = []
     subgroups: Annotated[dict[str, list[str]], since(10)] = {}
     member_names: Annotated[list[str], since(10)] = []
+    problem: Annotated[str, since(10)] = ''
 
     @property
     def rule(self) -> GroupRule:
-        """Its rule as it is compared."""
+        """Its rule as it is compared.
+
+        :raises RuleUnreadable: nobody may be placed as if it had none
+        """
+        if self.problem:
+            raise exceptions.RuleUnreadable(self.problem)
         if self.policy != POLICIES:
             return GroupRule(str(self.policy), self.max_per_host, self.generation)
         found = PolicySet(
@@ -224,7 +233,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def ruled(self, rule: Ruled) -> 'Group':
         """The group under another rule."""
-        found = None if rule.policies is None else policy_set.read(rule.policies)
+        problem = group_rule.problem_of(rule)
+        found = None if rule.policies is None or problem else policy_set.read(rule.policies)
         return msgspec.structs.replace(
             self,
             policy=str(rule.policy),
@@ -232,4 +242,5 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             policies=[] if found is None else found.policies,
             subgroups={} if found is None else found.subgroups,
             member_names=[] if found is None else found.members,
+            problem=problem,
         )

@@ -104,7 +104,7 @@ class SqlGroups(HostTables):
 
 def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
     """Rules with the consumers of their live claims, those told when it was made first."""
-    members = {row.uuid: dict.fromkeys(msgspec.json.decode(row.members)) for row in found}
+    members = {row.uuid: dict.fromkeys(_first_members(row.members)) for row in found}
     if members:
         for row in tx.all(MEMBERS, uuids=sorted(members)):
             members[row.group_uuid][row.consumer] = None
@@ -119,6 +119,17 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
         ).ruled(row)
         for row in found
     ]
+
+
+def _first_members(text: str) -> list[str]:
+    """The members that were told when a group was made; none where they cannot be read.
+
+    They are shown and no more: its rule counts who has claims.
+    """
+    try:
+        return msgspec.json.decode(text, type=list[str])
+    except rows.UNREADABLE:
+        return []
 
 
 def rules_of(found: Iterable[tuple[str, str, int, int, str | None]]) -> dict[str, GroupRule]:
