@@ -13,7 +13,13 @@ import httpx
 
 from gantt import plugin_loader
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
-from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
+from gantt.core.messages.request import (
+    CancelClaims,
+    ConfirmRequest,
+    ExtendClaims,
+    ReleaseRequest,
+    SelectDestinations,
+)
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer, error_of
 from gantt.core.zones.strategies import DEFAULT
@@ -62,6 +68,16 @@ class ZoneClient:
 
     def extend_claims(self, request_id: str, seconds: int) -> object:
         return self._scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
+
+    def confirm_request(self, request_id: str, consumers: Sequence[str] = ()) -> object:
+        message = ConfirmRequest(request_id=request_id, consumers=list(consumers))
+        return self._scheduler.confirm_request(message)
+
+    def release_request(
+        self, request_id: str, consumers: Sequence[str] = (), reason: str = ''
+    ) -> object:
+        message = ReleaseRequest(request_id=request_id, consumers=list(consumers), reason=reason)
+        return self._scheduler.release_request(message)
 
 
 class Zone:
