@@ -71,6 +71,16 @@ def test_a_quota_counts_what_is_below_before_anything_is_claimed_there(zone, lim
     assert len(top.on_their_way()) == 2, 'nobody waits for who was refused'
 
 
+def test_a_project_with_too_long_a_name_stays_here(zone):
+    top, low = zone('top').hosts(1, 16), zone('low').hosts(1, 64)
+    top.above(low)
+    wanted = a_request(vcpu=1, project_id='p' * 256)
+    answer = top.select(wanted)
+    assert (answer.outcome, 'project_id has 256' in answer.reason) == (Outcome.REFUSED, True)
+    assert (top.live(), low.live()) == (0, 0)
+    assert top.select(msgspec.structs.replace(wanted, hops=0)).outcome is Outcome.PLACED
+
+
 def test_a_dry_run_over_zones_is_refused_as_the_request_would_be(zone):
     top, low = zone('top'), zone('low').hosts(1, 64)
     top.above(low)

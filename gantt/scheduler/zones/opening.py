@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gantt.core.claims.commit import CommitStatus
+from gantt.core.messages.base import NAME_MAX
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import plain
@@ -90,6 +91,7 @@ class RequestRows:
         :param stays: it is for hosts of this zone alone
         :raises Ended: it is answered, or cannot go on
         """
+        _check_project(request, stays)
         takes_over: int | None = None
         left_by_others, tries = '', 0
         while True:
@@ -151,3 +153,13 @@ class RequestRows:
             why = 'its server group, or a zone below, is not as it was when it was placed'
             self._store.give_up(request.request_id, stored.owner, stored.attempt)
         return refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms)
+
+
+def _check_project(request: SelectDestinations, stays: bool) -> None:
+    """
+    :raises Ended: its project's id is longer than what is stored, and indexed, of claims below
+    """
+    length = len(request.spec.project_id or '')
+    if length > NAME_MAX and not stays:
+        why = f'project_id has {length} characters; below it is expected to have {NAME_MAX} at most'
+        raise Ended(refusal(request, Outcome.REFUSED, why))
