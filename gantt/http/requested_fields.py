@@ -85,10 +85,11 @@ BELIEVED = frozenset(
         'body.parent',
         'body.places',
         'body.via',
+        'body.rule_generation',
     }
 )
 #: What zones say to those below them, whoever owns these.
-OF_ZONES = frozenset({'body.dry_run', 'body.via'})
+OF_ZONES = frozenset({'body.dry_run', 'body.via', 'body.rule_generation'})
 _PURPOSES = {
     Purpose.MIGRATE: MIGRATE,
     Purpose.LIVE_MIGRATE: MIGRATE,

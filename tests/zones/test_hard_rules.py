@@ -6,11 +6,13 @@ import contextlib
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.keys import own_name
+from gantt.db.schema import models
 from gantt.scheduler.groups.planner import GroupPlanner
 from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.settings import SchedulerSettings
@@ -18,7 +20,8 @@ from gantt.scheduler.waiter import Waiter
 from tests.builders import new_uuid
 from tests.planner import BeforeCommit, a_description, a_member, a_plan_request, place, refused
 from tests.world import a_request
-from tests.zones.tree import Zone, until
+from tests.zones.test_protocol import allocate, evaluate, tokens_of
+from tests.zones.tree import VERSION, Zone, until
 
 
 @pytest.fixture(params=['sqlite', 'postgresql'])
@@ -168,6 +171,103 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
         until(lambda: not leaf.live())
         until(lambda: not [one for one in top.store.claims_below(group=group) if one.holds])
         assert top.delete(f'/v1/server-groups/{group}').status_code in (200, 204)
+
+
+def generation_in(zone, group):
+    """Of the rule of a group, as it is stored in a zone."""
+    columns = models.group_rules.c
+    with zone.store.engine.connect() as connection:
+        query = sa.select(columns.rule_generation).where(columns.uuid == group)
+        return connection.execute(query).scalar()
+
+
+def from_above(zone, group, policy, generation):
+    """What a zone answers to an allocation of ``top`` for a member of its group."""
+    request = a_request(group=GroupRef(uuid=group, policy=Policy(policy)))
+    request = msgspec.structs.replace(request, rule_generation=generation)
+    by = {**VERSION, 'X-User-Id': 'identity-of-top'}
+    tokens = tokens_of(evaluate(zone, request, by))
+    key, answer = allocate(zone, request, tokens, by=by)
+    return key, answer
+
+
+def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
+    top, mid, leaf = zone('top'), zone('mid'), zone('leaf').hosts(2, 16)
+    mid.above(leaf)
+    top.above(mid)
+    group = new_uuid()
+    in_mid = own_name('top', group)
+    in_leaf = own_name('mid', in_mid)
+    said = []
+    for policy in ('anti-affinity', 'affinity'):
+        made(top, policy, group)
+        wanted = by_uuid(group)
+        answer = top.select(wanted)
+        assert answer.outcome is Outcome.PLACED, answer.reason
+        said.append(generation_in(top, group))
+        assert [generation_in(mid, in_mid), generation_in(leaf, in_leaf)] == said[-1:] * 2
+        top.client.cancel_claims(wanted.request_id)
+        until(lambda: not leaf.live())
+        until(lambda: not [one for one in top.store.claims_below(group=group) if one.holds])
+        assert top.delete(f'/v1/server-groups/{group}').is_success
+    assert said[0] < said[1]
+
+
+@pytest.mark.parametrize('is_between', [False, True])
+def test_a_rule_of_an_older_generation_comes_too_late(zone, is_between):
+    low = zone('low')
+    leaf = low
+    if is_between:
+        leaf = zone('leaf')
+        low.above(leaf)
+    leaf.hosts(3, 16)
+    parent = {'identity': 'identity-of-top', 'project_id': 'of-top', 'trusted': True}
+    assert low.put('/v1/parents/top', parent).is_success
+    group = new_uuid()
+    there = own_name('top', group)
+
+    def takes(policy, generation, ended=True):
+        key, answer = from_above(low, group, policy, generation)
+        assert answer.status_code == 200, answer.text
+        if ended:
+            low.client.cancel_claims(own_name('top', key))
+            until(lambda: not leaf.live())
+
+    takes('anti-affinity', 100)
+    takes('anti-affinity', 100)  # it is said with each request
+    takes('affinity', 200)
+    assert generation_in(low, there) == 200
+    # Nobody is in it, and what comes late is another one's all the same.
+    for late in (100, 200):
+        _, answer = from_above(low, group, 'anti-affinity', late)
+        assert answer.status_code == 400, answer.text
+        assert all(word in answer.text for word in (there, ' 200', f' {late} ')), answer.text
+        assert (generation_in(low, there), leaf.live()) == (200, 0)
+    # The same rule is the same one, and one of before does not bring its generation back.
+    takes('affinity', 150)
+    takes('affinity', 300)
+    assert generation_in(low, there) == 300
+    takes('anti-affinity', 400, ended=False)
+    # While somebody is in it, it has no other one; a zone of before says no generation.
+    request = a_request(group=GroupRef(uuid=group, policy=Policy.AFFINITY))
+    by = {**VERSION, 'X-User-Id': 'identity-of-top'}
+    for generation in (500, None):
+        newer = msgspec.structs.replace(request, rule_generation=generation)
+        answer = evaluate(low, newer, by)
+        assert answer.status_code == 400 or not answer.json()['offers'], answer.text
+    takes('anti-affinity', None, ended=False)
+    assert (generation_in(low, there), leaf.live()) == (400, 2)
+
+
+def test_nobody_but_a_zone_says_the_generation_of_a_rule(zone):
+    top = zone('top').hosts(1, 16)
+    top.above(zone('low').hosts(1, 16))
+    group = new_uuid()
+    high = (1 << 63) - 1
+    first = a_request(group=GroupRef(uuid=group, policy=Policy.AFFINITY))
+    answer = top.select(msgspec.structs.replace(first, rule_generation=high))
+    assert answer.outcome is Outcome.PLACED
+    assert 0 < generation_in(top, group) < high
 
 
 def of_project(request, project):

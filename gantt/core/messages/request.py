@@ -345,6 +345,10 @@ class RequestSpec(Message, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, 'group', group)
 
 
+#: Microseconds, or whatever else rises.
+RuleGeneration = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
 class OfferedPlace(Message, frozen=True, kw_only=True):
     """Where a request may go that was evaluated before: hosts of here, or what a child offered.
 
@@ -389,6 +393,8 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
         ``gantt-api`` sets it
     :ivar hops: zones further down that may still be asked; 0: hosts of this zone only
     :ivar via: digests of the zones that it has come through
+    :ivar rule_generation: of the rule of its group, as the zone above has it: a rule that
+        comes later has a higher one; null: not known
     """
 
     request_id: Uuid
@@ -407,6 +413,7 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX), since(7)] = HOPS_MAX
     via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX), since(7)] = []
     trace: Annotated[TraceId | None, since(10)] = None
+    rule_generation: Annotated[RuleGeneration | None, since(10)] = None
 
     def traced(self, trace: str = '') -> 'SelectDestinations':
         """With a trace id: its own, else the one that is given, else one that is made."""

@@ -45,12 +45,15 @@ class GroupRule(msgspec.Struct, gc=False, frozen=True):
     """A rule as it is stored, with the generation that guards placements under it.
 
     :ivar policies: of a rule whose policy is ``policies``: all of them, see ``PolicySet.text``
+    :ivar rule_generation: of the rule itself, read where zones are told: a rule that the group has
+        later has a higher one, also once it was made anew; None: not known
     """
 
     policy: str
     max_per_host: int = 1
     generation: int = 0
     policies: str | None = None
+    rule_generation: int | None = None
 
     @property
     def is_untouched(self) -> bool:
@@ -129,7 +132,7 @@ def with_rule(request: SelectDestinations, rule: GroupRule) -> SelectDestination
     if group is None:
         return request
     spec = msgspec.structs.replace(request.spec, group=ruled(group, rule))
-    return msgspec.structs.replace(request, spec=spec)
+    return msgspec.structs.replace(request, spec=spec, rule_generation=rule.rule_generation)
 
 
 def of_request(group: GroupRef, stored: GroupRule | None) -> GroupRule:

@@ -77,6 +77,7 @@ REPLACE_RULE = (
     _g.update()
     .where(_g.c.uuid == sa.bindparam('b_uuid'))
     .values({name: sa.bindparam(name) for name in ('policy', 'max_per_host', 'policies')})
+    .values(rule_generation=None)
 )
 
 

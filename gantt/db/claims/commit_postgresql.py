@@ -107,7 +107,7 @@ _CLAIM = {
     True: columns_of(models.claims, *_RARE, *_REST),
 }
 _ALLOCATION = columns_of(models.allocations)
-_GROUP = columns_of(models.group_rules, 'name', 'members')
+_GROUP = columns_of(models.group_rules, 'name', 'members', 'rule_generation')
 _CONSUMER = columns_of(models.consumers, 'id', 'generation')
 DECISION = columns_of(models.decisions, 'number')
 _USED_OTHER = (('b_provider', 'bigint'), ('b_class', 'text'), ('add', 'bigint'))

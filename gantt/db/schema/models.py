@@ -105,6 +105,8 @@ group_rules = sa.Table(
     sa.Column('generation', sa.BigInteger, nullable=False),
     sa.Column('members', LongText, nullable=False),  # as told, JSON; claims count beside
     sa.Column('policies', LongText),  # JSON; null: the policy is one of Nova's
+    # Of the rule, as zones below are told it, or as the zone above says it; null: neither yet.
+    sa.Column('rule_generation', sa.BigInteger),
 )
 
 providers = sa.Table(

@@ -42,7 +42,7 @@ OPEN_AT_ONCE = sa.text(f"""
                     WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
                       AND lifecycle <> 'api'),
            (SELECT "order" FROM n),
-           g.policy, g.max_per_host, g.generation, g.policies
+           g.policy, g.max_per_host, g.generation, g.policies, g.rule_generation
       FROM n LEFT JOIN group_rules g ON g.uuid = CAST(:group AS text)
 """)  # noqa: S608 - the clock's expression is a constant
 #: The answer of an open request, with what it has below: 1, or 0 where it is not open, or a zone

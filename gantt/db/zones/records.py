@@ -260,7 +260,10 @@ class SqlZones(SqlHeld, SqlRequests):
             opened = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **given))
             made, noted, live, order, *stored = opened
             rule = rules.of(stored)
-            is_ruled = wanted.group is None or group_rule.holds(wanted.group, rule)
+            is_ruled = wanted.group is None or (
+                group_rule.holds(wanted.group, rule)
+                and rules.is_numbered(rule, wanted.rule_generation, wanted.of_parent)
+            )
             if made and noted == len(consumers) and (wanted.stays or not live) and is_ruled:
                 return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
         return self._open_request(wanted, token)
@@ -392,6 +395,20 @@ class SqlZones(SqlHeld, SqlRequests):
         return tx.first(rules.IS_IDLE, uuid=uuid, project=project) is not None
 
     @reading
+    def _knows_rule(self, tx: session.Tx, group: GroupRef, declared: int | None) -> bool:
+        return rules.is_known(tx, group, declared)
+
+    def note_rule_above(self, group: GroupRef, project: str | None, declared: int | None) -> None:
+        if not self._knows_rule(group, declared):
+            self._note_rule_above(group, project, declared)
+
+    @writing_once
+    def _note_rule_above(
+        self, tx: session.Tx, group: GroupRef, project: str | None, declared: int | None
+    ) -> None:
+        rules.rule_for(tx, group, project, True, declared)
+
+    @reading
     def place_of_group(self, tx: session.Tx, group: str, own: str) -> str:
         row = tx.first(PLACE_OF_GROUP, id=group)
         promised = '' if row is None else _promised(tx, row)
@@ -458,7 +475,8 @@ def _rule_of(tx: session.Tx, wanted: OpenRequest) -> tuple[GroupRule | None, str
     if wanted.group is None:
         return None, ''
     try:
-        return rules.rule_for(tx, wanted.group, wanted.project_id, wanted.of_parent), ''
+        declared = wanted.rule_generation
+        return rules.rule_for(tx, wanted.group, wanted.project_id, wanted.of_parent, declared), ''
     except exceptions.Refused as e:
         return None, e.message
 

@@ -207,6 +207,8 @@ def allocate_in_zone(
     request = msgspec.structs.replace(request, request_id=own_name(parent.name, key), places=places)
     with world.gates.placements.passing(caller, parent.project_id):
         try:
+            if places:
+                _note_rule(world, request)
             answer = world.client.select_destinations(request)
         except (exceptions.NoValidHost, exceptions.Conflict):
             raise exceptions.OfferGone() from None
@@ -214,6 +216,16 @@ def allocate_in_zone(
             raise request_access.refusal(world, caller, request, e) from None
     world.zones.reload_soon()
     return _answered(world, parent, key, answer)
+
+
+def _note_rule(world: HandlerContext, request: SelectDestinations) -> None:
+    """Have the rule of the parent's group be as it says, before somebody is placed under it.
+
+    :raises Refused: it is one of before, or others of its group are here under another one
+    """
+    group = request.spec.group
+    if group is not None and group.is_ruled:
+        world.store.note_rule_above(group, request.spec.project_id, request.rule_generation)
 
 
 def _places(

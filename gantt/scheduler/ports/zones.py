@@ -58,6 +58,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     :ivar group: as the request has it
     :ivar project_id: of the request
     :ivar of_parent: it is of a zone above
+    :ivar rule_generation: of the rule of the group, as that zone says
     """
 
     id: str
@@ -72,6 +73,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupRef | None = None
     project_id: str | None = None
     of_parent: bool = False
+    rule_generation: int | None = None
 
 
 class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -373,6 +375,14 @@ class ZoneRequests(Protocol):
 
     def is_idle_group(self, uuid: str, project: str | None) -> bool:
         """Whether the rule of a group came with a request of a project, and nobody is in it now."""
+
+    def note_rule_above(self, group: GroupRef, project: str | None, declared: int | None) -> None:
+        """Store the rule that a zone above says of its group, with the generation that it says.
+
+        :param group: with a rule
+        :param project: of the zone above
+        :raises Refused: another one holds, of a generation that is not lower, or with members here
+        """
 
     def place_of_group(self, group: str, own: str) -> str:
         """The zone where a group's members are, or are about to be; '': there are none.

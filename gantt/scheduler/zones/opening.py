@@ -114,6 +114,7 @@ class RequestRows:
                     group=request.spec.group,
                     project_id=request.spec.project_id,
                     of_parent=request.parent is not None,
+                    rule_generation=request.rule_generation,
                 )
             )
             outcome = found.outcome

@@ -307,7 +307,7 @@ class PlaceOverZones:
             while not opened.done():
                 self._openers.wait([opened], LOOK_SECONDS)
         opening: Opening = opened.result()
-        is_as_known = opening.is_at_once and opening.ruled(request) == known
+        is_as_known = opening.is_at_once and opening.ruled(request).spec == known.spec
         return opening, found if is_as_known else None
 
     def _place_here(

@@ -18,7 +18,7 @@ from gantt.core.claims.places import (
     usage_of,
     without_plan,
 )
-from gantt.core.messages.request import Lifecycle
+from gantt.core.messages.request import GroupRef, Lifecycle
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 from gantt.testing.store.operators import Operators, atomic
 
@@ -32,6 +32,9 @@ class MemoryGroupPlans(Operators):
 
     def is_idle_group(self, uuid: str, project: str | None) -> bool:
         return False  # no zone is above
+
+    def note_rule_above(self, group: GroupRef, project: str | None, declared: int | None) -> None:
+        return  # nor does one say something
 
     def load_group_plan(self, uuid: str) -> GroupPlanRecord | None:
         return self._tables.plans.get(uuid)
