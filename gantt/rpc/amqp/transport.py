@@ -17,7 +17,7 @@ import oslo_messaging as om
 from gantt import exceptions
 from gantt.conf import clear_text
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, in_process, least_privilege, refusals
+from gantt.rpc.amqp import driver, in_process, least_privilege, private_names, refusals
 from gantt.rpc.amqp.driver import masked
 
 LOG = logging.getLogger(__name__)
@@ -95,6 +95,7 @@ def nova_url(conf: Any, url: str | None = None) -> str:
 
 
 def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.RPCTransport:
+    private_names.check()
     if url.startswith('kombu+memory:'):
         in_process.install()
     fix = 'Expected e.g. rabbit://user:password@host:5672/vhost'

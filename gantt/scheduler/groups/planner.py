@@ -322,7 +322,7 @@ class GroupPlanner:
                 group=message.group,
             )
         record = self._record(message.group, message.only_project)
-        seconds = max(0.0, record.lease_until - record.updated_at)
+        seconds = round(max(0.0, record.lease_until - record.updated_at), 3)
         return {'group': message.group, 'claims': claims, 'lease_seconds': seconds}
 
     def release(self, message: ReleaseGroupPlan) -> dict[str, object]:
