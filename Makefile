@@ -15,6 +15,7 @@ SUPPLY ?= .venv-supply
 ARGS   ?=
 NAME   ?=
 JOBS   ?= 3
+PYTHONS ?= 3.12 3.13
 QUICK  ?= tests/core tests/scheduler tests/contract tests/db tests/cli tests/rpc tests/compute tests/properties tests/test_plugins.py tests/house/test_tree.py tests/house/test_rules.py
 
 BIN    := $(VENV)/bin
@@ -30,7 +31,7 @@ ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
 export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo demo-zones test quick devstack-test openstack-test placement-test client-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
+.PHONY: help demo demo-zones test quick python-test devstack-test openstack-test placement-test client-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -134,6 +135,13 @@ test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for
 quick: $(VENV)/test-required ## what one runs while working: no broker, no server, SQLite only
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not rabbit and not postgresql and not mysql' $(QUICK) $(ARGS)
 
+# The demonstration runs most of what there is; beside it what differs most between versions.
+python-test: ## on other versions of Python, of PYTHONS those that are installed: some tests, and the demonstration
+	@for version in $(PYTHONS); do \
+	    python$$version -c '' 2>/dev/null || { echo "NO PYTHON $$version: not installed, nothing is run on it" >&2; continue; }; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version QUICK='tests/test_plugins.py tests/core/rules tests/core/filters' quick demo || exit 1; \
+	done
+
 # Long forms one after another: each of them wants the machine.  5: ARGS chose none of these.
 nightly: $(VENV)/test-required try-nova ## all tests in their long form too
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS) || [ $$? = 5 ]
@@ -203,5 +211,5 @@ sbom: $(SUPPLY)/made ## build/sbom.json: what requirements.lock installs, as Cyc
 	@echo 'build/sbom.json'
 
 clean: ## remove what was made here: environment, caches, built documents
-	rm -rf $(VENV) $(NOVA) $(PLACEMENT) $(CLIENT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(NOVA) $(PLACEMENT) $(CLIENT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

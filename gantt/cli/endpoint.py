@@ -163,7 +163,7 @@ class Endpoint:
         :param unwell: of a health check, whose answer is as good where its status is 503
         :raises Failure: refused, failed, or nobody there
         """
-        import httpx  # takes longer to import than the rest of the command together
+        import httpx2 as httpx  # takes longer to import than the rest of the command together
 
         content = encoded(body)
         params = {k: _text(v) for k, v in query.items() if v is not None and v is not False}

@@ -290,7 +290,7 @@ def _local(host: str) -> str:
 
 def _fetched(url: str) -> str:
     """What a server answers, as far as there is room for it."""
-    import httpx  # nothing else here needs it
+    import httpx2 as httpx  # nothing else here needs it
 
     data, end = b'', time.monotonic() + ANSWER_SECONDS
     try:

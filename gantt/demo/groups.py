@@ -22,6 +22,7 @@ from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestination
 from gantt.demo import say
 from gantt.demo.cluster import DATABASES, FLAVORS, HOSTS, RACKS, REPLICAS, SHOPS, SPARES, Cluster
 from gantt.demo.environment import Stage, wait_until
+from gantt.insights.explain.wording import count
 
 CALLERS = 8
 #: That a plan is improved for.
@@ -32,6 +33,8 @@ NAMES = 'hall'
 LOST = 2
 #: What hosts may take to say that guests run.
 CONFIRM_SECONDS = 10.0
+#: Times that healing is tried where hosts do not report in time, and seconds to wait for them.
+HEALING_TRIES, LATE_SECONDS = 3, 30.0
 
 
 class GroupAct:
@@ -217,7 +220,10 @@ class GroupAct:
         say.line(f'{lost} has been silent for {wait:.0f} s: {_in_words(self._shown())}')
         self._open_spares()
         began = time.monotonic()
-        answer = self._healed()
+        answer = self._healed(lost)
+        if answer is None:
+            say.line('not healed: hosts do not report in time; see it on a machine with less to do')
+            return False
         seconds = time.monotonic() - began
         moved = [] if answer.plan is None else answer.plan.members
         shown = ', '.join(f'{one.name} to {one.host}' for one in moved)
@@ -231,15 +237,37 @@ class GroupAct:
         say.line(f'{len(stayed) - len(moved_too)} of {len(stayed)} others stayed where they were')
         return self._all_run('healed') and not moved_too
 
-    def _healed(self) -> GroupAnswer:
-        return self._stage.planner.change_group(
-            ChangeGroup(
-                request_id=str(uuid.uuid4()),
-                group=self._cluster.description,
-                heal=True,
-                plan_ms=PLAN_MS,
-            )
-        )
+    def _healed(self, lost: str) -> GroupAnswer | None:
+        """Have the plan healed; None: hosts that it needs do not report in time."""
+        for _ in range(HEALING_TRIES):
+            try:
+                return self._stage.planner.change_group(
+                    ChangeGroup(
+                        request_id=str(uuid.uuid4()),
+                        group=self._cluster.description,
+                        heal=True,
+                        plan_ms=PLAN_MS,
+                    )
+                )
+            except exceptions.NoValidHost:
+                late = self._late(lost)
+                if not late:
+                    raise
+                say.line(
+                    f'the machine is too busy: {count(len(late), "host")} did not report in time; '
+                    'waiting for them'
+                )
+                wait_until(lambda: not self._late(lost), LATE_SECONDS, 0.5)
+        return None
+
+    def _late(self, lost: str) -> list[str]:
+        """Hosts beside the one that is dead whose last report is too old to place on them."""
+        cache = self._stage.groups.planner.cache
+        cache.reload_soon()
+        table = cache.table(0.0)
+        oldest = table.now - self._stage.scheduler.settings.stale_after_seconds
+        ours = {name for farm in self._farms for name in farm.hosts} - {lost}
+        return [one.name for one in table.hosts if one.name in ours and one.reported_at < oldest]
 
     def _all_run(self, what: str) -> bool:
         wait_until(lambda: _states(self._shown()).keys() == {'running'}, CONFIRM_SECONDS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2 as httpx
 import msgspec
 
 from gantt import exceptions

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import httpcore
+import httpcore2 as httpcore
 
 #: Written bytes that wait for what comes after them.
 HELD_BYTES = 1 << 16

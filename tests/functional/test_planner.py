@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from bench.rig import rig

@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from bench.rig import Rig, rig

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.rpc.amqp import permissions

@@ -3,7 +3,7 @@
 
 import multiprocessing
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.core.records import audit_trail

@@ -9,7 +9,7 @@ looked at as well.
 import types
 from typing import Annotated, Any, get_args
 
-import httpx
+import httpx2 as httpx
 import hypothesis
 import hypothesis.strategies as st
 import msgspec

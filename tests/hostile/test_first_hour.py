@@ -5,7 +5,7 @@ import os
 import socket
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2 as httpx
 import kombu
 import msgspec
 import pytest

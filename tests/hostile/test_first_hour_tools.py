@@ -9,7 +9,7 @@ import re
 import shlex
 import socket
 
-import httpx
+import httpx2 as httpx
 import pytest
 from oslo_config import cfg
 

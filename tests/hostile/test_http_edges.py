@@ -3,7 +3,7 @@
 
 import logging
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt import exceptions

@@ -7,7 +7,7 @@ import logging
 import pathlib
 import socket
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 import sqlalchemy as sa

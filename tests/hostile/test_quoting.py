@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt import exceptions

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2 as httpx
 import hypothesis
 import hypothesis.strategies as st
 import msgspec

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from gantt.http.app import make_app
 from gantt.http.context import Caller

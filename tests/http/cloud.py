@@ -4,7 +4,7 @@
 import pathlib
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2 as httpx
 
 from gantt.http import auth, policy
 from gantt.http.app import make_app

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from bench.browser import COMMANDS, Browser, command

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-import httpx
+import httpx2 as httpx
 import numpy as np
 import pytest
 

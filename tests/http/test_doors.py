@@ -5,7 +5,7 @@ import copy
 import functools
 import json
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt import exceptions

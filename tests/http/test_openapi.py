@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import httpx
+import httpx2 as httpx
 import jsonschema
 import msgspec
 import pytest

@@ -6,7 +6,7 @@ import json
 import urllib.parse
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase, settings

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from tests import warm
@@ -132,7 +132,7 @@ def test_tokens_and_rules_are_those_of_the_configuration(
 
 def test_the_wsgi_module_has_the_same_application(rig: Rig) -> None:
     code = (
-        'import httpx\n'
+        'import httpx2 as httpx\n'
         'from gantt.wsgi.api import application\n'
         "client = httpx.Client(transport=httpx.WSGITransport(application), base_url='http://localhost')\n"
         "print(client.get('/v1/hosts').json()['total'])\n"

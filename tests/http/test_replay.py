@@ -3,7 +3,7 @@
 
 import sys
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.core.filters import tree_room

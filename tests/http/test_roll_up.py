@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cloud as one pool over HTTP: fresh, bounded, over hosts and what is none."""
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.core.claims.allocations import AllocationWish

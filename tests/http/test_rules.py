@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules through the whole scheduler: what callers are told, and what is explained later."""
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt import exceptions

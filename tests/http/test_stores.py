@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from tests.conftest import STORES

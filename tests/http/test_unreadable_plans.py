@@ -3,7 +3,7 @@
 
 import json
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 import sqlalchemy as sa

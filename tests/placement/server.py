@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 #: The version of almost all requests: consumers have generations, and no types yet.
 VERSION = '1.28'

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2 as httpx
 import sqlalchemy as sa
 
 from gantt.db.engine import session

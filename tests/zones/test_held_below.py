@@ -3,7 +3,7 @@
 
 import concurrent.futures
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ "No valid host" is said of places that were looked at: who else may have one is named."""
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 

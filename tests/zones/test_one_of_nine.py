@@ -10,7 +10,7 @@ import pathlib
 import time
 import uuid
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from tests.nemesis.proxy import Link, Passage, Proxy

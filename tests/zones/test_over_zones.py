@@ -5,7 +5,7 @@ import concurrent.futures
 import random
 import threading
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 

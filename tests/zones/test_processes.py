@@ -6,7 +6,7 @@ import re
 import signal
 import uuid
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from bench.rig import Rig, rig

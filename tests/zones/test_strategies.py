@@ -5,7 +5,7 @@ import collections
 import concurrent.futures
 import sys
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 

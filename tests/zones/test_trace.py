@@ -3,7 +3,7 @@
 
 import logging
 
-import httpx
+import httpx2 as httpx
 import msgspec
 import pytest
 from oslo_context import context

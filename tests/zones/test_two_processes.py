@@ -3,7 +3,7 @@
 
 import contextlib
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.http.app import make_app

@@ -4,7 +4,7 @@
 import secrets
 import uuid
 
-import httpx
+import httpx2 as httpx
 import pytest
 import sqlalchemy as sa
 

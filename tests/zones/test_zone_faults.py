@@ -8,7 +8,7 @@ consumer has two places, no host too many, and nothing is left that no caller kn
 import os
 import time
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from tests.zones.faulted_zone import FaultedTree, faulted_tree

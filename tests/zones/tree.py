@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from gantt import plugin_loader
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import msgspec
 
 from tests.zones.faulted_zone import ABOVE, ROOM, TIGHT, above, own_trait

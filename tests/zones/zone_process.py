@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from tests.warm import PROCESSES
 from tests.zones.tree import VERSION
