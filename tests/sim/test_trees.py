@@ -23,6 +23,8 @@ def test_one_request_at_a_time_gets_the_best_place_from_all_zones():
     assert found.defects == []
     assert found.sampled > 12
     assert found.quality == pytest.approx(found.brute)
+    # Each zone prefers by its own scale: that may be another host than the best on absolute ones.
+    assert found.brute > 0.98
     # All 15 zones below are queried, and one call for each level claims.
     assert found.messages == pytest.approx(17, abs=1)
 

@@ -224,11 +224,13 @@ def test_a_parent_may_not_say_what_is_not_its_to_say(east, field, value):
 def test_a_parent_with_a_quota_gets_no_more_than_that(east):
     assert east.put('/v1/quotas/of-parent', {'limits': {'live_claims': 1}}).status_code == 200
     east.scheduler.quotas.read()
-    request = a_request()
+    request, another = a_request(), a_request()
+    tokens = tokens_of(evaluate(east, another))
     allocate(east, request, tokens_of(evaluate(east, request)))
-    another = a_request()
-    _, answer = allocate(east, another, tokens_of(evaluate(east, another)))
+    _, answer = allocate(east, another, tokens)
     assert code(answer) == 'gantt.quota_exceeded'
+    # It is told so when it asks, too: nothing is offered.
+    assert tokens_of(evaluate(east, a_request())) == []
     theirs = a_request()
     _, answer = allocate(east, theirs, tokens_of(evaluate(east, theirs, by=OTHER)), by=OTHER)
     assert answer.status_code == 200

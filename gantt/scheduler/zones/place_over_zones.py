@@ -59,7 +59,7 @@ from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.present import as_evaluated
 from gantt.scheduler.zones.receipts import Receipts
 from gantt.scheduler.zones.request_threads import THREADS, RequestThreads
-from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, MadeShare, ShareClaims, among
+from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, MadeShare, ShareClaims, on_own_hosts
 
 LOG = logging.getLogger(__name__)
 #: Of the time that is left, what is waited for offers; the rest is for taking them.
@@ -495,12 +495,8 @@ class PlaceOverZones:
         found: Evaluated,
     ) -> Answer:
         """Have the thread that places place it, as it would where no zone is below."""
-        if request.places:
-            # A zone above was offered these hosts.
-            hosts = [host for one in choices if one.child is None for host in one.place.hosts]
-            request = among(request, list(dict.fromkeys(hosts)))
         zones = decisions.steps_of(found, {'': len(request.consumers)})
-        return self._on_own_hosts(request, opening, zones, end)
+        return self._on_own_hosts(on_own_hosts(request, choices), opening, zones, end)
 
     def _on_own_hosts(
         self,

@@ -10,7 +10,7 @@ from gantt import exceptions
 from gantt.core.messages.request import PLACES_MAX, Destination, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.records.members import plain
-from gantt.core.zones.choice import Share
+from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
 from gantt.scheduler.placing.admission import Admission
@@ -115,12 +115,12 @@ class ShareClaims:
             budget_ms=budget_below(left),
             hops=max(0, request.hops - 1),
             via=[*request.via, digest_of(request.request_id, self._own_uuid())],
-            places=[],
+            places=[] if share.choice.child else request.places,
             only_project=None,
             parent=None,
         )
         if share.choice.child is None:
-            return self._claim_here(request, part, share)
+            return self._claim_here(part, share)
         zone = next((one for one in self._children() if one.uuid == share.choice.child), None)
         if zone is None:
             return None  # it was removed since
@@ -188,17 +188,10 @@ class ShareClaims:
             self._store.end_lost(zone.uuid, key)
             self._follow(zone)
 
-    def _claim_here(
-        self, request: SelectDestinations, part: SelectDestinations, share: Share
-    ) -> MadeShare | Answer:
-        """A share of the own hosts, as a request of its own.
-
-        :param request: that it is a part of; one of a zone above goes where it was offered a place
-        """
+    def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | Answer:
+        """A share of the own hosts, as a request of its own."""
         waiter = self._threads.waiter()
-        if request.places:
-            hosts = [host for one in share.offers for host in one.place.hosts]
-            part = among(part, list(dict.fromkeys(hosts)))
+        part = on_own_hosts(part, share.offers)
         for one in self._admission.submit(part, None, waiter):
             one.replies.send_soon([(one.handle, one.answer)])
         answer = plain(waiter.wait(part, part.budget_ms / 1000 + RESOLVE_SECONDS))
@@ -324,6 +317,14 @@ class ShareClaims:
             level=found.level,
             given_up=found.given_up,
         )
+
+
+def on_own_hosts(request: SelectDestinations, choices: Iterable[Choice]) -> SelectDestinations:
+    """A request as the own hosts get it: one of a zone above goes where it was offered a place."""
+    if not request.places:
+        return request
+    hosts = [host for one in choices if one.child is None for host in one.place.hosts]
+    return among(request, list(dict.fromkeys(hosts)))
 
 
 def among(request: SelectDestinations, hosts: list[str]) -> SelectDestinations:

@@ -22,7 +22,7 @@ from gantt.core.zones.choice import Share
 from gantt.scheduler.placing import trial
 from gantt.scheduler.zones.place_over_zones import WANT
 from gantt.scheduler.zones.shares import among
-from gantt.sim.zones.zone import ClaimInTree, SimZone
+from gantt.sim.zones.zone import ABOVE, ClaimInTree, SimZone
 
 #: Totals that differ by less are equal.
 EQUAL = 1e-9
@@ -73,9 +73,9 @@ def _of_one(request: SelectDestinations) -> RequestSpec:
 
 def shares_of(zones: Iterable[SimZone], request: SelectDestinations) -> list[Share]:
     """Where a request goes if all zones are queried now; empty: there is no room."""
-    choices = []
+    choices, from_above = [], msgspec.structs.replace(request, parent=ABOVE)
     for zone in zones:
-        for one in zone.own.offers(request, WANT, is_only=True).choices:
+        for one in zone.own.offers(from_above, WANT, is_only=True).choices:
             choices.append(msgspec.structs.replace(one, child=zone.uuid))
     members = range(len(request.consumers))
     return choice.split(members, choice.ranked(choices), choice.is_whole(request))
@@ -126,8 +126,6 @@ class Sampler:
             found.qualities += [looked.quality(one.zone, one.host) for one in claims]
 
     def _brute(self, request: SelectDestinations, looked: FullLook) -> float:
-        if len(request.consumers) == 1:
-            return 1.0  # the best host of all is what it takes
         of_uuid = {zone.uuid: zone for zone in self.zones}
         qualities: list[float] = []
         for share in shares_of(self.zones, request):
@@ -140,8 +138,7 @@ def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str
     """The hosts that members of a share would be claimed on."""
     consumers = [request.consumers[member] for member in share.members]
     part = msgspec.structs.replace(request, consumers=consumers, dry_run=True, alternates=0)
-    narrowed = among(part, share.choice.place.hosts)
-    found = trial.plan(
-        zone.table, narrowed, zone.cache, zone.around.pipeline.comparable(), zone.settings
-    )
+    hosts = [host for one in share.offers for host in one.place.hosts]
+    narrowed = among(part, list(dict.fromkeys(hosts)))
+    found = trial.plan(zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings)
     return [one.host.host for one in placed_of(found.decision)]

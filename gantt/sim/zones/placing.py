@@ -13,14 +13,12 @@ from gantt import exceptions
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Outcome
 from gantt.core.zones import choice
-from gantt.core.zones.choice import Choice, Share
+from gantt.core.zones.choice import Choice, GoneOffers, Share
 from gantt.core.zones.messages import ZoneAllocation, ZonesQueried
 from gantt.core.zones.score import ZoneScore
 from gantt.scheduler.zones.offers.evaluate import Evaluated, budget_below, digest_of
 from gantt.scheduler.zones.place_over_zones import EVALUATE_SHARE, WANT
 from gantt.sim.zones.zone import ClaimInTree, SimZone
-
-Key = tuple[str | None, str]
 
 
 class CarriedOut(msgspec.Struct, frozen=True):
@@ -47,21 +45,19 @@ def carry_out(zone: SimZone, request: SelectDestinations) -> CarriedOut:
     """Place all members of a request, or none."""
     clock, attempts = zone.around.clock, zone.settings.attempts_per_request
     end = clock.monotonic() + request.budget_ms / 1000
-    gone: set[Key] = set()
-    lost, found = 0, None
+    gone, found = GoneOffers(), None
     for attempt in range(attempts):
+        before = gone.count
         found = _offers(zone, request, end, thorough=attempt > 0)
-        choices = [one for one in found.choices if _key_of(one) not in gone]
-        claims, missed = _take(zone, request, choices, gone, end)
-        lost += missed
+        claims = _take(zone, request, found, gone, end)
         if claims is not None:
-            return CarriedOut(Outcome.PLACED, claims, lost, attempt + 1, found)
-        if not choices or not missed:
-            return CarriedOut(_refusal(found), [], lost, attempt + 1, found)
+            return CarriedOut(Outcome.PLACED, claims, gone.count, attempt + 1, found)
         if clock.monotonic() >= end:
             break
+        if gone.count == before:
+            return CarriedOut(_refusal(found), [], gone.count, attempt + 1, found)
     assert found is not None
-    return CarriedOut(Outcome.CONFLICT, [], lost, attempts, found)
+    return CarriedOut(Outcome.CONFLICT, [], gone.count, attempts, found)
 
 
 def _refusal(found: Evaluated) -> Outcome:
@@ -84,29 +80,27 @@ def _offers(zone: SimZone, request: SelectDestinations, end: float, thorough: bo
 def _take(
     zone: SimZone,
     request: SelectDestinations,
-    choices: list[Choice],
-    gone: set[Key],
+    found: Evaluated,
+    gone: GoneOffers,
     end: float,
-) -> tuple[list[ClaimInTree] | None, int]:
-    """Claims of all members, None where offers are gone; and how many of these."""
-    lost, members = 0, range(len(request.consumers))
+) -> list[ClaimInTree] | None:
+    """Claims of all members; None: there are no offers any more."""
+    members = range(len(request.consumers))
     while zone.around.clock.monotonic() < end:
+        choices = gone.left(found.choices)
         shares = choice.split(members, choices, choice.is_whole(request))
         if not shares:
-            break
+            return None
         if len(shares) == 1 and shares[0].choice.child is None:
-            own = [one for one in choices if one.child is None]
-            hosts = [host for one in own for host in one.place.hosts]
-            claims = zone.claim(request, list(dict.fromkeys(hosts)))
-            gone.update(_key_of(one) for one in own)
-            return claims, lost + (claims is None)
+            claims = zone.claim(request, choices)
+            if claims is None:
+                gone.drop(shares[0])
+            return claims
         taken = _take_shares(zone, request, shares, end)
         if not isinstance(taken, Share):
-            return taken, lost
-        gone.update(_key_of(one) for one in taken.offers)
-        lost += 1
-        choices = [one for one in choices if _key_of(one) not in gone]
-    return None, lost
+            return taken
+        gone.drop(taken)
+    return None
 
 
 def _take_shares(
@@ -137,12 +131,11 @@ def _claimed(
         budget_ms=budget_below(left),
         hops=max(0, request.hops - 1),
         via=[*request.via, digest_of(request.request_id, zone.uuid)],
-        places=[],
+        places=[] if share.choice.child else request.places,
         alternates=0,
     )
     if share.choice.child is None:
-        hosts = [host for one in share.offers for host in one.place.hosts]
-        return zone.claim(part, list(dict.fromkeys(hosts)))
+        return zone.claim(part, share.offers)
     child = next(one for one in zone.children if one.uuid == share.choice.child)
     body = ZoneAllocation(
         request=part,
@@ -157,7 +150,3 @@ def _claimed(
     zone.parts.standing.offer_ended(child.uuid, True)
     zone.parts.summaries.took(child.uuid, len(share.members))
     return zone.links.claims(key)
-
-
-def _key_of(one: Choice) -> Key:
-    return one.child, one.place.token or '\n'.join(one.place.hosts)

@@ -15,6 +15,7 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.members import placed_of
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones import choice
+from gantt.core.zones.choice import Choice
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
 from gantt.core.zones.strategy import ZoneStrategy
 from gantt.scheduler.host_follower import HostFollower
@@ -26,8 +27,11 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts
 from gantt.scheduler.zones.offers.queries import CallRunner
 from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.shares import among
+from gantt.scheduler.zones.shares import on_own_hosts
 from gantt.testing.store.memory import MemoryStore
+
+#: As what the zone above is registered.
+ABOVE = 'above'
 
 
 class ClaimInTree(NamedTuple):
@@ -185,7 +189,7 @@ class SimZone:
 
     def evaluate(self, body: ZoneEvaluation) -> ZoneEvaluated:
         """What it has for a request of the zone above."""
-        request = body.request
+        request = msgspec.structs.replace(body.request, parent=ABOVE)
         found = self.parts.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
         self.parts.note_requested(request.spec.resources)
         tokens = [
@@ -211,16 +215,18 @@ class SimZone:
             (place, marks != self._marks(place)) for _, marks, place in offers
         )
 
-    def claim(self, request: SelectDestinations, hosts: list[str]) -> list[ClaimInTree] | None:
-        """Claim places on own hosts for all members; None: there are none any more."""
+    def claim(
+        self, request: SelectDestinations, choices: Iterable[Choice]
+    ) -> list[ClaimInTree] | None:
+        """Claim places on own hosts for all members; None: there are none any more.
+
+        :param choices: that a zone above was offered, if it is one of a zone above
+        """
         watch = self.around.watch
         noted = None if watch is None else watch.before(request)
-        narrowed = msgspec.structs.replace(
-            among(request, hosts), request_id=self.next_key(request.request_id)
-        )
-        plan = self._planner.plan(
-            PendingRequest(narrowed, float('inf')), self.around.pipeline.comparable()
-        )
+        request = on_own_hosts(request, choices)
+        numbered = msgspec.structs.replace(request, request_id=self.next_key(request.request_id))
+        plan = self._planner.plan(PendingRequest(numbered, float('inf')), self.around.pipeline)
         if not plan.is_placed:
             return None
         claims = []

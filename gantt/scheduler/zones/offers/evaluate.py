@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import RequestKind, SelectDestinations
+from gantt.core.messages.request import Purpose, RequestKind, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones import choice
@@ -201,12 +201,14 @@ class ZoneEvaluator:
         for zone in self._children():
             if not zone.enabled:
                 not_so.append((zone, 'disabled'))
-            elif request.hops <= 0:
-                not_so.append((zone, TOO_FAR))
             elif request.spec.kind is not RequestKind.HOST:
                 not_so.append((zone, 'requests for pools stay in their zone'))
             elif only is not None and zone.uuid not in only:
                 not_so.append((zone, 'the request is bound to another place'))
+            elif request.spec.purpose is Purpose.REBUILD:
+                not_so.append((zone, 'a guest that is here is rebuilt on its host'))
+            elif request.hops <= 0:
+                not_so.append((zone, TOO_FAR))
             elif not zone.trusted and going_down.names_own_hosts(request):
                 not_so.append((zone, 'the request names hosts, and the zone is of another owner'))
             else:
