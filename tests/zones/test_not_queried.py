@@ -5,11 +5,16 @@ import httpx2 as httpx
 import msgspec
 import pytest
 
+from gantt.cli import plan_lines
 from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.messages.policy_set import PolicySet
-from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestKind
-from gantt.core.records.decision import Outcome
+from gantt.core.messages.request import GroupRef, Lifecycle, OfferedPlace, Policy, RequestKind
+from gantt.core.records.decision import Answer, Outcome, error_of
+from gantt.core.zones.choice import Choice, GoneOffers, Share
+from gantt.core.zones.keys import own_name
 from gantt.core.zones.messages import ZoneRecord
+from gantt.core.zones.score import ZoneScore
+from gantt.insights.explain import redacting
 from tests.builders import uuid_of
 from tests.planner import a_description, a_member, a_plan_request, a_planner, place, refused
 from tests.world import World, a_request, hosts_of, sqlite_store
@@ -96,6 +101,48 @@ def test_a_zone_that_is_too_far_down_was_not_queried(zone):
     near = top.select(a_request(vcpu=4, hops=1))
     assert (near.outcome, 'middle' in near.reason) == (Outcome.UNKNOWN, True), near.reason
     assert top.select(a_request(vcpu=4)).outcome is Outcome.PLACED
+
+
+def test_what_a_zone_above_was_offered_is_no_destination_that_it_named(zone):
+    top, east = zone('top').hosts(1, 1), zone('east').hosts(8)
+    top.above(east)
+    request = a_request(vcpu=2)
+    assert top.select(request).outcome is Outcome.PLACED
+    [row] = top.store.claims_below(request.request_id)
+    east.recorder.flush()
+    east.scheduler.cache.log.flush(east.store)
+    parent = east.store.parent_zones()[0].name
+    text = ' '.join(east.insights.explain(own_name(parent, row.key)).lines)
+    assert 'offered, where a zone above asks' in text, text
+    assert 'not the requested destination' not in text
+
+
+def test_who_may_not_see_hosts_is_not_told_names_of_zones(two):
+    request = a_request(vcpu=4, lifecycle=Lifecycle.PLAN, dry_run=True)
+    answer = two.select(request)
+    assert answer.ask_zones == ['east']
+    shown = redacting.answer(answer)
+    error = redacting.error(error_of(answer))
+    for public in (msgspec.json.encode(shown).decode(), error.message, str(error.kwargs)):
+        assert 'east' not in public
+    assert error.code == 'gantt.not_known_here'
+
+
+def test_the_command_line_says_whom_to_ask_besides():
+    answer = {'plan': None, 'dry_run': True, 'ask_zones': ['east', 'west']}
+    assert 'ask east, west' in ' '.join(plan_lines.answered(answer, 100))
+    assert 'ask' not in ' '.join(plan_lines.answered({'plan': None, 'dry_run': True}, 100))
+
+
+def test_own_hosts_that_could_not_say_are_busy_and_not_full():
+    own = Choice(None, OfferedPlace(hosts=['host-1']), ZoneScore(0, 0.0, 1.0), 1)
+    gone = GoneOffers()
+    gone.drop(Share(own, [0]), Answer(request_id='r', decision_id=None, outcome=Outcome.BUSY))
+    assert gone.undecided is not None and gone.left([own]) == []
+    gone = GoneOffers()
+    full = Answer(request_id='r', decision_id=None, outcome=Outcome.NO_VALID_HOST)
+    gone.drop(Share(own, [0]), full)
+    assert gone.undecided is None and gone.left([own]) == []
 
 
 def test_own_hosts_are_explained_as_they_scored(zone):

@@ -2,12 +2,16 @@
 """RequestedDestinationFilter: the host, node, cell or aggregates of the destination."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from gantt.core.filters.aggregates import aggregate_mask, unknown_aggregates
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, UnknownFacts, all_of, one_or_all, only
-from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.request import Destination, RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
+
+#: A list of hosts alone is as a rule that of a zone's offer, and no wish of who asked.
+OFFERED = 'not of the hosts listed for it: those offered, where a zone above asks'
 
 
 class RequestedDestinationFilter(Filter):
@@ -38,6 +42,12 @@ class RequestedDestinationFilter(Filter):
         if inside is not None:
             masks.append(inside)
         return all_of(masks)
+
+    def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
+        wanted = spec.destination
+        if wanted is not None and wanted == Destination(hosts=wanted.hosts):
+            return OFFERED
+        return super().reason_for(spec, detail)
 
     def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         wanted = spec.destination
