@@ -80,7 +80,13 @@ def refusal(
         _check_consumers(world, caller, body)
     if world.policy.allows(HOSTS, caller):
         return error
-    return exceptions.Refused(without_place(error.message), **error.kwargs)
+    return placeless(error)
+
+
+def placeless(error: exceptions.Refused) -> exceptions.Refused:
+    """A refusal for who may know neither hosts nor zones."""
+    known = {name: value for name, value in error.kwargs.items() if name != 'zone'}
+    return exceptions.Refused(without_place(error.message), **known)
 
 
 def _check_need(world: HandlerContext, caller: Caller, need: requested_fields.Need) -> None:

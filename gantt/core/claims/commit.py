@@ -7,6 +7,7 @@ locks of the touched providers and answers per request; see ``judge_rivals`` and
 """
 
 import enum
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, overload
@@ -27,6 +28,8 @@ from gantt.core.resources.host import HostRow
 from gantt.core.resources.shared_pool import PoolUsage
 
 _RUNS = ' runs on '
+#: As the rule of a group and the zone of a guest are told, before what is to be done.
+_IN_ZONES = re.compile(r'\bin zone .+?(?=, and is moved|; expected| below: )', re.S)
 
 
 class GroupSwap(msgspec.Struct, frozen=True):
@@ -565,9 +568,9 @@ def _bar(request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim])
 
 
 def without_place(reason: str) -> str:
-    """The reason of a refusal, for who may not know hosts."""
+    """The reason of a refusal, for who may know neither hosts nor zones."""
     who, runs, _ = reason.partition(_RUNS)
-    return f'{who} has a place already' if runs else reason
+    return f'{who} has a place already' if runs else _IN_ZONES.sub('in another zone', reason)
 
 
 def _end(request: RequestDraft, result: CommitStatus, reason: str = '') -> RequestOutcome:

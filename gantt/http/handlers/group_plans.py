@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.commit import without_place
 from gantt.core.claims.places import GroupPlanRecord
 from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
@@ -333,7 +332,7 @@ def _redacted(world: HandlerContext, caller: Caller) -> Iterator[None]:
         if world.policy.allows(request_access.HOSTS, caller):
             raise
         if type(e) is exceptions.Refused:
-            raise exceptions.Refused(without_place(e.message), **e.kwargs) from None
+            raise request_access.placeless(e) from None
         raise e if isinstance(e, exceptions.NoValidHost) else redacting.error(e) from None
 
 
