@@ -337,7 +337,7 @@ def _redacted(world: HandlerContext, caller: Caller) -> Iterator[None]:
 
 
 def _without_hosts(answer: GroupAnswer) -> GroupAnswer:
-    """An answer without hosts, what races were lost on, and what follows from their room."""
+    """An answer without hosts and zones, what races were lost on, and what follows from room."""
     what_if = answer.what_if
     if what_if is not None:
         what_if = [msgspec.structs.replace(one, score_change=None) for one in what_if]
@@ -352,7 +352,7 @@ def _without_hosts(answer: GroupAnswer) -> GroupAnswer:
             goals=msgspec.structs.replace(plan.goals, lack=0.0),
             sequential=msgspec.structs.replace(plan.sequential, lack=0.0),
         )
-    return msgspec.structs.replace(answer, plan=plan, conflicts=[], what_if=what_if)
+    return msgspec.structs.replace(answer, plan=plan, conflicts=[], what_if=what_if, ask_zones=[])
 
 
 def _without_host(one: PlannedMember) -> PlannedMember:
