@@ -12,6 +12,7 @@ from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.keys import own_name
+from gantt.core.zones.messages import ZoneCapacityOf
 from gantt.db.schema import models
 from gantt.scheduler.groups.planner import GroupPlanner
 from gantt.scheduler.groups.settings import PlannerSettings
@@ -20,7 +21,7 @@ from gantt.scheduler.waiter import Waiter
 from tests.builders import new_uuid
 from tests.planner import BeforeCommit, a_description, a_member, a_plan_request, place, refused
 from tests.world import a_request
-from tests.zones.test_protocol import allocate, evaluate, tokens_of
+from tests.zones.test_protocol import allocate, call, evaluate, tokens_of
 from tests.zones.tree import VERSION, Zone, until
 
 
@@ -338,6 +339,29 @@ def test_a_zone_between_two_places_nobody_here_whose_group_lives_below(zone):
     found = at_once(top, [by_uuid(group) for _ in range(6)])
     assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
     assert (mid.live(), leaf.live()) == (0, 7)
+
+
+def test_room_for_a_group_is_counted_where_it_may_go(zone):
+    top, low, other = zone('top').hosts(1, 2), zone('low').hosts(1, 16), zone('other').hosts(1, 16)
+    top.above(low)
+    group = made(top)
+    spec = {'resources': {'VCPU': 1, 'MEMORY_MB': 1}, 'group': {'uuid': group}}
+    assert children_of(top.select(by_uuid(group, vcpu=4))) == ['low']
+    top.above(other)
+    found = top.post('/v1/capacity', {'spec': spec}).json()
+    assert found['count'] == found['eligible'] == 0 and 'zone below' in found['verdict']
+    assert [(one['zone'], one['count']) for one in found['below']] == [('low', 12)]
+    # A zone above is told the same.
+    parent = {'identity': 'identity-of-all', 'project_id': 'of-all', 'trusted': True}
+    assert top.put('/v1/parents/all', parent).is_success
+    rule = GroupRef(uuid=group, policy=Policy.AFFINITY)
+    by = {**VERSION, 'X-User-Id': 'identity-of-all'}
+    first = a_request(vcpu=4, group=rule)
+    _, answer = allocate(top, first, tokens_of(evaluate(top, first, by)), by=by)
+    assert answer.status_code == 200, answer.text
+    said = call(top, 'POST', '/capacity', ZoneCapacityOf(request=a_request(group=rule)), by).json()
+    where = 12 if other.live() else 8
+    assert (said['count'], low.live() + other.live()) == (where, 2)
 
 
 # -- who plans counts those below --------------------------------------------------------------

@@ -47,18 +47,39 @@ ZONES_SINCE = 8
 
 def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
+    directory, one = world.zones.directory, str(uuid.uuid4())
+    directory.freshen()
+    request = SelectDestinations(request_id=one, spec=body.spec, consumers=[one])
     with world.gates.trials.passing(caller):
         found = world.insights.capacity(body.spec)
+        only = world.zones.bound.of_members(request)
+    if only is not None and directory.own_uuid() not in only:
+        found = _bound_elsewhere(found)
     if caller.minor < ZONES_SINCE:
         return found
-    return msgspec.structs.replace(found, below=_below(world, body.spec))
+    return msgspec.structs.replace(found, below=_below(world, request, only))
 
 
-def _below(world: HandlerContext, spec: RequestSpec) -> list[RoomBelow]:
+def _bound_elsewhere(found: Capacity) -> Capacity:
+    """No room here, whatever is free: the group is together in another zone."""
+    return msgspec.structs.replace(
+        found,
+        count=0,
+        eligible=0,
+        by_zone=[],
+        by_aggregate=[],
+        by_host=[],
+        runs_out={},
+        uncounted=0,
+        verdict='its server group is to be together, and is in a zone below',
+    )
+
+
+def _below(
+    world: HandlerContext, request: SelectDestinations, only: frozenset[str] | None
+) -> list[RoomBelow]:
     directory = world.zones.directory
-    directory.freshen()
-    own, one = directory.own_uuid(), str(uuid.uuid4())
-    request = SelectDestinations(request_id=one, spec=spec, consumers=[one])
+    children, own = directory.children(), directory.own_uuid()
     return [
         RoomBelow(
             zone=below.zone.name,
@@ -67,7 +88,7 @@ def _below(world: HandlerContext, spec: RequestSpec) -> list[RoomBelow]:
             complete=below.found is not None and below.found.complete,
             problem=below.problem,
         )
-        for below in capacities_below(world.zones.calls, directory.children(), own, request)
+        for below in capacities_below(world.zones.calls, children, own, request, only)
     ]
 
 

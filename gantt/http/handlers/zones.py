@@ -182,12 +182,14 @@ def count_capacity_of_zone(
 def _capacity(world: HandlerContext, request: SelectDestinations) -> ZoneCapacity:
     """Of this zone and those below it."""
     directory = world.zones.directory
-    own = world.insights.capacity(request.spec)
-    below = capacities_below(world.zones.calls, directory.children(), directory.own_uuid(), request)
+    own, only = world.insights.capacity(request.spec), world.zones.bound.of_members(request)
+    own_uuid = directory.own_uuid()
+    below = capacities_below(world.zones.calls, directory.children(), own_uuid, request, only)
     known = [one.found for one in below if one.found is not None]
+    is_here = only is None or own_uuid in only
     return ZoneCapacity(
-        count=own.count + sum(one.count for one in known),
-        eligible=own.eligible + sum(one.eligible for one in known),
+        count=is_here * own.count + sum(one.count for one in known),
+        eligible=is_here * own.eligible + sum(one.eligible for one in known),
         hosts=own.hosts + sum(one.hosts for one in known),
         complete=len(known) == len(below) and all(one.complete for one in known),
     )

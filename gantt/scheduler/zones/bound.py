@@ -55,6 +55,18 @@ class BoundPlaces:
         own = self._directory.own_uuid()
         if _is_of_guests(request):
             return self._of_guests(request, own)
+        return self._of_group(request, own)
+
+    def of_members(self, request: SelectDestinations) -> frozenset[str] | None:
+        """Uuids of the zones that more members of the group of a request may go to; None: any.
+
+        :raises NotFound, Refused: as for ``with_rule``
+        """
+        if request.spec.group is None or not self._directory.children():
+            return None
+        return self._of_group(self.with_rule(request), self._directory.own_uuid())
+
+    def _of_group(self, request: SelectDestinations, own: str) -> frozenset[str] | None:
         group = request.spec.group
         if group is not None and group.policies is not None:
             return frozenset({own})

@@ -30,15 +30,20 @@ class CapacityBelow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capacities_below(
-    zones: Zones, children: Sequence[ZoneRecord], own_uuid: str, request: SelectDestinations
+    zones: Zones,
+    children: Sequence[ZoneRecord],
+    own_uuid: str,
+    request: SelectDestinations,
+    only: frozenset[str] | None,
 ) -> list[CapacityBelow]:
     """Of each zone directly below that may be queried.
 
     :param request: of one member
+    :param only: uuids of the zones that it may go to; None: any
     """
     if request.hops <= 0 or request.spec.kind is not RequestKind.HOST:
         return []
-    may = [zone for zone in children if zone.enabled]
+    may = [zone for zone in children if zone.enabled and (only is None or zone.uuid in only)]
     seconds = min(SECONDS, request.budget_ms / 1000)
     body = ZoneCapacityOf(request=for_below(request, own_uuid, seconds))
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
