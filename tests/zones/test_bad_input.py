@@ -9,7 +9,7 @@ import pytest
 
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation
+from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation, ZoneRecord
 from gantt.http.zones.seals import Seals
 from gantt.scheduler.zones.offers.evaluate import digest_of
 from tests.builders import uuid_of
@@ -154,10 +154,26 @@ def members(body, **changes):
     return {**PLACED, 'key': request['request_id'], 'members': made}
 
 
+def without(said, field):
+    """An answer whose last member lacks a field."""
+    *others, last = said['members']
+    return {**said, 'members': [*others, {k: of for k, of in last.items() if k != field}]}
+
+
 LIES = {
     'it refuses what it offers': lambda body: (409, {'errors': [{'code': 'gantt.offer_gone'}]}),
     'it has no words for it': lambda body: (400, {'errors': 'no'}),
     'it leaves out members': lambda body: (200, {**members(body), 'members': []}),
+    'it leaves out one member': lambda body: (
+        200,
+        {**members(body), 'members': members(body)['members'][:1]},
+    ),
+    'it leaves out what was claimed': lambda body: (200, without(members(body), 'claim_id')),
+    'it leaves out the lease': lambda body: (200, without(members(body), 'lease_seconds')),
+    'it leaves out its state': lambda body: (
+        200,
+        {k: of for k, of in members(body).items() if k != 'state'},
+    ),
     'it places another one': lambda body: (200, members(body, consumer=uuid_of('another'))),
     'it answers for another key': lambda body: (200, {**members(body), 'key': uuid_of('key')}),
     'it has cancelled it': lambda body: (200, {**members(body), 'state': 'cancelled'}),
@@ -207,6 +223,57 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             if name not in ('it refuses what it offers', 'it has no words for it'):
                 assert puts == ended[:1], name
         assert top.store.claims_below(child=liar.uuid) == []
+
+
+def less(body, *fields):
+    return {k: of for k, of in body.items() if k not in fields}
+
+
+def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_done(zone):
+    top, said, own = zone('top'), {}, uuid.uuid4()
+    digest, standing = top.around.score_set(), top.scheduler._zones.standing
+    whole = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': digest, 'fits': 1000}
+
+    def answer(method, path, body):
+        if path.startswith('/evaluations'):
+            return 200, said['evaluated']
+        if path.startswith('/changes'):
+            return 200, said['changes']
+        if method == 'PUT':
+            return 200, members(body)
+        if method == 'DELETE':
+            return said['ended']
+        return 404, {'errors': [{'code': 'gantt.not_found'}]}
+
+    with Liar(str(own), answer) as liar:
+        record = ZoneRecord(uuid=liar.uuid, name='liar', url=liar.url, trusted=True)
+        top.store.save_child_zone(record)
+        top.scheduler._zones.directory.refresh()
+        said['changes'] = {'incarnation': 1, 'revision': 1.0, 'claims': []}
+        unread = [less(whole, 'outcome'), *({**whole, 'offers': [less(OFFER, f)]} for f in OFFER)]
+        for said['evaluated'] in unread:
+            standing.answered(liar.uuid)  # else it is asked seldom
+            found = top.select(a_request(2, vcpu=1, budget_ms=3000))
+            assert found.outcome is Outcome.UNKNOWN and 'liar' in found.reason, found
+        standing.answered(liar.uuid)
+        # So many as it offers, and no more: here two are to be together.
+        for offers, fits in (([], 0), ([{**OFFER, 'fits': 1}], 1)):
+            said['evaluated'] = {**whole, 'offers': offers, 'fits': fits}
+            found = top.select(a_request(2, vcpu=1, budget_ms=3000))
+            assert found.outcome is not Outcome.PLACED, found
+        assert not [call for call in liar.heard if call[0] == 'PUT']
+        assert top.store.claims_below() == [] and not top.on_their_way()
+        # What it does not speak of is there still, and ends once it says so.
+        said['evaluated'], wanted = whole, a_request(2, vcpu=1)
+        assert top.select(wanted).outcome is Outcome.PLACED
+        said['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
+        said['ended'] = 200, {'state': 'cancelled'}
+        top.cancel(wanted.request_id)
+        assert [one.state for one in top.store.claims_below()] == ['reserved', 'reserved']
+        again = a_request(consumers=wanted.consumers[:1], vcpu=1)
+        found = top.select(again)
+        assert found.outcome is not Outcome.PLACED, found
+        assert len(top.store.claims_below()) == 2
 
 
 def test_an_error_that_nobody_expects_of_one_zone_costs_the_others_nothing(zone, monkeypatch):
