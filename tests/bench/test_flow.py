@@ -19,8 +19,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 #: providers that it states anew.  A request was 279, in 50 files, until a pass and the entry of a
 #: batch had modules of their own, and whoever is in no group was to be told from who has a place;
 #: one less until those who get a place were held against the quota of what is in flight.  Both
-#: passed a file less until rows of claims had a module of their own.
-CHANGES_MAX = {'request': 311, 'report': 115}
+#: passed a file less until rows of claims had a module of their own.  A request was 311 until what
+#: it takes of trees counted towards classes and quotas, its project's requests that go down were
+#: counted with it, and searches let others through.
+CHANGES_MAX = {'request': 321, 'report': 115}
 FILES_MAX = {'request': 56, 'report': 29}
 
 
