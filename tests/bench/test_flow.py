@@ -21,9 +21,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 #: one less until those who get a place were held against the quota of what is in flight.  Both
 #: passed a file less until rows of claims had a module of their own.  A request was 311 until what
 #: it takes of trees counted towards classes and quotas, its project's requests that go down were
-#: counted with it, and searches let others through.
+#: counted with it, and searches let others through; it passed a file less until then.
 CHANGES_MAX = {'request': 321, 'report': 115}
-FILES_MAX = {'request': 56, 'report': 29}
+FILES_MAX = {'request': 57, 'report': 29}
 
 
 @pytest.fixture(scope='module')

@@ -8,6 +8,8 @@ nothing with them but what takes extra specs apart and the helpers for versions.
 import ipaddress
 from typing import Any
 
+from oslo_utils import versionutils
+
 from gantt.core.filters import image_properties
 from gantt.core.messages import extra_specs
 from gantt.core.messages.request import RequestSpec
@@ -166,28 +168,14 @@ def runs(kind: list[str], asked: list[str], as_nova: bool) -> bool:
 
 
 def version_fits(number: int, text: str) -> bool:
-    conditions = image_properties.conditions_of(text)
-    if conditions is None:
-        return False
-    if not number:
+    """As Nova has it, by the same library."""
+    if not text:
         return True
-    has = [number // 10**6 % 1000, number // 1000 % 1000, number % 1000]
-    assert number < 10**9, 'the reference knows three parts'
-    for op, wanted in conditions:
-        other = [*wanted, 0, 0, 0][:3]
-        while has[0] == 0:  # 2005 is version 2.5
-            has = [*has[1:], 0]
-        verdict = {
-            '<': has < other,
-            '<=': has <= other,
-            '==': has == other,
-            '>': has > other,
-            '>=': has >= other,
-            '!=': has != other,
-        }[op]
-        if not verdict:
-            return False
-    return True
+    try:
+        predicate = versionutils.VersionPredicate(text)
+    except ValueError:
+        return False
+    return not number or predicate.satisfied_by(versionutils.convert_version_to_str(number))
 
 
 def bits_fit(cpu_info: Any, asked: str) -> bool:
