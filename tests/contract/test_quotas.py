@@ -10,6 +10,7 @@ from gantt.core.claims.quota import Limit, Usage
 from gantt.core.messages.resource_classes import Inventory
 from tests.builders import a_draft, a_group, a_host, claimed, report_outcome, uuid_of
 from tests.conftest import READERS
+from tests.contract.test_text_keys import ALIKE
 from tests.forms import move_all
 from tests.plans import a_create, by, planned
 
@@ -212,3 +213,15 @@ def test_places_of_plans_are_claims_in_flight_when_a_create_has_them(store, host
     assert store.quota_usage(['red'], [])['red'].claims_in_flight == 1
     (shown,) = store.usages(10, project='red')
     assert (shown.claims, shown.claims_in_flight, shown.consumers) == (2, 1, 2)
+
+
+def test_projects_alike_have_quotas_and_usage_of_their_own(store):
+    host = a_host().with_room(vcpu=100).on(store)
+    for number, project in enumerate(ALIKE):
+        store.set_quotas(project, {'live_claims': number + 10})
+        claimed(store, a_draft(project_id=project).taking(host, vcpu=number + 1))
+    assert {limit.project_id: limit.limit for limit in store.quotas()} == {
+        project: number + 10 for number, project in enumerate(ALIKE)
+    }
+    used = store.quota_usage(ALIKE, ['VCPU'])
+    assert [used[project].amounts['VCPU'] for project in ALIKE] == [*range(1, len(ALIKE) + 1)]

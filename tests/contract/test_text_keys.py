@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.builders import a_draft, a_host, claimed
+from tests.builders import a_host
 
 #: Case, an accent in one piece and in two, width, and spaces at the end.
 ALIKE = ['fast', 'Fast', 'fást', 'fa\u0301st', 'ｆａｓｔ', 'fast ', 'fast  ', 'fast\u00a0']
@@ -36,15 +36,3 @@ def test_aggregates_with_names_alike_are_aggregates_of_their_own(store):
     store.save_aggregate('keys', together, ALIKE)
     kept = next(one for one in store.load_everything().aggregates if one.name == 'keys')
     assert (kept.metadata, sorted(kept.hosts)) == (together, sorted(ALIKE))
-
-
-def test_projects_alike_have_quotas_and_usage_of_their_own(store):
-    host = a_host().with_room(vcpu=100).on(store)
-    for number, project in enumerate(ALIKE):
-        store.set_quotas(project, {'live_claims': number + 10})
-        claimed(store, a_draft(project_id=project).taking(host, vcpu=number + 1))
-    assert {limit.project_id: limit.limit for limit in store.quotas()} == {
-        project: number + 10 for number, project in enumerate(ALIKE)
-    }
-    used = store.quota_usage(ALIKE, ['VCPU'])
-    assert [used[project].amounts['VCPU'] for project in ALIKE] == [*range(1, len(ALIKE) + 1)]
