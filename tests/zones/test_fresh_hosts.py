@@ -107,7 +107,7 @@ def test_head_and_body_of_a_call_are_sent_together():
             return b'answer'
 
     line = Line()
-    stream = bounded_network._BoundedStream(line, bounded_network._CallBound())
+    stream = bounded_network._BoundedStream(line, bounded_network._CallBound(), '')
     stream.write(b'head')
     stream.write(b'body')
     assert stream.read(10) == b'answer'

@@ -79,10 +79,10 @@ def nine(zone, store_url):
     top = ZoneProcess('top', store_url('sqlite'))
     try:
         for one in below:
-            given = {'identity': top.uuid, 'project_id': 'of-top'}
+            given = {'identity': top.uuid, 'project_id': 'of-top', 'trusted': True}
             assert one.put('/v1/parents/top', given).status_code == 200
             url = f'http://127.0.0.1:{way.port}' if one is below[-1] else one.url
-            top.put(f'/v1/zones/{one.name}', {'url': url})
+            top.put(f'/v1/zones/{one.name}', {'url': url, 'trusted': True})
         top('refresh')
         top('use', (), {})
         yield top, state

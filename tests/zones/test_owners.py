@@ -144,9 +144,12 @@ def test_evaluations_count_as_requests_of_the_project(east):
 def test_the_default_quotas_bind_a_parent_of_another_owner(east):
     assert east.put('/v1/quotas/default', {'limits': {'live_claims': 1}}).is_success
     east.scheduler.quotas.read()
-    assert placed(east, a_request(vcpu=1)).status_code == 200
-    refused = placed(east, a_request(vcpu=1))
+    first, second = a_request(vcpu=1), a_request(vcpu=1)
+    offers = [tokens_of(evaluate(east, one, BY)) for one in (first, second)]
+    assert allocate(east, first, offers[0], by=BY)[1].status_code == 200
+    refused = allocate(east, second, offers[1], by=BY)[1]
     assert code(refused) == 'gantt.quota_exceeded'
+    assert tokens_of(evaluate(east, a_request(vcpu=1), BY)) == [], 'who asks now is offered nothing'
 
 
 def test_what_a_zone_tells_of_itself_follows_trust(east):

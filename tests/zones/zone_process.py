@@ -42,9 +42,9 @@ class ZoneProcess:
     def above(self, *children: 'ZoneProcess') -> 'ZoneProcess':
         """Put it above others."""
         for child in children:
-            own = {'identity': self.uuid, 'project_id': f'of-{self.name}'}
+            own = {'identity': self.uuid, 'project_id': f'of-{self.name}', 'trusted': True}
             child.put(f'/v1/parents/{self.name}', own)
-            self.put(f'/v1/zones/{child.name}', {'url': child.url})
+            self.put(f'/v1/zones/{child.name}', {'url': child.url, 'trusted': True})
         self('refresh')
         return self
 
