@@ -23,6 +23,7 @@ from gantt.core.zones.strategy import ZoneStrategy
 from gantt.sim.zones.links import ZoneLinks
 from gantt.sim.zones.runner import RunAtOnce
 from gantt.sim.zones.zone import SimZone, Surroundings
+from tests.zones.tree import AS_BETWEEN_ZONES
 
 NOW = 1_000_000.0
 DEPTH_MOST, BELOW_MOST, HOSTS_MOST, ZONES_MOST = 4, 4, 6, 12
@@ -39,6 +40,7 @@ STRATEGIES = (
 )
 GOOD_ENOUGH = 0.8
 PIPELINE = plugin_loader.load_pipeline()
+COMPARABLE = plugin_loader.load_pipeline(**AS_BETWEEN_ZONES)
 
 
 class SetClock:
@@ -61,7 +63,8 @@ class AnyTree:
     """The tree of a seed.
 
     :param strategies: that are in force; None: any
-    :param is_plain: what zones know of each other is so, and none is a last resort
+    :param is_plain: what zones know of each other is so, none is a last resort, and each prefers
+        what zones are compared by
     :ivar zones: all of them, the top one first
     """
 
@@ -76,7 +79,7 @@ class AnyTree:
         self.links.altered = self._altered
         self._around = Surroundings(
             clock=self.clock,
-            pipeline=PIPELINE,
+            pipeline=COMPARABLE if is_plain else PIPELINE,
             links=self.links,
             runner=RunAtOnce,
             strategies=self._strategies(),

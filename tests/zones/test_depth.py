@@ -9,11 +9,9 @@ from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from tests.builders import uuid_of
 from tests.world import a_request
+from tests.zones.tree import AS_BETWEEN_ZONES
 
 HOSTS, REQUESTS = 12, 60
-#: Between zones hosts are weighed on scales that do not depend on other hosts; and what is being
-#: built is counted by the scheduler that has placed it alone, until hosts report it.
-PIPELINE = {'normalization': 'absolute', 'options': {'io_ops_weight_multiplier': 0.0}}
 
 
 def host_below(zones, chosen):
@@ -30,7 +28,7 @@ def host_below(zones, chosen):
 def test_depth_changes_no_choice(zone):
     dice = random.Random(16)
     names = ('top', 'middle', 'leaf', 'flat')
-    top, middle, leaf, flat = (zone(name, pipeline=PIPELINE) for name in names)
+    top, middle, leaf, flat = (zone(name, pipeline=AS_BETWEEN_ZONES) for name in names)
     for n in range(HOSTS):
         # No two are alike: where scores are equal any of them is right.
         vcpu = 5 + 7 * n

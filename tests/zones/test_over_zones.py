@@ -21,7 +21,7 @@ from gantt.scheduler.zones.shares import among
 from tests.builders import uuid_of
 from tests.nested import below
 from tests.world import a_request
-from tests.zones.tree import VERSION, until
+from tests.zones.tree import AS_BETWEEN_ZONES, VERSION, until
 
 
 def children_of(answer):
@@ -47,12 +47,9 @@ def test_a_request_goes_where_there_is_room(zone):
 def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
     """The plain reference: one zone that has all hosts, on comparable scores."""
     dice = random.Random(5)
-    # Between zones hosts are weighed like that, within one as it is configured; and what is being
-    # built the scheduler that has placed it counts alone, until hosts report it.
-    options = {'io_ops_weight_multiplier': 0.0}
-    absolute = {'pipeline': {'normalization': 'absolute', 'options': options}}
-    top, east, west = (zone(name, **absolute) for name in ('top', 'east', 'west'))
-    flat = zone('flat', **absolute)
+    top, east, west, flat = (
+        zone(name, pipeline=AS_BETWEEN_ZONES) for name in ('top', 'east', 'west', 'flat')
+    )
     shapes = [dice.choice([4, 8, 12, 24, 48]) for _ in range(12)]
     for n, vcpu in enumerate(shapes):
         (top, east, west)[n % 3].host(f'host-{n}', vcpu)
@@ -197,16 +194,29 @@ def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
     until(lambda: states() == {'released'})
 
 
-def test_members_with_a_hard_rule_go_to_one_zone(zone):
+def test_members_apart_are_split_over_zones_and_members_together_are_not(zone):
     top, east, west = zone('top'), zone('east').hosts(2, 8), zone('west').hosts(3, 4)
     top.above(east, west)
     group = GroupRef(uuid=uuid_of('group'), policy=Policy.ANTI_AFFINITY)
     answer = top.select(a_request(3, group=group))
     assert children_of(answer) == ['west'] * 3
-    four = GroupRef(uuid=uuid_of('four'), policy=Policy.ANTI_AFFINITY)
-    answer = top.select(a_request(4, group=four))
+    # No zone has so many hosts, both together have five of them.
+    five = GroupRef(uuid=uuid_of('five'), policy=Policy.ANTI_AFFINITY)
+    answer = top.select(a_request(5, group=five))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+    assert sorted(children_of(answer)) == ['east'] * 2 + ['west'] * 3
+    stores = {'east': east.store, 'west': west.store}
+    chosen = [selections[0] for selections in answer.selections]
+    assert len({stores[one.child].load_claim(one.claim_id).host for one in chosen}) == 5
+    six = GroupRef(uuid=uuid_of('six'), policy=Policy.ANTI_AFFINITY)
+    answer = top.select(a_request(6, group=six))
+    assert answer.outcome is Outcome.NO_VALID_HOST, answer.reason
+    # All zones have room for nine, no host has.
+    nine = GroupRef(uuid=uuid_of('nine'), policy=Policy.AFFINITY)
+    answer = top.select(a_request(9, ram=64, group=nine))
     assert answer.outcome is Outcome.NO_VALID_HOST
-    assert 'no one place has room for all 4 members together' in answer.reason
+    assert 'no one place has room for all 9 members together' in answer.reason
+    assert (east.live(), west.live()) == (2, 6)
 
 
 def test_a_repeat_gets_the_answer_of_before_and_a_cancel_goes_down(zone):

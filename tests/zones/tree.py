@@ -38,6 +38,13 @@ from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
 
 VERSION = {'OpenStack-API-Version': 'scheduler 1.10'}
+#: A pipeline by which a zone prefers what zones are compared by, so that a tree may be held against
+#: one zone: scales do not depend on other hosts, and what is being built has no weight, which the
+#: scheduler that has placed it counts alone until hosts report it.
+AS_BETWEEN_ZONES: Mapping[str, Any] = {
+    'normalization': 'absolute',
+    'options': {'io_ops_weight_multiplier': 0.0},
+}
 
 
 def until(check: Callable[[], Any], seconds: float = 20.0) -> None:

@@ -40,7 +40,7 @@ class ZoneProcess:
         assert found.status_code == 200, found.text
 
     def above(self, *children: 'ZoneProcess') -> 'ZoneProcess':
-        """Put it above others."""
+        """Put it above others, of the same owner."""
         for child in children:
             own = {'identity': self.uuid, 'project_id': f'of-{self.name}', 'trusted': True}
             child.put(f'/v1/parents/{self.name}', own)
@@ -86,10 +86,10 @@ class ZoneProcess:
 
 def _serve(name: str, database: str, pipe: Connection) -> None:
     from gantt.db.stores.store import SqlStore
-    from tests.zones.tree import Zone
+    from tests.zones.tree import AS_BETWEEN_ZONES, Zone
 
     store = SqlStore.for_url(database)
-    zone = Zone(name, store).start()
+    zone = Zone(name, store, pipeline=AS_BETWEEN_ZONES).start()
     pipe.send(('', (zone.url, zone.uuid)))
     while (call := pipe.recv()) is not None:
         method, args, more = call
