@@ -84,7 +84,7 @@ def test_a_list_has_it_with_the_problem_beside_the_others(site, states, roles):
 
 def test_it_is_shown_with_its_places_extended_and_given_back(site):
     broken = site.groups[0]
-    with as_caller(site, 'member', 'reader') as caller:
+    with as_caller(site, 'member', 'reader', 'admin') as caller:
         shown = caller.get(path(broken) + '?check=true')
         assert shown.status_code == 200, shown.text
         assert 'cannot be read by this release' in shown.json()['problem']
@@ -101,7 +101,7 @@ def test_it_is_shown_with_its_places_extended_and_given_back(site):
 def test_it_is_not_changed_and_the_answer_says_why(site):
     broken = site.groups[0]
     body = {'request_id': fixed(9), 'group': a_description(a_member('web'), uuid=broken)}
-    with as_caller(site, 'member', 'reader') as caller:
+    with as_caller(site, 'member', 'reader', 'admin') as caller:
         refused = caller.put(path(broken), json=body)
     assert (refused.status_code, refused.json()['errors'][0]['code']) == (
         503,
