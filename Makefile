@@ -135,11 +135,12 @@ test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for
 quick: $(VENV)/test-required ## what one runs while working: no broker, no server, SQLite only
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not rabbit and not postgresql and not mysql' $(QUICK) $(ARGS)
 
-# The demonstration runs most of what there is; beside it what differs most between versions.
-python-test: ## on other versions of Python, of PYTHONS those that are installed: some tests, and the demonstration
+# The simulator runs most of what there is, in virtual time: a busy machine decides nothing.
+python-test: ## on other versions of Python, of PYTHONS those that are installed: some tests, and worlds of the simulator
 	@for version in $(PYTHONS); do \
 	    python$$version -c '' 2>/dev/null || { echo "NO PYTHON $$version: not installed, nothing is run on it" >&2; continue; }; \
-	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version QUICK='tests/test_plugins.py tests/core/rules tests/core/filters' quick demo || exit 1; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version QUICK='tests/test_plugins.py tests/core/rules tests/core/filters' quick || exit 1; \
+	    .venv-$$version/bin/gantt-sim faults --seeds 3 || exit 1; \
 	done
 
 # Long forms one after another: each of them wants the machine.  5: ARGS chose none of these.
