@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one request costs the threads that others wait for: the worst that is accepted.
+"""Measure the worst that one accepted request costs the threads that others wait for.
 
 Requests are searched for by hypothesis, over all that a request may say: the value is the
 milliseconds of the placing thread that the worst one takes in one piece, which is for how
@@ -275,7 +275,7 @@ def search(site: Site, examples: int, seed: int) -> list[tuple[float, dict[str, 
 
 
 def search_plans(site: Site, args: argparse.Namespace) -> dict[str, Any]:
-    """What groups keep the planner for, and what queries for candidates let others wait for."""
+    """Measure how long groups keep the planner, and queries for candidates the others."""
     planning = searches.Planning(site.store, site.pipeline, site.clock)
     known = json.loads(KEPT_PLANS.read_text()) if KEPT_PLANS.exists() else []
     tried = args.examples // 3

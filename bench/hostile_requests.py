@@ -156,7 +156,7 @@ def devices_of_trees(most: int) -> st.SearchStrategy[list[dict[str, Any]]]:
 
 
 def trees() -> st.SearchStrategy[dict[str, Any]]:
-    """What is asked for of the tree of a host."""
+    """Draw a request for resources of the tree of a host."""
     groups = st.builds(
         lambda devices, policy, traits, below: (
             {

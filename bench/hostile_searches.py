@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one group keeps the planner for beyond its budget, and one query the lock of candidates.
+"""Measure one group at the planner beyond its budget, and one query at the lock of candidates.
 
 Both are sought as :mod:`bench.hostile` seeks requests: by hypothesis, the worst that were ever
 found first.  Times are those of the processor that the thread had, so that neighbours of the
@@ -172,7 +172,7 @@ def queries() -> st.SearchStrategy[tuple[list[dict[str, int]], int | None]]:
 def worst(
     of: st.SearchStrategy[Any], cost: Callable[[Any], float | None], examples: int, seed: int
 ) -> list[tuple[float, Any]]:
-    """What costs much, worst first."""
+    """Return the costliest inputs, the worst first."""
     found: list[tuple[float, Any]] = []
 
     @hypothesis.seed(seed)

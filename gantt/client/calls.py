@@ -128,7 +128,7 @@ class Patience:
 
 
 class Servers:
-    """Who answered on a topic, and when last.  Any thread."""
+    """The servers that answered on a topic, and when last.  Any thread."""
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
@@ -226,7 +226,7 @@ class ServerCaller:
             raise
 
     def _elsewhere(self, patience: Patience) -> str | None:
-        """Who is there for a next try, where the last had no answer; None: whoever takes it."""
+        """Return the server for the next try after one without an answer; None: any."""
         if patience.silent_since is None:
             return None
         names = [name for name in self._servers.latest() if name not in patience.asked]

@@ -107,7 +107,7 @@ class FairQueue(Generic[T]):
         return item
 
     def charge(self, owner: str, cost: float) -> None:
-        """What an item took beyond that for which its owner was charged when it was taken."""
+        """Charge the owner of an item what it took beyond its cost when it was taken."""
         if self._count and cost > 0:
             flow = self._flow(owner)
             self._move(flow, flow.start + cost / self.weights.get(owner, 1.0))

@@ -51,7 +51,7 @@ def _place(
 
 
 def most_of(sums: Sequence[int], room: int) -> int:
-    """How many of some amounts have room together at most.
+    """Return how many of some amounts have room together at most.
 
     :param sums: of the least so many of them, from none on
     """

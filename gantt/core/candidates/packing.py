@@ -32,7 +32,7 @@ def sums_of(amounts: Sequence[int], most: int, take: Take) -> list[int] | None:
 
 
 def filled(sums: Sequence[int] | None, room: int) -> int:
-    """How much of a room can be taken at most, by ``sums_of``."""
+    """Return how much of a room can be taken at most, by ``sums_of``."""
     room = max(room, 0)
     return room if sums is None else sums[bisect_right(sums, room) - 1]
 

@@ -437,7 +437,7 @@ class _Walk:
 
 
 class _LeftOver:
-    """Of one tree, by depth: what is looked at for the parts that are left.
+    """The state of the search of one tree by depth, for the parts that are left.
 
     :ivar merges: whether providers count by what is looked at alone, not by which they are
     :ivar special: parts whose choices matter by themselves, where it is not so

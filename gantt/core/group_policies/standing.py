@@ -112,7 +112,7 @@ def of_request(table: HostTable, group: GroupRef, policies: PolicySet, consumer:
 
 
 class _There:
-    """What stands of a group, as it is found, in the lists that ``Standing`` has."""
+    """The standing members of a group as they are read, in the lists of ``Standing``."""
 
     def __init__(self, table: HostTable, group: GroupRef, policies: PolicySet) -> None:
         self._table, self._group, self._policies = table, group, policies

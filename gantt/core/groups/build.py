@@ -159,7 +159,7 @@ class _Look(msgspec.Struct, frozen=True, eq=False):
 
 
 def _look(table: HostTable, spec: RequestSpec, pipeline: Pipeline, stands: IntArray) -> _Look:
-    """Who passes every filter by itself, the hard rules of those that close included.
+    """Return the hosts that pass every filter, hard rules included.
 
     :param stands: rows of hosts with members of the group
     """
@@ -266,7 +266,7 @@ def _with_eligible(
     choices_of: Sequence[list[int]],
     runs: Sequence[_Look],
 ) -> JointPolicy:
-    """Of skew: which domains have a host for one of its members, or one with members."""
+    """Mark the domains that count for skew: with a host for a member, or with members."""
     if policy.form is not PolicyForm.SKEW:
         return policy
     eligible = np.zeros(policy.domains, np.bool_)

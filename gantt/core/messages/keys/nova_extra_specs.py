@@ -66,7 +66,7 @@ class FlavorRequest:
 
 
 def read(specs: Mapping[str, str], properties: Mapping[str, str]) -> FlavorRequest:
-    """What extra specs of a flavor, and properties of an image, ask for.
+    """Requirements that extra specs of a flavor and properties of an image express.
 
     :raises Misfit: names the extra spec, or the property
     """
