@@ -27,7 +27,10 @@ def main(memory_mb: int, nice: int) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from gantt.solver.cp_sat import CpSat  # it takes a second
 
-    return _serve(CpSat(), sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        return _serve(CpSat(), sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:  # the parent has ended, or wants it no longer
+        os._exit(0)  # what Python would still flush has no reader either
 
 
 def _serve(solver: object, calls: BinaryIO, answers: BinaryIO) -> int:

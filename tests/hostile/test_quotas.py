@@ -379,10 +379,14 @@ def test_the_options_bind_who_may_claim_without_any_file() -> None:
     options.register_opts(conf, ('quotas',))
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     found = quotas.limits(conf)
-    assert set(found) == set(quota.COUNTS)
+    assert set(found) == {*quota.COUNTS, 'class:VCPU', 'class:MEMORY_MB', 'class:DISK_GB'}
     assert all(limit > 0 for limit in found.values()), 'no project takes all, nor is shut out'
     conf.set_override('amounts', {'VCPU': '20', 'CUSTOM_A': '-1'}, 'quotas')
-    assert quotas.limits(conf) == {**found, 'class:VCPU': 20, 'class:CUSTOM_A': -1}
+    assert quotas.limits(conf) == {
+        **{name: found[name] for name in quota.COUNTS},
+        'class:VCPU': 20,
+        'class:CUSTOM_A': -1,
+    }
     for wrong in ({'vcpu': '1'}, {'VCPU': 'many'}, {'VCPU': '-2'}, {'VCPU': '9' * 30}):
         conf.set_override('amounts', wrong, 'quotas')
         with pytest.raises(exceptions.Misconfigured, match=r'\[quotas\] amounts'):

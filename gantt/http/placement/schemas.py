@@ -91,4 +91,5 @@ def problem(found: object, schema: Mapping[str, Any]) -> str:
             kind.check_schema(schema)
             known = _checkers[id(schema)] = schema, kind(schema, format_checker=FORMATS)
     worst = problems.best_match(known[1].iter_errors(found))
-    return '' if worst is None else str(worst)
+    # Placement's patterns end with ``$``, and its clients look for them in what it says.
+    return '' if worst is None else str(worst).replace(r'\\Z', '$')

@@ -71,7 +71,8 @@ class TreeCallers(Conductors):
             if found is None:
                 return None
             below, place, host = found.child, found.place, found.host
-        return msgspec.structs.replace(chosen, host=host)
+        # As the conductor of the zone that has the host sees it: a claim on a host of its own.
+        return msgspec.structs.replace(chosen, host=host, child='', place='')
 
     def _redeemed(self, site: ZoneSite, place: str) -> RedeemedPlace | None:
         call = ZoneCall('', (), msgspec.json.encode(Redeem(place=place)))

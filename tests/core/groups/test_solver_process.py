@@ -3,6 +3,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -146,3 +148,12 @@ def test_a_call_ends_with_the_solver(solver):
     calling.join(60)
     # Where the solver had ended before it was called, another one was begun.
     assert [one.status for one in found] in (['unknown'], ['optimal'])
+
+
+def test_a_solver_that_is_left_while_it_begins_ends_without_a_word():
+    command = [sys.executable, '-m', 'gantt.solver.child', '1024', '0']
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        child.stdout.close()
+        child.stdin.close()
+        assert (child.wait(60), child.stderr.read()) == (0, b'')
