@@ -14,7 +14,7 @@ import httpx2 as httpx
 import pytest
 
 from tests.nemesis.proxy import Link, Passage, Proxy
-from tests.zones.tree import VERSION, until
+from tests.zones.tree import AS_BETWEEN_ZONES, VERSION, until
 from tests.zones.zone_process import ZoneProcess
 
 SECONDS = float(os.environ.get('GANTT_NINE_SECONDS', '1.5'))
@@ -72,7 +72,10 @@ WAYS = (
 def nine(zone, store_url):
     """The zone above as a process, and how its ninth zone is."""
     below = [
-        zone(f'z{n}').hosts(2, 100_000, traits=[TRAIT] if n == 9 else []) for n in range(1, 10)
+        zone(f'z{n}', pipeline=AS_BETWEEN_ZONES).hosts(
+            2, 100_000, traits=[TRAIT] if n == 9 else []
+        )
+        for n in range(1, 10)
     ]
     state = {'how': 'well'}
     way = Proxy('127.0.0.1', below[-1].server.port, lambda: _Answers(state))
