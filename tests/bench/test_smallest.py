@@ -35,7 +35,7 @@ SMALLEST = {
 #: Those that other files here start.
 ELSEWHERE = {'beside', 'contract', 'decide', 'flow', 'groups', 'joint', 'rpc-batch', 'zones-sim'}
 #: Short enough for every run of the tests.
-SHORT = {'hostile', 'reports'}
+SHORT = {'reports'}
 
 
 def test_each_bench_is_started_by_a_test():

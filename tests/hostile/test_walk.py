@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.http import openapi

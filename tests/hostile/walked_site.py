@@ -14,7 +14,7 @@ import uuid
 from typing import Any
 
 import falcon
-import httpx
+import httpx2 as httpx
 
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory

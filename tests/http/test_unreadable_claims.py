@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stored claim that this release cannot read is shown as such, and can be released."""
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.core.messages.layout import CellLayout, Layout

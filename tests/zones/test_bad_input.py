@@ -3,7 +3,6 @@
 
 import uuid
 
-import httpx2 as httpx
 import msgspec
 import pytest
 
@@ -16,7 +15,7 @@ from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.other_side import Liar
 from tests.zones.test_protocol import allocate, call, code, evaluate, tokens_of
-from tests.zones.tree import VERSION
+from tests.zones.tree import PLAIN_HTTP, VERSION
 
 
 @pytest.fixture
@@ -312,7 +311,7 @@ def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
     top.above(east)
     finish, wanted = top.store.finish_request, a_request()
     assert top.select(wanted).outcome is Outcome.PLACED
-    removed = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
+    removed = PLAIN_HTTP.delete(f'{top.url}/v1/zones/east', headers=VERSION)
     assert removed.status_code == 409
     assert [one.name for one in top.store.child_zones()] == ['east']
     top.client.cancel_claims(wanted.request_id)

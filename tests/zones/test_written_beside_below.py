@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who lives in a zone below gets nothing here beside it, by Placement's interface or by a list."""
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from gantt.core.claims.adoption import AdoptionStatus, GuestToAdopt

@@ -4,7 +4,6 @@
 import secrets
 import uuid
 
-import httpx2 as httpx
 import pytest
 import sqlalchemy as sa
 
@@ -20,7 +19,7 @@ from gantt.http.handlers import zones
 from gantt.scheduler.zones import audit as zone_audit
 from gantt.scheduler.zones.audit import ZoneAudit
 from tests.world import a_request
-from tests.zones.tree import VERSION
+from tests.zones.tree import PLAIN_HTTP, VERSION
 
 CLEAN = {'lost': [], 'leaked': [], 'doubled': []}
 
@@ -173,7 +172,7 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
     headers = {'X-User-Id': top.uuid, **VERSION}
 
     def ask(by=headers, **body):
-        return httpx.post(f'{east.url}/zone/v1/host-marks', json=body, headers=by)
+        return PLAIN_HTTP.post(f'{east.url}/zone/v1/host-marks', json=body, headers=by)
 
     answer = ask(salt=salt)
     assert answer.status_code == 200
