@@ -6,8 +6,9 @@ from typing import Any
 
 from gantt.cli import base, text
 from gantt.cli.text import TextColumn
+from gantt.core.zones.messages import LOST
 
-STATES = ('reserved', 'confirmed', 'released', 'expired', 'refused')
+STATES = ('reserved', 'confirmed', 'released', 'expired', 'refused', LOST)
 
 
 def lease(row: dict[str, Any]) -> str:
@@ -61,7 +62,8 @@ class ClaimList(base.Lister):
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
         return {
-            'state': args.state,
+            'state': None if args.state == LOST else args.state,
+            'lost': 'true' if args.state == LOST else None,
             'host': args.host,
             'consumer': args.consumer,
             'request_id': args.request,

@@ -98,7 +98,8 @@ HISTORY = (
         'Groups that are placed as a whole: planned, held until their members are created, shown, '
         'changed, healed and given back (group-plans). Server groups with a set of policies, at '
         'any level, and with subgroups of members. Claims in zones below among those of a project '
-        '(child), and how many there are (claims_below of the status).',
+        '(child), those among them that are lost too, and how many there are (claims_below of the '
+        'status).',
     ),
 )
 

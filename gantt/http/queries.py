@@ -9,6 +9,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.messages.base import Message, Name, Text, Uuid
+from gantt.core.messages.since import since
 from gantt.core.records.decision import Outcome
 from gantt.insights.views import HostCondition
 
@@ -122,7 +123,10 @@ class CancelQuery(Message, frozen=True, kw_only=True):
 
 
 class ClaimsQuery(Message, frozen=True, kw_only=True):
-    """Which claims, in the order of their ids."""
+    """Which claims, in the order of their ids.
+
+    With ``lost`` only those in zones below that these do not know any more.
+    """
 
     limit: Limit = 100
     marker: Uuid | None = None
@@ -130,6 +134,7 @@ class ClaimsQuery(Message, frozen=True, kw_only=True):
     host: Name | None = None
     consumer: Name | None = None
     request_id: Name | None = None
+    lost: Annotated[bool, since(10)] = False
 
 
 class DecisionsQuery(Message, frozen=True, kw_only=True):

@@ -241,6 +241,7 @@ def test_claims_are_found_by_a_prefix_and_released_with_a_reason(site: Site, gan
     site.place(1)
     [claim] = site.world.store.claims()
     assert claim.id[:8] in gantt('claim', 'list', '--state', 'reserved').out
+    assert gantt('claim', 'list', '--state', 'lost').out == 'no claim matches\n'
     assert gantt('claim', 'show', claim.id[:8]).out.startswith(f'claim {claim.id} is reserved\n')
     assert gantt('claim', 'release', claim.id).code == 64
     done = gantt('claim', 'release', claim.id, '--reason', 'guest is gone')

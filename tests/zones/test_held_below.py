@@ -10,6 +10,7 @@ import pytest
 from gantt import exceptions
 from gantt.cli.status import _lines
 from gantt.core.records.decision import Outcome
+from gantt.core.zones.messages import LOST, ZoneChanges
 from gantt.http.app import make_app
 from gantt.http.context import Caller
 from tests.world import a_request
@@ -175,3 +176,34 @@ def test_an_operator_sees_what_lives_below(zone):
     lines = '\n'.join(_lines(status, 100))
     assert '0 live, 1 in zones below' in lines
     assert 'different filters' not in lines, 'of one process'
+
+
+def test_what_is_lost_below_is_listed_by_that_until_somebody_ends_it(zone):
+    top, low = zone('top'), zone('low').hosts(1, 16)
+    top.above(low)
+    top.scheduler.follower.stop(10.0)
+    kept, lost = of_red(), of_red()
+    top.select(kept), top.select(lost)
+    [row] = top.store.claims_below(lost.request_id)
+    unchanged = ZoneChanges(incarnation=1, revision=1.0, claims=[])
+    top.store.note_changes_below(low.uuid, unchanged, {row.claim_id: LOST}, 1)
+
+    def listed(state):
+        asked = 'lost=true' if state == 'lost' else f'state={state}'
+        return [one['id'] for one in seen(top, f'/v1/claims?{asked}')['claims']]
+
+    assert listed('lost') == [row.claim_id]
+    assert row.claim_id not in listed('reserved') + listed('confirmed')
+    [shown] = member_of(top).get('/v1/claims?lost=true').json()['claims']
+    assert (shown['id'], shown['state'], shown['child']) == (row.claim_id, 'lost', '')
+    assert member_of(top, 'blue').get('/v1/claims?lost=true').json()['claims'] == []
+    older = top.get('/v1/claims?lost=true', **{'OpenStack-API-Version': 'scheduler 1.9'})
+    both = top.get('/v1/claims?lost=true&state=reserved')
+    assert (both.status_code, 'what is reserved is not lost' in both.text) == (400, True)
+    assert (older.status_code, 'came with version 1.10' in older.text) == (400, True)
+    path = f'/v1/claims/{row.claim_id}?reason=x'
+    assert 'low; which does not know it any more; cancel' in top.delete(path).text
+    top.cancel(lost.request_id)
+    assert listed('lost') == []
+    assert listed('released') == [row.claim_id]
+    assert f'{row.claim_id} ended before: it is released' in top.delete(path).text

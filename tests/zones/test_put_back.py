@@ -191,6 +191,9 @@ def test_a_zone_between_two_others_says_of_what_is_lost_below_it_nothing(zone):
     until(lambda: state_of(mid, chosen.claim_id) == 'lost')
     top.scheduler.follower.step()
     assert state_of(top, chosen.claim_id) == 'reserved'
+    [row] = top.store.claims_below(claim_id=chosen.claim_id)
+    calls, zones = top.scheduler._zones.calls, top.scheduler._zones.directory
+    assert calls.allocation(zones.child('mid'), row.key, 5.0).state == 'placed'
 
 
 def test_a_lease_below_that_is_forgotten_while_it_is_extended_is_not_known(top, east, monkeypatch):

@@ -70,8 +70,8 @@ def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -
                 zone.url,
                 f'{lost} claims of here are lost: it does not know them any more, and a guest may '
                 'run there',
-                '"gantt-manage audit" lists them; "gantt request cancel ID" ends one here, once '
-                'its guest is known not to run',
+                '"gantt claim list --state lost" lists them; "gantt request cancel ID" ends one '
+                'here, once its guest is known not to run',
             )
         if back:
             yield found(

@@ -2,6 +2,8 @@
 """Claims: resources promised to a consumer on a host."""
 
 from gantt import exceptions
+from gantt.core.claims.claim import LIVE
+from gantt.core.zones.messages import LOST
 from gantt.http import request_access
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.links import Paged
@@ -23,8 +25,10 @@ def list_claims(world: HandlerContext, caller: Caller, query: ClaimsQuery) -> Cl
     if query.host is not None:
         # Which of one's claims are on a host says where they are.
         world.policy.check(request_access.HOSTS, caller)
+    if query.lost and query.state is not None:
+        raise exceptions.invalid('query.lost', f'what is {query.state.value} is not lost; say one')
     found = world.insights.claims(
-        state=query.state.value if query.state else None,
+        state=LOST if query.lost else query.state,
         host=query.host,
         consumer=query.consumer,
         request_id=query.request_id,
@@ -65,15 +69,16 @@ def release_claim(
     A guest that goes on running is adopted by the next report of its host.
     """
     claim = _claim(world, caller, claim_id)
-    if claim.state not in ('reserved', 'confirmed') and not claim.child:
+    if claim.state not in (*LIVE, LOST):
         raise exceptions.Refused(
             f'claim {claim.id} ended before: it is {claim.state}', claim_id=claim.id
         )
     if claim.child:
+        ends = 'cancel its request here, or release it there'
+        if claim.state == LOST:
+            ends = 'which does not know it any more; cancel its request here'
         raise exceptions.Refused(
-            f'claim {claim.id} is in zone {claim.child}; cancel its request here, or release it '
-            'there',
-            claim_id=claim.id,
+            f'claim {claim.id} is in zone {claim.child}; {ends}', claim_id=claim.id
         )
     if query.dry_run:
         summary = f'claim {claim.id} on {claim.host} would be released: {query.reason}'

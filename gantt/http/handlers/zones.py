@@ -545,8 +545,8 @@ def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAll
     below = world.store.claims_below(request_id)
     if stored.state != 'placed' or answer is None:
         return ZoneAllocated(key=key, state=stored.state)
-    states = [claim.state.value for claim in stored.claims] + [one.state for one in below]
-    if not any(state in ('reserved', 'confirmed') for state in states):
+    # What is lost below may live, and nothing is said of it.
+    if not any(one.is_live for one in stored.claims) and not any(one.holds for one in below):
         return ZoneAllocated(key=key, state='cancelled')
     return _answered(world, parent, key, answer)
 
