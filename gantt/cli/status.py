@@ -20,7 +20,9 @@ class Status(base.Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         status = self.endpoint.get('/v1/status')
-        problems = self._problems()
+        unreadable = status.get('unreadable', {})  # a service of before has none
+        problems = [{'name': f'host {name}', 'detail': why} for name, why in unreadable.items()]
+        problems += self._problems()
         lines = _lines(status, self.width)
         if problems:
             lines += ['', 'Not well']

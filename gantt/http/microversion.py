@@ -99,7 +99,7 @@ HISTORY = (
         'changed, healed and given back (group-plans). Server groups with a set of policies, at '
         'any level, and with subgroups of members. Claims in zones below among those of a project '
         '(child), those among them that are lost too, and how many there are (claims_below of the '
-        'status).',
+        'status). A status names hosts whose records cannot be read (unreadable).',
     ),
 )
 

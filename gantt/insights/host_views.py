@@ -19,7 +19,7 @@ from gantt.core.messages import resource_classes
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import API, HostRow
+from gantt.core.resources.host import API, HostRow, UnreadableFacts
 from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
@@ -47,6 +47,10 @@ CONDITIONS = (
     HostCondition.DISABLED,
     HostCondition.OVER_COMMITTED,
 )
+
+
+#: Hosts that a status names whose records cannot be read.
+UNREADABLE_MAX = 10
 
 
 class HostQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,6 +412,17 @@ class HostReader:
         """How many hosts are in each condition, every condition named."""
         counts = np.bincount(self.codes, minlength=len(CONDITIONS)).tolist()
         return {one.value: count for one, count in zip(CONDITIONS, counts, strict=True)}
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Host whose record cannot be read -> why; the first of them."""
+        closed = (self.table.hosts[row] for row in np.flatnonzero(~self.table.enabled).tolist())
+        found = {
+            host.name: host.service_disabled or ''
+            for host in closed
+            if isinstance(host.facts, UnreadableFacts)
+        }
+        return dict(sorted(found.items())[:UNREADABLE_MAX])
 
     def usage(self) -> list[ClassUsage]:
         """Sums by class over the hosts that may take claims."""

@@ -352,6 +352,7 @@ class Insights:
         return Status(
             version=version_string(),
             hosts=reader.conditions,
+            unreadable=reader.unreadable,
             hosts_total=len(reader.table),
             claims=int(reader.table.instances.sum()),
             claims_below=sum(self.store.live_claims_over_zones().children.values()),

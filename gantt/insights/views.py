@@ -353,6 +353,7 @@ class Status(View, frozen=True, kw_only=True):
     :ivar usage_of: how many hosts the usage is summed over (those that may take claims)
     :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
     :ivar claims_below: live ones of requests of here in zones below
+    :ivar unreadable: host whose record cannot be read -> why: nothing is placed there; the first
     """
 
     version: str
@@ -368,6 +369,7 @@ class Status(View, frozen=True, kw_only=True):
     configurations: Annotated[list[Configuration], since(3)] = []
     site: Annotated[str, since(3)] = ''
     claims_below: Annotated[int, since(10)] = 0
+    unreadable: Annotated[dict[str, str], since(10)] = {}
 
 
 class DecisionSummary(View, frozen=True, kw_only=True):

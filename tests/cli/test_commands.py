@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from gantt import exceptions
 from gantt.cli import main
 from gantt.cli.main import COMMANDS
 from gantt.core.messages.resource_classes import Inventory
+from gantt.db.schema import models
 from tests.cli.conftest import Gantt, run
 from tests.http.site import Site, fixed
 
@@ -162,6 +164,23 @@ def test_disable_enable_and_remove_a_host(site: Site, gantt: Gantt) -> None:
     assert gantt('host', 'enable', 'cmp-3').code == 0
     assert gantt('host', 'remove', 'cmp-6').out == 'host cmp-6 is forgotten\n'
     assert 'cmp-6' not in gantt('host', 'list').out
+
+
+def test_a_host_that_cannot_be_read_is_named_with_the_problem(site: Site, gantt: Gantt) -> None:
+    store, facts, hosts = site.world.store, models.provider_facts, models.providers
+    with store.engine.begin() as connection:
+        first = hosts.c.name == 'cmp-1'
+        of_first = facts.c.provider_id.in_(sa.select(hosts.c.id).where(first))
+        connection.execute(facts.update().where(of_first).values(facts='{"numa": 1'))
+        connection.execute(hosts.update().where(first).values(facts_stamp=1))
+    site.insights.cache.forget()
+    why = 'cannot be read by this release: facts: Input data was truncated'
+    assert f'Not well\n  host cmp-1: {why}\n' in gantt('status').out
+    shown = gantt('host', 'show', 'cmp-1').out
+    assert f'cmp-1 is disabled: {why}' in ' '.join(shown.split())
+    listed = gantt('host', 'list').out
+    assert f'{why}\n' in listed
+    assert 'cmp-2 ' in listed
 
 
 def test_of_a_host_that_reports_it_is_said_that_it_comes_back(gantt: Gantt) -> None:

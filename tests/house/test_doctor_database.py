@@ -68,6 +68,10 @@ def test_an_agent_that_fell_silent_is_named(conf):
             "UPDATE provider_facts SET facts = json_set(facts, '$.beside.told_at', 1000.5) "
             "WHERE provider_id IN (SELECT id FROM providers WHERE name = 'cmp-2')"
         )
+        connection.exec_driver_sql(  # cannot be read: of it nothing is said here
+            "UPDATE provider_facts SET facts = '{' "
+            "WHERE provider_id IN (SELECT id FROM providers WHERE name = 'cmp-3')"
+        )
     engine.dispose()
     (found,) = live.database_says(conf)
     assert (found.severity, found.value) == ('warning', 'silent on 1 of 2 hosts')

@@ -17,6 +17,7 @@ from gantt.cmd.doctor.finding import Finding, Severity, error, findings, found, 
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.resources.host import AgentFacts
 from gantt.db.engine import retry, session
+from gantt.db.hosts.rows import UNREADABLE
 from gantt.db.schema import migration, models
 from gantt.rpc.amqp import driver
 
@@ -296,6 +297,13 @@ class _Facts(msgspec.Struct):
     beside: AgentFacts | None = None
 
 
+def _beside(facts: str) -> AgentFacts | None:
+    try:
+        return msgspec.json.decode(facts, type=_Facts).beside
+    except UNREADABLE:
+        return None  # its host is closed, and says why
+
+
 def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     """Agents beside nova-compute that have fallen silent: what they sent is believed for ever."""
     try:
@@ -309,7 +317,7 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
         .where(facts.c.speaks_for == 'nova')
         .order_by(hosts.c.name)
     )
-    decoded = [(row, msgspec.json.decode(row.facts, type=_Facts).beside) for row in rows]
+    decoded = [(row, _beside(row.facts)) for row in rows]
     with_agent = [(row, also) for row, also in decoded if also is not None]
     silent = [row.name for row, also in with_agent if row.now - also.reported_at > most]
     if silent:

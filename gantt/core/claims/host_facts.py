@@ -27,7 +27,7 @@ from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.layout import Layout, readable
 from gantt.core.messages.report import Cells, HostReport, Metrics, NumaCell, Pools, ReportedMetric
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import AgentFacts, HostFacts, HostRow
+from gantt.core.resources.host import AgentFacts, HostFacts, HostRow, UnreadableFacts
 from gantt.core.resources.host_keys import HostKey, Mode, Proof
 from gantt.moved import former_attributes
 
@@ -115,6 +115,8 @@ def judge(row: HostRow, update: UpdateHostFacts) -> str:
     if row.speaks_for != 'nova':
         # A host that has registered and said nothing yet may become either.
         return NOT_OURS if row.reported_at else UNKNOWN
+    if isinstance(row.facts, UnreadableFacts):
+        return UNKNOWN
     _admitted(row, update)  # before its number: a forged one is an alarm, however old it looks
     known = row.facts.beside
     return STALE if known is not None and update.sequence <= known.sequence else APPLIED

@@ -28,7 +28,7 @@ from gantt.core.messages.report import (
     Running,
 )
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
-from gantt.core.resources.host import HostChange, HostFacts, HostRow
+from gantt.core.resources.host import HostChange, HostFacts, HostRow, UnreadableFacts
 from gantt.core.topology.free import room_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
@@ -138,7 +138,8 @@ def judge(row: HostRow, report: HostReport) -> str:
         return STALE
     if is_ahead(row.sequence, row.boot_nonce, report.sequence):
         return AHEAD
-    if not report.full and report.base != row.full_sequence:
+    is_known = report.base == row.full_sequence and not isinstance(row.facts, UnreadableFacts)
+    if not report.full and not is_known:
         return NEEDS_FULL
     return APPLIED
 
@@ -452,6 +453,8 @@ def _stated(report: HostReport, field: str, known: object, default: object) -> o
 
 
 def _facts(known: HostFacts, report: HostReport, now: float, fields: Sequence[str]) -> HostFacts:
+    if isinstance(known, UnreadableFacts):
+        known = known.readable
     changed = {}
     for field in fields:
         before = getattr(known, field)

@@ -9,7 +9,7 @@ not look at them, which it would do in the middle of a decision.
 """
 
 import enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -62,6 +62,23 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     hypervisor: Hypervisor = Hypervisor()
     metrics: dict[str, ReportedMetric] = {}
     beside: AgentFacts | None = None  # an agent tells numa, devices and metrics beside the reports
+
+
+class UnreadableFacts(HostFacts, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """What can be read of a host whose record cannot, as of one that a later release has written.
+
+    Its ``service_disabled`` says what cannot.  Until a full report says all of it anew, nothing
+    is placed there and the record stays as it is.
+
+    :ivar stored: column -> what it has, of those that ``HostRow`` has otherwise
+    """
+
+    stored: dict[str, Any] = {}
+
+    @property
+    def readable(self) -> HostFacts:
+        """The part of it that can be read."""
+        return HostFacts(**{name: getattr(self, name) for name in HostFacts.__struct_fields__})
 
 
 class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):

@@ -99,6 +99,10 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked: tuple[str, ...] = ()
 
 
+#: In place of a stored key that cannot be read: nobody reports until an operator forgets it.
+UNREADABLE = HostKey(is_revoked=True)
+
+
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """What a registration proves: its sender holds ``key``, which came after ``older``.
 

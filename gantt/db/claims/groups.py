@@ -4,7 +4,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
@@ -126,10 +125,7 @@ def _first_members(text: str) -> list[str]:
 
     They are shown and no more: its rule counts who has claims.
     """
-    try:
-        return msgspec.json.decode(text, type=list[str])
-    except rows.UNREADABLE:
-        return []
+    return rows.known_texts(text)
 
 
 def rules_of(found: Iterable[tuple[str, str, int, int, str | None]]) -> dict[str, GroupRule]:

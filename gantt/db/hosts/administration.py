@@ -72,7 +72,7 @@ class HostAdministration(HostTables):
     @reading
     def load_host_key(self, tx: session.Tx, name: str) -> HostKey | None:
         found = tx.first(KEY, name=name)
-        return None if found is None else rows.key(found.signing_key)
+        return None if found is None else rows.known_key(found.signing_key)
 
     @writing
     def remove_host(self, tx: session.Tx, name: str) -> HostChange:

@@ -23,7 +23,7 @@ _ids: Any = sa.bindparam('ids', expanding=True)
 ALL = (
     sa.select(
         *[_p.c[name] for name in rows.COUNTERS],
-        *(_p.c[name] for name in ('uuid', 'own_name', 'kind', 'parent_id')),
+        *(_p.c[name] for name in ('uuid', 'own_name', 'parent_id')),
     )
     .join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id))
     .where(sa.not_(providers.is_host), _top.c.kind != HostKind.HOST.value)
@@ -55,7 +55,7 @@ def _changes(tx: session.Tx, found: Collection[Any]) -> Iterable[HostChange]:
                 id=row.id,
                 uuid=row.uuid,
                 name=row.own_name,
-                kind=HostKind(row.kind),
+                kind=HostKind.NESTED if row.parent_id else HostKind.POOL,
                 parent=row.parent_id or 0,
                 generation=row.generation,
                 version=row.version,

@@ -13,13 +13,12 @@ import sqlalchemy as sa
 from gantt.core.claims.adoption import GuestToAdopt
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.claims.places import PlaceLetGo, PlaceTaken
-from gantt.core.messages import quoting
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.resources.host import HostKind
 from gantt.db.engine import retry, session
 from gantt.db.hosts import inherited, planned, sole
-from gantt.db.hosts.rows import UNREADABLE, Amounts, body, decode_amounts, layout, text
+from gantt.db.hosts.rows import UNREADABLE, Amounts, Unread, body, decode_amounts, layout, text
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -118,18 +117,11 @@ def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
 
     Whether it is live is told by its mark, and it takes what its columns say.
     """
-    first, problems = rows[0], []
+    first, unread = rows[0], Unread()
     values = dict(zip(_FIELDS, first, strict=False))
 
-    def read(name: str, decode: Callable[[Any], Any], stored: Any, otherwise: Any) -> Any:
-        try:
-            return decode(stored)
-        except UNREADABLE as e:
-            problems.append(f'{name}: {quoting.plain(str(e), quoting.SENTENCE_MAX)}')
-            return otherwise
-
     def of_classes(text: str) -> dict[str, int]:
-        return cast('dict[str, int]', read('other', decode_amounts, text, {}))
+        return cast('dict[str, int]', unread.read('other', decode_amounts, text, {}))
 
     otherwise = {
         'state': State.CONFIRMED if first.live else State.RELEASED,
@@ -139,9 +131,9 @@ def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
         'planned': None,
     }
     for name, decode in _DECODED.items():
-        values[name] = read(name, decode, values[name], otherwise[name])
+        values[name] = unread.read(name, decode, values[name], otherwise[name])
     allocations, inherits = taken(rows, of_classes), inherited.of_rows(rows, of_classes)
-    return _of({**values, 'problem': '; '.join(problems)}, allocations, inherits)
+    return _of({**values, 'problem': str(unread)}, allocations, inherits)
 
 
 def _of(values: dict[str, Any], allocations: Amounts, inherits: Amounts) -> Claim:

@@ -191,6 +191,13 @@ def mark_of(facts: str) -> str | None:
     return None if found is None else found[1]
 
 
+def marked_anew(stored: str, details: ProviderDetails) -> str:
+    """The text of facts that cannot be read, with the mark that it gets where it has one."""
+    if mark_of(stored) is None:
+        return stored
+    return f'{stored[: -len(details.digest) - 2]}{details.digest}"}}'
+
+
 def marked(facts: HostFacts, details: ProviderDetails, bare: bool) -> StoredFacts:
     """Facts with the mark.
 

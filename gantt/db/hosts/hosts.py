@@ -15,7 +15,15 @@ from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import Registered, RegisterHost
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.core.resources.host import API, HostChange, HostFacts, HostKind, HostRow
+from gantt.core.resources import host_keys
+from gantt.core.resources.host import (
+    API,
+    HostChange,
+    HostFacts,
+    HostKind,
+    HostRow,
+    UnreadableFacts,
+)
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.claims.locks import Aside
 from gantt.db.engine import engine, retry, session
@@ -390,16 +398,22 @@ class HostRecords:
         self.lines = []
 
     def _facts_text(self, row: HostRow, has: ProviderDetails) -> str:
+        if isinstance(row.facts, UnreadableFacts):
+            return details.marked_anew(row.facts.stored['facts'], has)
         return rows.text(details.marked(row.facts, has, bare=bool(self.memory.narrow)))
 
     def _facts_values(self, row: HostRow, has: ProviderDetails) -> dict[str, Any]:
         """The columns of ``provider_facts``, without the provider's id."""
+        kept = dict(row.facts.stored) if isinstance(row.facts, UnreadableFacts) else {}
+        if row.key is not host_keys.UNREADABLE:
+            kept.pop('signing_key', None)
         return {
             **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
             # Read by releases that know no mark; so are inventories and traits in the text.
             'aggregates': rows.text(has.aggregates),
-            'facts': self._facts_text(row, has),
             'signing_key': None if row.key is None else rows.text(row.key),
+            **kept,
+            'facts': self._facts_text(row, has),
         }
 
     def save(self, locked: providers.LockedProviders, provider_id: int) -> HostChange:

@@ -313,8 +313,8 @@ def _seen(found: Mapping[str, EventsSeen], key: str) -> EventsSeen:
 def _read(tx: session.Tx, query: Any, keys: Iterable[str]) -> dict[str, EventsSeen]:
     return {
         row.id: EventsSeen(
-            casts=msgspec.json.decode(row.casts, type=list[str]),
-            unclaimed=msgspec.json.decode(row.unclaimed, type=list[str]),
+            casts=rows.known_texts(row.casts),
+            unclaimed=rows.known_texts(row.unclaimed),
             synced_at=row.synced_at,
         )
         for row in tx.all(query, ids=sorted(set(keys)))

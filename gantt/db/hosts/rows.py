@@ -8,20 +8,25 @@ counters of a row differ from one read to the next.
 
 import collections
 import hashlib
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from gantt.core.messages import quoting
 from gantt.core.messages.layout import ALL_OF_IT, Layout, unsettled
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.core.resources.host import HostFacts, HostKind, HostRow, Placed
+from gantt.core.resources import host_keys
+from gantt.core.resources.host import HostFacts, HostRow, Placed, UnreadableFacts
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import engine
 from gantt.db.hosts.details import KnownDetails, ProviderDetails, mark_of, of_row, with_details
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
+
+LOG = logging.getLogger(__name__)
 
 #: The narrow part of a provider, in the order that ``Counters`` unpacks.
 COUNTERS = (
@@ -48,12 +53,20 @@ PLAIN_FACTS = [
     if column.name not in ('provider_id', 'aggregates', 'facts', 'signing_key')
 ]
 #: Columns that a HostRow is made of, beside ``details``, and that no claim changes.
-FACTS = ('id', 'facts_stamp', 'uuid', 'name', 'kind', *PLAIN_FACTS, 'facts', 'signing_key')
+FACTS = ('id', 'facts_stamp', 'uuid', 'name', *PLAIN_FACTS, 'facts', 'signing_key')
 
 _facts = msgspec.json.Decoder(HostFacts)
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: Of facts; what stands in rows of its own is read there.
+_PARTS = {
+    field.name: msgspec.json.Decoder(field.type)
+    for field in msgspec.structs.fields(HostFacts)
+    if field.name not in ('inventories', 'traits')
+}
 _encode = msgspec.msgpack.Encoder().encode
 _key = msgspec.json.Decoder(HostKey)
 _amounts = msgspec.json.Decoder(dict[str, int])
+_texts = msgspec.json.Decoder(list[str])
 #: Raised by decoders where a later release has written what is stored, or somebody damaged it.
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
 Amounts = dict[int, dict[str, int]]
@@ -67,12 +80,40 @@ def key(text: str | None) -> HostKey | None:
     return None if text is None else _key.decode(text)
 
 
+def known_key(text: str | None) -> HostKey | None:
+    """The same; of one that cannot be read nobody is let pass."""
+    return Unread().read('signing_key', key, text, host_keys.UNREADABLE)
+
+
+class Unread:
+    """What cannot be read of a row: column -> why."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+
+    def read(self, name: str, decode: Callable[[Any], Any], stored: Any, otherwise: Any) -> Any:
+        """The value of a column; what to go on with where it cannot be read."""
+        try:
+            return decode(stored)
+        except UNREADABLE as e:
+            self.problems[name] = quoting.plain(str(e), quoting.SENTENCE_MAX)
+            return otherwise
+
+    def __str__(self) -> str:
+        return '; '.join(f'{name}: {why}' for name, why in self.problems.items())
+
+
 def known_amounts(text: str) -> dict[str, int]:
     """Class -> amount, from JSON, for sums; what cannot be read is left out, see the audit."""
     try:
         return _amounts.decode(text)
     except UNREADABLE:
         return {}
+
+
+def known_texts(text: str) -> list[str]:
+    """A list from JSON; of one that cannot be read nothing is known."""
+    return Unread().read('', _texts.decode, text, [])
 
 
 def body(text: str | None) -> dict[str, Any] | None:
@@ -171,15 +212,17 @@ class Memory:
     def learn(self, row: Any, details: ProviderDetails) -> HostRow:
         """From the columns of ``FACTS``, and what its rows say."""
         details = self.share(details)
+        values = {name: getattr(row, name) for name in PLAIN_FACTS}
+        try:
+            values |= {'facts': self.decode(row.facts, details), 'key': key(row.signing_key)}
+        except UNREADABLE:
+            values |= _as_far_as_readable(row, details)
         template = HostRow(
             id=row.id,
             uuid=row.uuid,
             name=row.name,
-            kind=HostKind(row.kind),
             aggregates=details.aggregates,
-            facts=self.decode(row.facts, details),
-            key=key(row.signing_key),
-            **{name: getattr(row, name) for name in PLAIN_FACTS},
+            **values,
         )
         if mark_of(row.facts) in (None, details.digest):  # else they were written meanwhile
             self.keep(template, row.facts_stamp)
@@ -246,6 +289,33 @@ class Memory:
                 for known in list(self._placed)[: self._hosts // 8]:
                     del self._placed[known]
             self._placed[provider_id] = (stamp, placed, quiet)
+
+
+def _as_far_as_readable(row: Any, details: ProviderDetails) -> dict[str, Any]:
+    """A host with the reasons why the rest of it is not known: it is closed, for these."""
+    unread = Unread()
+    has_key = unread.read('signing_key', key, row.signing_key, host_keys.UNREADABLE)
+    parts = unread.read('facts', _parts.decode, row.facts, {})
+    facts = {
+        name: unread.read(name, of.decode, parts[name], None)
+        for name, of in _PARTS.items()
+        if name in parts
+    }
+    facts = {name: value for name, value in facts.items() if name not in unread.problems}
+    if not unread.problems:  # in rows there is what cannot be read
+        return {'facts': with_details(HostFacts(**facts), details), 'key': has_key}
+    problem = f'cannot be read by this release: {unread}'
+    LOG.warning(
+        'a host is closed, as its record cannot be read: host=%s problem=%s', row.name, unread
+    )
+    stored = {'service_disabled': row.service_disabled, 'facts': row.facts}
+    if 'signing_key' in unread.problems:
+        stored['signing_key'] = row.signing_key
+    return {
+        'facts': with_details(UnreadableFacts(**facts, stored=stored), details),
+        'key': has_key,
+        'service_disabled': problem,
+    }
 
 
 def host_row(template: HostRow, row: Counters) -> HostRow:

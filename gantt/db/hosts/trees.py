@@ -446,7 +446,7 @@ def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvide
             id=row.id,
             uuid=row.uuid,
             name=row.own_name,
-            kind=HostKind(row.kind),
+            kind=_kind(row),
             root=row.top,
             parent=row.parent,
             host=row.name if row.kind == HostKind.HOST else None,
@@ -457,6 +457,12 @@ def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvide
         )
         for row in found
     ]
+
+
+def _kind(row: Any) -> HostKind:
+    if row.kind == HostKind.HOST:
+        return HostKind.HOST
+    return HostKind.POOL if row.parent is None else HostKind.NESTED
 
 
 def _used(row: Any) -> dict[str, int]:

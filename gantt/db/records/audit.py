@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from gantt.core.claims import place_audit
 from gantt.core.claims.claim import LIVE, State, endless
+from gantt.core.messages import quoting
 from gantt.core.messages.layout import ALL_OF_IT, Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
@@ -172,6 +173,7 @@ LEAKED = (
 UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.expires_at).where(
     _live,
     _c.c.lifecycle.in_([one.value for one in Lifecycle if one is not Lifecycle.API]),
+    _c.c.state.in_([one.value for one in State]),
     sa.or_(
         sa.and_(_c.c.state == State.RESERVED.value, _c.c.expires_at.is_(None)),
         sa.and_(
@@ -316,7 +318,11 @@ def _inside(tx: session.Tx) -> Iterable[str]:
     insides = tx.all(INSIDES)
     has = details.read(tx, [row.id for row in insides])
     for row in insides:
-        facts = details.with_details(rows.decode_facts(row.facts), has[row.id])
+        try:
+            facts = details.with_details(rows.decode_facts(row.facts), has[row.id])
+        except rows.UNREADABLE as e:
+            yield f'{row.name}: its record cannot be read: {quoting.plain(str(e))}'
+            continue
         laid = layouts.get(row.name, ())
         yield from overdrawn(row.name, facts, [layout for _, layout in laid])
 

@@ -2,8 +2,8 @@
 """Places of plans as the audit looks at them."""
 
 from collections.abc import Iterable
+from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from gantt.core.claims import place_audit
@@ -13,6 +13,7 @@ from gantt.core.groups import group_answer
 from gantt.core.messages.request import Lifecycle
 from gantt.db.engine import session
 from gantt.db.hosts import planned
+from gantt.db.hosts.rows import UNREADABLE
 from gantt.db.schema import claim_form, models
 
 _c = models.claims
@@ -52,6 +53,24 @@ PLANS = sa.select(_t.c.group_uuid, _t.c.plan)
 PART = 100
 
 
+def _place(row: Any) -> AuditedPlace:
+    return AuditedPlace(
+        id=row.id,
+        consumer=row.consumer,
+        group=row.group_uuid,
+        member_name=row.member_name,
+        state=State(row.state),
+        lifecycle=Lifecycle(row.lifecycle),
+        lease_until=row.lease_until,
+        planned=planned.of_text(row.planned),
+        guest=row.guest,
+        host=row.host,
+        adopted=bool(row.adopted),
+        created_at=row.created_at,
+        seen_at=float(row.seen_at),
+    )
+
+
 class AuditedPlaces:
     """Those of one look, and lines about what cannot be read of them."""
 
@@ -60,27 +79,9 @@ class AuditedPlaces:
         self._unreadable: list[str] = []
         for row in tx.all(PLACES):
             try:
-                held = planned.of_text(row.planned)
-            except msgspec.MsgspecError as e:
+                self.found.append(_place(row))
+            except UNREADABLE as e:
                 self._unreadable.append(f'claim {row.id} of {row.consumer}: cannot be read: {e}')
-                continue
-            self.found.append(
-                AuditedPlace(
-                    id=row.id,
-                    consumer=row.consumer,
-                    group=row.group_uuid,
-                    member_name=row.member_name,
-                    state=State(row.state),
-                    lifecycle=Lifecycle(row.lifecycle),
-                    lease_until=row.lease_until,
-                    planned=held,
-                    guest=row.guest,
-                    host=row.host,
-                    adopted=bool(row.adopted),
-                    created_at=row.created_at,
-                    seen_at=float(row.seen_at),
-                )
-            )
         self.leases: dict[str, float] = dict(tx.all(LEASES)) if self.found else {}
         self._guests = place_audit.guests_of_members(self.found)
         self._given_up: dict[str, frozenset[str]] = {}
@@ -89,7 +90,7 @@ class AuditedPlaces:
             for row in tx.all(PLANS.where(_t.c.group_uuid.in_(groups[start : start + PART]))):
                 try:
                     self._given_up[row.group_uuid] = group_answer.given_up(bytes(row.plan))
-                except msgspec.MsgspecError as e:
+                except UNREADABLE as e:
                     self._unreadable.append(f'plan of group {row.group_uuid}: cannot be read: {e}')
 
     def doubled(self) -> Iterable[str]:

@@ -56,7 +56,7 @@ LIVE_HERE = sa.select(_c.c.id, _c.c.consumer, _c.c.purpose).where(
     _c.c.live == 1,
     _c.c.adopted == 0,
     _c.c.lifecycle != Lifecycle.API.value,
-    _c.c.purpose.not_in([one.value for one in Purpose if one.is_move]),
+    _c.c.purpose.in_([one.value for one in Purpose if not one.is_move]),
 )
 
 
