@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
+from gantt.core.claims.allocations import AllocationWish
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import GroupRef, Policy, Purpose
@@ -563,6 +564,24 @@ def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
     assert note('top', 0, claim.consumer) == []
     store.cancel_request(draft.id, 'not wanted')
     assert note('other', 4, other, claim.consumer) == [], 'nothing was noted of what was refused'
+
+
+def test_what_was_written_here_bars_who_may_place_it_below_and_zones_above(store, host):
+    """The request that had it open before, too; on hosts of here its writer is not asked."""
+    store.save_child_zone(EAST)
+    left = a_request(consumers=[uuid_of('written')], seconds=-1.0)
+    assert outcome_of(store, left) == 'ours'
+    own = {'project_id': 'red', 'user_id': 'eve'}
+    shares = {host.row.uuid: {'VCPU': 1}}
+    [consumer] = left.consumers
+    store.write_allocations([AllocationWish(consumer=consumer, allocations=shares, **own)])
+    again = msgspec.structs.replace(left, owner='w2', attempt=2, takes_over=1, seconds=9.0)
+    assert outcome_of(store, again) is CommitStatus.BARRED
+    assert outcome_of(store, a_request(consumers=[consumer])) is CommitStatus.BARRED
+    assert outcome_of(store, a_request(consumers=[consumer], stays=True)) == 'ours'
+    for order in (0, 5):
+        with pytest.raises(exceptions.Refused, match=consumer):
+            noted(store, 'top', new_uuid(), order, [consumer], Purpose.CREATE)
 
 
 def test_of_many_allocations_for_a_consumer_none_comes_before_one_that_is_known(store):

@@ -40,8 +40,8 @@ def placement_of(zone, caller, rules):
     )
 
 
-def wish(zone, vcpu=1):
-    [host] = [one for one in zone.store.providers() if one.name == 'top-1']
+def wish(zone, vcpu=1, host='top-1'):
+    [host] = [one for one in zone.store.providers() if one.name == host]
     return {
         'allocations': {host.uuid: {'resources': {'VCPU': vcpu}}} if vcpu else {},
         'project_id': 'red',
@@ -85,6 +85,59 @@ def test_the_zone_is_named_to_who_may_know(world, tmp_path):
     answer = client.put(f'/allocations/{consumer}', json=wish(top))
     assert answer.status_code == 409
     assert f'consumer {consumer} has a claim in a zone below' in answer.text
+
+
+def test_who_was_written_here_is_not_placed_below(zone):
+    """As who was placed here is not: by a request of here, or of a zone above."""
+    top, low = zone('top').hosts(1, 8), zone('low').hosts(1, 64)
+    top.above(low)
+    here, placed = a_request(vcpu=1, alternates=0), a_request(vcpu=1, alternates=0, hops=0)
+    [consumer] = here.consumers
+    client = placement_of(top, OPERATOR, policy.defaults())
+    assert client.put(f'/allocations/{consumer}', json=wish(top)).status_code == 204
+    assert top.select(placed).outcome is Outcome.PLACED
+    refused = [
+        top.select(a_request(vcpu=60, alternates=0, consumers=one.consumers))
+        for one in (here, placed)
+    ]
+    assert [one.outcome for one in refused] == [Outcome.REFUSED] * 2
+    reasons = [
+        one.reason.replace(of.consumers[0], '')
+        for one, of in zip(refused, (here, placed), strict=True)
+    ]
+    assert reasons[0] == reasons[1] != ''
+    assert low.live() == 0
+    # On hosts of here alone it may have more: that is its writer's business.
+    assert top.select(a_request(vcpu=1, consumers=[consumer], hops=0)).outcome is Outcome.PLACED
+    other = a_request(vcpu=1, alternates=0)
+    below = placement_of(low, OPERATOR, policy.defaults())
+    shape = wish(low, host='low-1')
+    assert below.put(f'/allocations/{other.consumers[0]}', json=shape).status_code == 204
+    top_is_full = a_request(vcpu=60, alternates=0, consumers=other.consumers)
+    assert top.select(top_is_full).outcome is not Outcome.PLACED
+    assert low.live() == 1
+    assert client.delete(f'/allocations/{consumer}').status_code == 204
+    assert top.select(a_request(vcpu=60, consumers=[consumer])).outcome is Outcome.PLACED
+
+
+def test_who_is_on_its_way_below_gets_nothing_here_meanwhile(zone, monkeypatch):
+    top, low = zone('top').hosts(1, 8), zone('low').hosts(1, 64)
+    top.above(low)
+    guest = a_request(vcpu=60, alternates=0)
+    [consumer] = guest.consumers
+    client = placement_of(top, OPERATOR, policy.defaults())
+    calls, answers = top.scheduler._zones.calls, []
+    allocate = calls.allocate
+
+    def meanwhile(*given):
+        answers.append(client.put(f'/allocations/{consumer}', json=wish(top)))
+        return allocate(*given)
+
+    monkeypatch.setattr(calls, 'allocate', meanwhile)
+    assert top.select(guest).outcome is Outcome.PLACED
+    [answer] = answers
+    assert (answer.status_code, 'is being placed' in answer.text) == (503, True)
+    assert (top.live(), low.live()) == (0, 1)
 
 
 @pytest.mark.parametrize('dry_run', [True, False])

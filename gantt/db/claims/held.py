@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
 from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.zones.keys import may_be_elsewhere
 from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
 from gantt.db.engine.session import reading
@@ -26,6 +27,7 @@ from gantt.scheduler.ports.zones import HOLDS, StoredBelow
 
 _b = models.claims_below
 _c, _u = models.claims, models.consumers
+_r, _way = models.requests, models.consumers_on_their_way
 _classes = list(CORE_CLASS_COLUMNS.values())
 _uuids: Any = sa.bindparam('uuids', expanding=True)
 _projects: Any = sa.bindparam('projects', expanding=True)
@@ -159,6 +161,22 @@ ZONES_OF = (
 def zones_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str]:
     """Names of the zones below where consumers live, or may; of the others there is nothing."""
     return dict(map(tuple, tx.all(ZONES_OF, uuids=sorted(consumers)))) if consumers else {}
+
+
+#: Which consumers open requests are placing, and the openings.
+ON_THEIR_WAY = (
+    sa.select(_way.c.consumer, _r.c.token)
+    .join(_r, _r.c.id == _way.c.request_id)
+    .where(_way.c.consumer.in_(_uuids), _r.c.state == 'open', _r.c.deadline > sa.bindparam('now'))
+)
+
+
+def on_their_way(tx: session.Tx, consumers: Collection[str]) -> set[str]:
+    """Consumers that a request is placing now which may do so in a zone below."""
+    if not consumers:
+        return set()
+    found = tx.all(ON_THEIR_WAY, uuids=sorted(consumers), now=tx.now)
+    return {row.consumer for row in found if may_be_elsewhere(row.token)}
 
 
 #: Guests of live claims by group, the claim that was made first first.

@@ -185,11 +185,17 @@ class AllocationWriter:
     def _must_not_be_below(self) -> None:
         """
         :raises ConsumerBelow: one that has nothing here, and is to have something, has it below
+        :raises Busy: it is being placed, perhaps below
         """
         new = {wish.consumer for wish in self._wishes if wish.allocations}
         new -= {consumer for consumer, claims in self._live.items() if claims}
         for consumer, zone in held.zones_of(self.tx, new).items():
             raise exceptions.ConsumerBelow(consumer=consumer, zone=zone)
+        for consumer in sorted(held.on_their_way(self.tx, new)):
+            raise exceptions.Busy(
+                reason=f'consumer {consumer} is being placed by a request that may go below',
+                retry_after_ms=retry.RETRY_AFTER_MS,
+            )
 
     def _check_generations(self) -> None:
         for wish in self._wishes:

@@ -39,8 +39,7 @@ OPEN_AT_ONCE = sa.text(f"""
         RETURNING consumer)
     SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM noted),
            EXISTS (SELECT 1 FROM claims
-                    WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
-                      AND lifecycle <> 'api'),
+                    WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1),
            (SELECT "order" FROM n),
            g.policy, g.max_per_host, g.generation, g.policies, g.rule_generation
       FROM n LEFT JOIN group_rules g ON g.uuid = CAST(:group AS text)

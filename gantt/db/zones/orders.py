@@ -30,11 +30,12 @@ KNOWN = (
     .order_by(_o.c.consumer)
     .with_for_update()
 )
-#: Claims that make place for a newer one, or of guests that a newer one could move: of others than
-#: a zone above.  What was found running is this zone's own, and stays as it is.
+#: Claims that make place for a newer one, or of guests that a newer one could move, and what was
+#: written through the allocation API: of others than a zone above.  What was found running is this
+#: zone's own, and stays as it is.
 OF_OTHERS = (
     sa.select(_c.c.consumer)
-    .where(_c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.lifecycle != 'api', _c.c.adopted == 0)
+    .where(_c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.adopted == 0)
     .where(sa.or_(_c.c.parent_key.is_(None), _c.c.parent_key != sa.bindparam('parent')))
     .order_by(_c.c.consumer)
     .limit(1)
@@ -84,7 +85,7 @@ NOTE_AT_ONCE = sa.text(f"""
          WHERE NOT EXISTS (SELECT 1 FROM requests WHERE id = CAST(:request_id AS text))
            AND NOT EXISTS (SELECT 1 FROM claims
                             WHERE consumer = ANY(CAST(:consumers AS text[])) AND live = 1
-                              AND lifecycle <> 'api' AND adopted = 0
+                              AND adopted = 0
                               AND parent_key IS DISTINCT FROM CAST(:parent AS text))
          ORDER BY c
             ON CONFLICT (parent, consumer, purpose) DO NOTHING

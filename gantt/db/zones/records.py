@@ -16,7 +16,7 @@ from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.request_state import judge_request, takes_over
-from gantt.core.messages.request import GroupRef, Purpose
+from gantt.core.messages.request import GroupRef, Lifecycle, Purpose
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.keys import new_opening
@@ -89,8 +89,8 @@ TAKE_IN = (
 )
 ON_THEIR_WAY = sa.select(_way).where(_way.c.consumer.in_(_ids)).order_by(_way.c.consumer)
 LIVE_BELOW = sa.select(_below.c.request_id).where(_below.c.consumer == _id, holds_below)
-LIVE_HERE = sa.select(_c.c.consumer, _c.c.purpose, _c.c.request_id).where(
-    _c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.lifecycle != 'api'
+LIVE_HERE = sa.select(_c.c.consumer, _c.c.purpose, _c.c.request_id, _c.c.lifecycle).where(
+    _c.c.consumer.in_(_ids), _c.c.live == 1
 )
 #: Whoever had a request open beyond its time goes on with it no more: not even one that wakes up.
 LEAVE = (
@@ -313,10 +313,11 @@ class SqlZones(SqlHeld, SqlRequests):
         if not reason:
             reason, order = _note_consumers(tx, wanted)
         is_new = found is not None and found.token == token
-        if not reason and is_new and not wanted.stays:
+        if not reason and not wanted.stays:
             # What is claimed here by requests of which nothing is noted: from before there were
-            # zones, for hosts of here alone, or a share of a request that was split.
-            reason = _claimed_here(tx, wanted)
+            # zones, for hosts of here alone, or a share of a request that was split.  And what
+            # was written through the allocation API, by no request, at any time.
+            reason = _claimed_here(tx, wanted, is_new)
         if not reason:
             return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
         tx.run(_r.delete().where(_r.c.id == wanted.id))
@@ -516,13 +517,18 @@ def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> tuple[str, int]:
     return '', order
 
 
-def _claimed_here(tx: session.Tx, wanted: OpenRequest) -> str:
-    """Why the request cannot be, as hosts of here have claims for its consumers; else ''."""
+def _claimed_here(tx: session.Tx, wanted: OpenRequest, is_new: bool) -> str:
+    """Why the request cannot be, as hosts of here have claims for its consumers; else ''.
+
+    :param is_new: nothing of it can be claimed here yet
+    """
     found = [
         row.consumer
         for part in _parts(wanted.consumers)
         for row in tx.all(LIVE_HERE, ids=part)
-        if kind_of(Purpose(row.purpose)) == kind_of(wanted.purpose) and row.request_id != wanted.id
+        if kind_of(Purpose(row.purpose)) == kind_of(wanted.purpose)
+        and row.request_id != wanted.id
+        and (is_new or row.lifecycle == Lifecycle.API.value)
     ]
     return _has_claim(found) if found else ''
 

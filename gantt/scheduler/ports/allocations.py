@@ -81,6 +81,7 @@ class Allocations(Protocol):
         :param wishes: of consumers of which each is named once
         :raises ConsumerChanged: a generation is not the consumer's
         :raises ConsumerBelow: one that has nothing here lives in a zone below
+        :raises Busy: it is being placed by a request that may go there
         :raises NotFound: a provider is not there
         :raises UnknownResourceClass: a class is neither a standard one nor declared
         :raises AllocationRefused: a provider does not have it; ``why``, ``provider``, ``classes``
