@@ -6,9 +6,10 @@ import functools
 from typing import Any
 
 from gantt.cli import base, placement, text
-from gantt.cli.endpoint import Exit, Failure
+from gantt.cli.endpoint import Endpoint, Exit, Failure
 from gantt.cli.placement import OfPlacement, PlacementLister, PlacementWrite, find, unless_raced
 from gantt.cli.text import TextColumn
+from gantt.core.messages.resource_classes import Inventory
 
 _PROVIDER = base.arg('provider', help='its uuid or its name')
 _CONTENT = (
@@ -48,6 +49,11 @@ def _path(uuid: str, rest: str = '') -> str:
     return f'/resource_providers/{base.path_part(uuid)}' + (f'/{rest}' if rest else '')
 
 
+def _amounts(ask: Endpoint, uuid: str) -> dict[str, Any]:
+    """What a provider has, and what of that is used."""
+    return {part: ask.get(_path(uuid, part))[part] for part in ('inventories', 'usages')}
+
+
 class ProviderList(PlacementLister):
     """List resource providers: hosts, what is nested in them, pools."""
 
@@ -73,6 +79,9 @@ class ProviderList(PlacementLister):
         ),
         base.arg('--required', metavar='TRAIT[,!TRAIT...]', help='with these traits, without !'),
         base.arg(
+            '--long', action='store_true', help='and what each has free of what it may promise'
+        ),
+        base.arg(
             '--member-of', type=placement.uuid, metavar='UUID', help='those in this aggregate'
         ),
     )
@@ -87,6 +96,22 @@ class ProviderList(PlacementLister):
             'member_of': args.member_of,
         }
 
+    def fetch(
+        self, args: argparse.Namespace, most: int
+    ) -> tuple[list[dict[str, Any]], dict[str, Any], bool]:
+        rows, last, more = super().fetch(args, most)
+        for row in rows if args.long else ():
+            row.update(_amounts(self.placement, row['uuid']))
+        return rows, last, more
+
+    def note(self, row: dict[str, Any]) -> str:
+        """What it has, where that was asked for."""
+        usages, found = row.get('usages', {}), []
+        for name, numbers in sorted(row.get('inventories', {}).items()):
+            cap = Inventory(**numbers).cap
+            found.append(f'{name} {text.share(name, cap - usages.get(name, 0), cap)}')
+        return ', '.join(found) + ' free' if found else ''
+
 
 class ProviderShow(OfPlacement):
     """Show a provider: where it stands, what it has, and what of that is used."""
@@ -99,8 +124,7 @@ class ProviderShow(OfPlacement):
         found = find(ask, parsed_args.provider)
         uuid = found['uuid']
         del found['links']
-        found['inventories'] = ask.get(_path(uuid, 'inventories'))['inventories']
-        found['usages'] = ask.get(_path(uuid, 'usages'))['usages']
+        found.update(_amounts(ask, uuid))
         found['traits'] = sorted(ask.get(_path(uuid, 'traits'))['traits'])
         found['aggregates'] = sorted(ask.get(_path(uuid, 'aggregates'))['aggregates'])
         return self.show(parsed_args, found, self._lines(found))

@@ -425,18 +425,23 @@ class HostReader:
         return dict(sorted(found.items())[:UNREADABLE_MAX])
 
     def usage(self) -> list[ClassUsage]:
-        """Sums by class over the hosts that may take claims."""
+        """Sums by class over the hosts that may take claims, and what they take from beside."""
         cap: collections.Counter[str] = collections.Counter()
         used: collections.Counter[str] = collections.Counter()
         foreign: collections.Counter[str] = collections.Counter()
-        for row in range(len(self.table)):
-            host = self.table.hosts[row]
-            if self.condition(row) is not HostCondition.UP:
-                continue
-            for name, inventory in host.facts.inventories.items():
+        pools = self.table.pools
+        up = np.flatnonzero(self.codes == CONDITIONS.index(HostCondition.UP)).tolist()
+        hosts = [self.table.hosts[row] for row in up]
+        beside = {pool for host in hosts for pool in pools.nested.of_host(host.id)}
+        beside.update(pool for host in hosts for pool in pools.of_host(host.id))
+        found = [(host.facts.inventories, host.used, host.foreign) for host in hosts]
+        for pool in map(pools.of_id.__getitem__, beside):
+            found.append((pool.inventories, pool.used, pool.foreign))
+        for inventories, used_of, foreign_of in found:
+            for name, inventory in inventories.items():
                 cap[name] += inventory.cap
-            used.update(host.used)
-            foreign.update(host.foreign)
+            used.update(used_of)
+            foreign.update(foreign_of)
         return [
             ClassUsage(
                 resource_class=name,

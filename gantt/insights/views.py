@@ -277,7 +277,7 @@ class EventPage(View, frozen=True, kw_only=True):
 
 
 class ClassUsage(View, frozen=True, kw_only=True):
-    """One resource class over all hosts."""
+    """One resource class over all hosts, what is nested below them and the pools they share."""
 
     resource_class: str
     cap: int

@@ -9,6 +9,8 @@ from tests.builders import CLEAN, uuid_of
 from tests.cli.conftest import Gantt
 from tests.contract.damage import SqlDamage
 from tests.http.site import Site, fixed
+from tests.nested import below
+from tests.shared_pools import a_shared_pool
 
 POOL, BELOW, VM, AGGREGATE = (uuid_of(name) for name in ('pool', 'below', 'vm', 'aggregate'))
 _TREE = ('pool', 'part', 'piece')
@@ -121,6 +123,36 @@ def test_lists(gantt: Gantt, site: Site) -> None:
     listed = json.loads(gantt('allocation', 'list', chosen.host, '-f', 'json').out)
     assert [row['consumer'] for row in listed] == [fixed(1000)]
     assert listed[0]['resources'] == {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 20}
+
+
+def test_what_is_below_hosts_and_shared_is_counted_once(gantt: Gantt, site: Site) -> None:
+    store = site.world.store
+    store.create_class('CUSTOM_LICENCE')
+    store.save_aggregate('rack', {}, ['cmp-1', 'cmp-2'])
+    (rack,) = store.load_everything().aggregates
+    a_shared_pool(store, 'licences', [rack.uuid], CUSTOM_LICENCE=20)
+    for number in (1, 2, 6):  # the last host is silent
+        host = shown(gantt, f'cmp-{number}')['uuid']
+        below(store, f'gpu-{number}', host, VGPU=1000)
+    site.world.turn()
+    placed = site.place(1, VCPU=1, VGPU=300, CUSTOM_LICENCE=2).selections[0][0]
+    gpu = placed.host.replace('cmp', 'gpu')
+    site.world.turn()
+    usage = {
+        use['resource_class']: use for use in json.loads(gantt('status', '-f', 'json').out)['usage']
+    }
+    assert [usage['VGPU'][name] for name in ('cap', 'claimed', 'free')] == [2000, 300, 1700]
+    assert [usage['CUSTOM_LICENCE'][name] for name in ('cap', 'claimed')] == [20, 2]
+    assert usage['VCPU']['claimed'] == 1
+    assert 'VGPU 2000 300 0 1700 15 %' in ' '.join(gantt('status').out.split())
+    tree = gantt('provider', 'list', '--long', '--in-tree', placed.host).out.splitlines()
+    assert [line.strip() for line in tree[2::2]] == [
+        'DISK_GB 500/500G, MEMORY_MB 32/32G, VCPU 15/16 free',
+        'VGPU 700/1000 free',
+    ]
+    pool = gantt('provider', 'list', '--long', '--name', 'licences').out
+    assert pool.endswith('  CUSTOM_LICENCE 18/20 free\n')
+    assert shown(gantt, gpu)['usages'] == {'VGPU': 300}
 
 
 def test_what_is_refused_is_said_and_what_was_done_before(gantt: Gantt) -> None:
