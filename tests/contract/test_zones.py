@@ -742,12 +742,12 @@ def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
         wanted = a_request(consumers=[one.consumer])
         for request in (wanted, msgspec.structs.replace(wanted, stays=True)):
             assert outcome_of(store, request) is CommitStatus.BARRED
-    assert store.claims_to_look_at() == {EAST.uuid: (0, 2)}
+    assert store.claims_to_look_at() == {EAST.uuid: (0, 2, 0)}
     assert store.place_of_group(group, uuid_of('own')) == EAST.uuid
     assert store.audit() == CLEAN
     became(store, claims[0], 'released')
     assert outcome_of(store, a_request(consumers=[claims[0].consumer])) == 'ours'
-    assert store.claims_to_look_at() == {EAST.uuid: (0, 1)}
+    assert store.claims_to_look_at() == {EAST.uuid: (0, 1, 0)}
 
 
 def test_who_was_placed_elsewhere_meanwhile_stays_that_requests(store):
@@ -770,7 +770,7 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
         claims.append(below(request, parent='top'))
         finish(store, request, claims[-1])
     note(store, EAST.uuid, {one.claim_id: 'lost' for one in claims})
-    assert store.claims_to_look_at() == {EAST.uuid: (2, 0)}
+    assert store.claims_to_look_at() == {EAST.uuid: (2, 0, 0)}
     assert store.claims_of_parent('top', 0.0, 10) == [], 'nobody knows that it has ended'
     for request in (first, second):
         assert outcome_of(store, a_request(consumers=request.consumers)) is CommitStatus.BARRED

@@ -7,7 +7,9 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from gantt.core.messages.report import RegisterHost
+from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost, Running
+from gantt.core.nova.events import GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Outcome
 from gantt.core.zones import marks
@@ -121,6 +123,45 @@ def test_a_consumer_in_two_places_is_found(zone, east, top):
             f'consumer {second.consumer}: {words} here',
         )
     )
+
+
+@pytest.mark.parametrize('by', ['its host', 'Nova', 'its writer'])
+def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_named(east, top, by):
+    """What runs, runs: both claims stay until somebody has looked where."""
+    guest = placed_below(top)
+    if by == 'Nova':
+        said = RegisterHost(name='top-1', boot_nonce=DICTIONARY_NONCE)
+        top.epochs['top-1'] = top.scheduler.register_host(said).epoch
+        top.sequences['top-1'] = 0
+        top.report('top-1')
+    else:
+        top.host('top-1')
+    if by == 'its host':
+        runs = Running(consumer=guest.consumer, resources={'VCPU': 2})
+        top.report('top-1', running=[runs])
+    elif by == 'Nova':
+        runs = NovaGuest(consumer=guest.consumer, resources={'VCPU': 2}, flavor='m1')
+        word = GuestsUpdated(host='top-1', guests=[runs])
+        top.store.apply_guest_events([NovaCast(word=word)])
+    else:
+        change(top, models.claims_below.update().values(state='released'))
+        [host] = [one for one in top.store.providers() if one.name == 'top-1']
+        own = {'project_id': 'red', 'user_id': 'eve'}
+        shares = {host.uuid: {'VCPU': 2}}
+        wish = AllocationWish(consumer=guest.consumer, allocations=shares, **own)
+        top.store.write_allocations([wish])
+        change(top, models.claims_below.update().values(state='reserved'))
+    [claim] = top.store.claims(consumer=guest.consumer)
+    assert (claim.is_live, claim.allocations[claim.provider_id]) == (True, {'VCPU': 2})
+    if by != 'its writer':
+        assert claim.adopted
+        assert claim.reason.endswith(', and has one in zone east below')
+    words = 'has live claims for create in zone east and here'
+    assert lines(top, 'doubled') == [f'consumer {guest.consumer}: {words}']
+    assert top.store.claims_to_look_at()[east.uuid].doubled == 1
+    top.store.force_release(claim.id, 'it runs below')
+    assert lines(top, 'doubled') == []
+    assert top.store.claims_to_look_at() == {}
 
 
 # -- hosts -----------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def zones_say(conf: Any) -> list[Finding]:
 def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -> Iterator[Finding]:
     """What only one side knew, as the database of the other one was put back."""
     for zone in children:
-        lost, back = noted.get(zone.uuid, (0, 0))
+        lost, back, doubled = noted.get(zone.uuid, (0, 0, 0))
         if lost:
             yield found(
                 Severity.ERROR,
@@ -72,6 +72,17 @@ def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -
                 'run there',
                 '"gantt claim list --state lost" lists them; "gantt request cancel ID" ends one '
                 'here, once its guest is known not to run',
+            )
+        if doubled:
+            yield found(
+                Severity.ERROR,
+                f'zone {zone.name}',
+                zone.url,
+                f'{doubled} claims there are of consumers that have one here as well, as of guests '
+                'that hosts of here were found running',
+                '"gantt-manage audit" lists the consumers under "doubled"; look where each guest '
+                'runs, and end the other claim: "gantt claim release ID" here, "gantt request '
+                'cancel ID" for the one below',
             )
         if back:
             yield found(

@@ -169,7 +169,8 @@ REMEDIES = (
         'doubled',
         'a consumer that lives in two zones',
         r': has live claims for \w+ (here|in zone) ',
-        f'look where the guest runs; of the other claim, in its zone: {_RELEASE}',
+        f'look where the guest runs; of the other claim, in its zone: {_RELEASE}. Of one below '
+        'that no host there has confirmed, here: gantt request cancel ID',
     ),
     _of(
         'doubled',

@@ -3,6 +3,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
 from gantt.db.claims import groups, held
@@ -19,9 +21,25 @@ PARTS = 500
 
 
 def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
-    """Write claims that are new; their consumers are there already."""
-    if made:
-        claim_rows.insert_claims(tx, made, claim_rows.writes_narrow(tx))
+    """Write claims that are new; their consumers are there already.
+
+    What runs takes its room also where its guest has a claim in a zone below: both say so until
+    somebody has looked where it runs.
+    """
+    if not made:
+        return
+    below: dict[str, str] = {}
+    for start in range(0, len(made), PARTS):
+        below |= held.zones_of(tx, {claim.consumer for claim in made[start : start + PARTS]})
+    noted = [
+        msgspec.structs.replace(
+            claim, reason=f'{claim.reason}, and has one in zone {below[claim.consumer]} below'
+        )
+        if claim.consumer in below
+        else claim
+        for claim in made
+    ]
+    claim_rows.insert_claims(tx, noted, claim_rows.writes_narrow(tx))
 
 
 def flag(changes: Changes, hosts: HostRecords) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.messages.request import Purpose
 from gantt.core.zones.marks import RegisteredHost
 from gantt.core.zones.messages import LOST
+from gantt.db.claims.held import holds_below
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts.base import HostTables
@@ -34,13 +35,21 @@ LIVE_OF_PARENTS = (
 )
 _is_lost = _b.c.state == LOST
 _is_read_back = sa.and_(_b.c.read_back == 1, _live_below)
+#: Of a move there are two.
+_no_moves = [one.value for one in Purpose if not one.is_move]
+_is_doubled = sa.and_(
+    holds_below,
+    _b.c.purpose.in_(_no_moves),
+    sa.exists().where(_c.c.consumer == _b.c.consumer, _c.c.live == 1, _c.c.purpose == _b.c.purpose),
+)
 TO_LOOK_AT = (
     sa.select(
         _b.c.child,
         sa.func.sum(sa.case((_is_lost, 1), else_=0)).label('lost'),
         sa.func.sum(sa.case((_is_read_back, 1), else_=0)).label('read_back'),
+        sa.func.sum(sa.case((_is_doubled, 1), else_=0)).label('doubled'),
     )
-    .where(sa.or_(_is_lost, _is_read_back))
+    .where(sa.or_(_is_lost, _is_read_back, _is_doubled))
     .group_by(_b.c.child)
 )
 REGISTERED = (
@@ -50,13 +59,8 @@ REGISTERED = (
     .order_by(_p.c.name)
 )
 _ids: Any = sa.bindparam('ids', expanding=True)
-#: A guest that was found running is nobody's promise, and of a move there are two.
 LIVE_HERE = sa.select(_c.c.id, _c.c.consumer, _c.c.purpose).where(
-    _c.c.consumer.in_(_ids),
-    _c.c.live == 1,
-    _c.c.adopted == 0,
-    _c.c.lifecycle != Lifecycle.API.value,
-    _c.c.purpose.in_([one.value for one in Purpose if not one.is_move]),
+    _c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.purpose.in_(_no_moves)
 )
 
 
@@ -75,7 +79,8 @@ class SqlZoneFigures(HostTables):
     @reading
     def claims_to_look_at(self, tx: session.Tx) -> dict[str, ToLookAt]:
         return {
-            row.child: ToLookAt(int(row.lost), int(row.read_back)) for row in tx.all(TO_LOOK_AT)
+            row.child: ToLookAt(int(row.lost), int(row.read_back), int(row.doubled))
+            for row in tx.all(TO_LOOK_AT)
         }
 
     @reading_long

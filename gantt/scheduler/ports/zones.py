@@ -190,10 +190,13 @@ class ToLookAt(NamedTuple):
 
     :ivar lost: the zone does not know them any more
     :ivar read_back: live ones that were forgotten here, and of which no caller is known
+    :ivar doubled: of consumers that have one for the same purpose here, as of a guest that was
+        found running
     """
 
     lost: int
     read_back: int
+    doubled: int
 
 
 class LiveHere(NamedTuple):
@@ -217,7 +220,7 @@ class ZoneFigures(Protocol):
         """All hosts of this zone, by name."""
 
     def live_here(self, consumers: Collection[str]) -> list[LiveHere]:
-        """Live claims of consumers on hosts of this zone: no moves, and none that was adopted."""
+        """Live claims of consumers on hosts of this zone, but for moves."""
 
 
 class ZoneRegistry(Protocol):
