@@ -9,6 +9,8 @@ changes its meaning.  ``kwargs`` travels with the error over RPC: an error is
 rebuilt at the caller as ``cls(*args, **kwargs)``.
 """
 
+from collections.abc import Sequence
+
 
 class GanttError(Exception):
     """Base of all errors of Gantt."""
@@ -35,6 +37,17 @@ class Refused(GanttError):
     code = 'gantt.refused'
     http_status = 400
     template = 'The request was refused.'
+
+
+def refused(reason: str, places: Sequence[str] = (), **known: object) -> Refused:
+    """A refusal for what is somewhere, which not everybody may know.
+
+    :param reason: names no place
+    :param places: hosts and zones that it is about, each as words
+    """
+    if not places:
+        return Refused(reason, **known)
+    return Refused(f'{reason}: {", ".join(places)}', reason=reason, places=[*places], **known)
 
 
 class NoValidHost(Refused):

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.commit import is_foreign, without_place
+from gantt.core.claims.commit import is_foreign
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http import policy_access, requested_fields
 from gantt.http.context import Caller, HandlerContext
+from gantt.insights.explain import redacting
 
 #: Who meets it reads on which hosts places are; others the ids of their claims.
 HOSTS = 'gantt:requests:hosts'
@@ -74,19 +75,9 @@ def refusal(
 
     :raises NotFound: a consumer of another project has come meanwhile
     """
-    if type(error) is not exceptions.Refused:
-        return error
-    if not caller.everywhere:
+    if not caller.everywhere and type(error) is exceptions.Refused:
         _check_consumers(world, caller, body)
-    if world.policy.allows(HOSTS, caller):
-        return error
-    return placeless(error)
-
-
-def placeless(error: exceptions.Refused) -> exceptions.Refused:
-    """A refusal for who may know neither hosts nor zones."""
-    known = {name: value for name, value in error.kwargs.items() if name != 'zone'}
-    return exceptions.Refused(without_place(error.message), **known)
+    return error if world.policy.allows(HOSTS, caller) else redacting.placeless(error)
 
 
 def _check_need(world: HandlerContext, caller: Caller, need: requested_fields.Need) -> None:

@@ -521,7 +521,7 @@ class Placing:
             case CommitStatus.REPEAT:
                 answer = self._answers.placed(request, status.answer)
             case CommitStatus.BARRED:
-                answer = refusal(request, Outcome.REFUSED, status.reason)
+                answer = refusal(request, Outcome.REFUSED, status.reason, places=status.places)
             case CommitStatus.CANCELLED:
                 answer = self._answers.cancelled(request)
             case CommitStatus.REUSED:

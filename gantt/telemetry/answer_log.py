@@ -53,6 +53,7 @@ def _log_one(logger: Any, one: Answered) -> None:
         oldest_report_age_seconds=answer.age_seconds,
         ms=round(one.seconds * 1000, 3),
         reason=answer.reason or None,
+        places=answer.places or None,
     )
     # As the request's context would say it, which takes longer than the line.
     logger.info('decision %s', facts, extra={'request_id': answer.request_id})

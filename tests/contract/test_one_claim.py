@@ -88,7 +88,8 @@ def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
     host.confirm(older)
     fate = report_outcome(store, draft := a_draft().taking(host, older.consumer))
     assert fate.outcome is CommitStatus.BARRED
-    assert fate.reason == f'consumer {older.consumer} runs on cmp-1 under claim {older.id}'
+    assert fate.reason == f'consumer {older.consumer} has a place already'
+    assert fate.places == [f'host cmp-1, claim {older.id}']
     assert store.load_request(draft.id) is None
     assert host.row.used == {'VCPU': 2}
     assert store.audit() == CLEAN

@@ -494,8 +494,15 @@ def test_a_refusal_for_what_is_below_names_no_zone_to_a_member(tmp_path, sqlite_
             ('/v1/group-plans', {'request_id': asked['request_id'], 'group': plan}, {}),
         ):
             refused = site.ask('member', 'POST', path, body, **more)
-            assert 'in another zone' in refused.text, refused.text
+            [error] = refused.json()['errors']
+            assert re.search('in another zone|in zones below', error['detail']), refused.text
+            assert error['details'].keys().isdisjoint({'places', 'reason'})
             assert 'x33' not in refused.text
+            # The same sentence goes on for who may know.
+            [whole] = site.ask('service', 'POST', path, body, **more).json()['errors']
+            [place] = whole['details']['places']
+            assert whole['detail'] == f'{error["detail"]}: {place}'
+            assert 'x33' in place
     finally:
         site.stop()
 

@@ -432,7 +432,10 @@ def test_where_an_own_consumer_runs_is_told_to_who_may_know_hosts(theirs: Cloud)
     assert 'cmp-' not in told.text
     assert claim.id not in told.text
     whole = _place(theirs, 'service', _taking('create', 51))
-    assert f'runs on {claim.host} under claim {claim.id}' in whole.text
+    [error] = whole.json()['errors']
+    where = f'host {claim.host}, claim {claim.id}'
+    assert error['detail'] == f'consumer {CONSUMER} has a place already: {where}'
+    assert error['details']['places'] == [where]
 
 
 @pytest.mark.parametrize('purpose', TAKING)

@@ -56,7 +56,7 @@ def test_a_consumer_that_runs_gets_no_second_claim():
     assert world.hosts[chosen.host].confirm(chosen.claim_id) == ['ok']
     again = world.select(a_request(consumers=[chosen.consumer]))
     assert again.outcome is Outcome.REFUSED
-    assert chosen.host in again.reason
+    assert chosen.host in again.places[0]
     assert len(world.store.claims()) == 1
 
 
@@ -116,7 +116,8 @@ def test_what_runs_for_another_purpose_is_not_created_once_more():
     world.hosts[moved.host].confirm(moved.claim_id)
     again = world.select(a_request(consumers=[moved.consumer]))
     assert again.outcome is Outcome.REFUSED
-    assert f'runs on {moved.host}' in again.reason
+    assert again.reason == f'consumer {moved.consumer} has a place already'
+    assert again.places == [f'host {moved.host}, claim {moved.claim_id}']
 
 
 def test_a_repeat_elsewhere_waits_within_its_budget_for_the_first_to_be_done():

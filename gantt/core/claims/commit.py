@@ -7,7 +7,6 @@ locks of the touched providers and answers per request; see ``judge_rivals`` and
 """
 
 import enum
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, overload
@@ -26,10 +25,6 @@ from gantt.core.messages.request import Purpose
 from gantt.core.resources.group_rule import GroupRule, agree
 from gantt.core.resources.host import HostRow
 from gantt.core.resources.shared_pool import PoolUsage
-
-_RUNS = ' runs on '
-#: As the rule of a group and the zone of a guest are told, before what is to be done.
-_IN_ZONES = re.compile(r'\bin zone .+?(?=, and is moved|; expected| below: )', re.S)
 
 
 class GroupSwap(msgspec.Struct, frozen=True):
@@ -331,6 +326,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     :ivar reason: why it was barred, is locked, or why the first of its claims that was not
         accepted was not
     :ivar refused: the kind of that last reason
+    :ivar places: hosts that it was barred for, see ``exceptions.refused``
     """
 
     id: str
@@ -342,6 +338,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ''
     refused: RefusalKind | None = None
     taken: list[int] = []
+    places: Sequence[str] = ()
 
 
 class CommitPath(enum.StrEnum):
@@ -454,20 +451,20 @@ def judge_rivals(
     for request in requests:
         found: dict[str, list[Claim]] = {}
         keys = set()
-        why = ''
+        barred: RequestOutcome | None = None
         for claim_id, consumer, purpose in _wanted(request):
             keys.add((consumer, 'move' if purpose.is_move else purpose.value))
             known = of_consumer.get(consumer, ())
             # The place that is taken over may be this consumer's already.
             rivals = [of for of in known if is_rival(of, purpose) and of.id != claim_id]
             if consumer in owners and is_foreign(owners[consumer], request.only_project):
-                why = _unknown(consumer)
-            why = _bar(request, known, rivals) or why
+                barred = _unknown(request, consumer)
+            barred = _bar(request, known, rivals) or barred
             if rivals:
                 found[claim_id] = rivals
         lost = _let_go(request, of_consumer, found, keys)
-        if why:
-            outcomes[request.id] = _end(request, CommitStatus.BARRED, why)
+        if barred is not None:
+            outcomes[request.id] = barred
         elif lost or keys & seen:
             outcomes[request.id] = _end(request, CommitStatus.DROPPED, lost)
             if request.group is not None:
@@ -554,24 +551,27 @@ def is_foreign(project: str | None, only_project: str | None) -> bool:
     return only_project is not None and project != only_project
 
 
-def _unknown(consumer: str) -> str:
-    return f'consumer {consumer!r} is not known here'
+def _unknown(request: RequestDraft, consumer: str) -> RequestOutcome:
+    return _end(request, CommitStatus.BARRED, f'consumer {consumer!r} is not known here')
 
 
-def _bar(request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim]) -> str:
-    """Why nothing is claimed for a consumer that has these claims; '' where it may be."""
+def _bar(
+    request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim]
+) -> RequestOutcome | None:
+    """How a request ends for a consumer that has these claims; None: it may be placed."""
     for claim in known:
         if is_foreign(claim.project_id, request.only_project):
-            return _unknown(claim.consumer)
+            return _unknown(request, claim.consumer)
     bar = next((claim for claim in rivals if not gives_way(claim)), None)
-    return f'consumer {bar.consumer}{_RUNS}{bar.host} under claim {bar.id}' if bar else ''
+    if bar is None:
+        return None
+    reason = f'consumer {bar.consumer} has a place already'
+    return _end(request, CommitStatus.BARRED, reason, [f'host {bar.host}, claim {bar.id}'])
 
 
-def without_place(reason: str) -> str:
-    """The reason of a refusal, for who may know neither hosts nor zones."""
-    who, runs, _ = reason.partition(_RUNS)
-    return f'{who} has a place already' if runs else _IN_ZONES.sub('in another zone', reason)
-
-
-def _end(request: RequestDraft, result: CommitStatus, reason: str = '') -> RequestOutcome:
-    return RequestOutcome(id=request.id, outcome=result, attempt=request.attempt, reason=reason)
+def _end(
+    request: RequestDraft, result: CommitStatus, reason: str = '', places: Sequence[str] = ()
+) -> RequestOutcome:
+    return RequestOutcome(
+        id=request.id, outcome=result, attempt=request.attempt, reason=reason, places=places
+    )

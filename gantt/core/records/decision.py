@@ -227,6 +227,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :ivar excess: the limit of the project that it was refused for
     :ivar ask_zones: of an unknown: names of zones below that are not asked for such a request
+    :ivar places: of a refusal: hosts and zones that it is about, see ``exceptions.refused``
     """
 
     request_id: str
@@ -241,6 +242,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dry_run: bool = False
     excess: Annotated[Excess | None, since(3)] = None
     ask_zones: Annotated[list[str], since(10)] = []
+    places: Annotated[list[str], since(10)] = []
 
 
 class Answered(NamedTuple):
@@ -300,7 +302,7 @@ def error_of(answer: Answer) -> exceptions.GanttError | None:
         case Outcome.REUSED:
             return exceptions.RequestIdReused(request_id=answer.request_id)
         case Outcome.REFUSED:
-            plain = exceptions.Refused(reason, request_id=answer.request_id)
+            plain = exceptions.refused(reason, answer.places, request_id=answer.request_id)
             return plain if answer.excess is None else answer.excess.error()
         case Outcome.UNKNOWN:
             return _unknown(answer)

@@ -15,7 +15,6 @@ from gantt import exceptions
 from gantt.core.claims.places import GroupPlanRecord
 from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.groups.group_plan import PlannedMember
 from gantt.core.groups.plan_view import GroupPlanView
 from gantt.core.messages.base import Message
 from gantt.core.messages.group_description import GroupDescription
@@ -286,7 +285,7 @@ def _view(
     if world.policy.allows(request_access.HOSTS, caller):
         return view
     members = [msgspec.structs.replace(one, host='', levels={}) for one in view.members]
-    decided = None if view.decided is None else _without_hosts(view.decided)
+    decided = None if view.decided is None else redacting.group_answer(view.decided)
     return msgspec.structs.replace(view, members=members, decided=decided)
 
 
@@ -320,7 +319,7 @@ def _for_caller(world: HandlerContext, caller: Caller, answer: GroupAnswer) -> G
     """As far as the caller may read it."""
     if world.policy.allows(request_access.HOSTS, caller):
         return answer
-    return _without_hosts(answer)
+    return redacting.group_answer(answer)
 
 
 @contextlib.contextmanager
@@ -331,31 +330,6 @@ def _redacted(world: HandlerContext, caller: Caller) -> Iterator[None]:
     except exceptions.GanttError as e:
         if world.policy.allows(request_access.HOSTS, caller):
             raise
-        if type(e) is exceptions.Refused:
-            raise request_access.placeless(e) from None
-        raise e if isinstance(e, exceptions.NoValidHost) else redacting.error(e) from None
-
-
-def _without_hosts(answer: GroupAnswer) -> GroupAnswer:
-    """An answer without hosts and zones, what races were lost on, and what follows from room."""
-    what_if = answer.what_if
-    if what_if is not None:
-        what_if = [msgspec.structs.replace(one, score_change=None) for one in what_if]
-    plan = answer.plan
-    if plan is not None:
-        plan = msgspec.structs.replace(
-            plan,
-            members=[_without_host(one) for one in plan.members],
-            size=None,
-            score=0.0,
-            bound=None,
-            goals=msgspec.structs.replace(plan.goals, lack=0.0),
-            sequential=msgspec.structs.replace(plan.sequential, lack=0.0),
-        )
-    return msgspec.structs.replace(answer, plan=plan, conflicts=[], what_if=what_if, ask_zones=[])
-
-
-def _without_host(one: PlannedMember) -> PlannedMember:
-    return msgspec.structs.replace(
-        one, host='', node='', provider_id=0, allocations=[], layout=None
-    )
+        if isinstance(e, exceptions.NoValidHost):
+            raise
+        raise redacting.placeless(redacting.error(e)) from None

@@ -13,6 +13,8 @@ from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.claim import State
 from gantt.core.filters.base import Filter
+from gantt.core.groups.group_answer import GroupAnswer
+from gantt.core.groups.group_plan import PlannedMember
 from gantt.core.records.decision import Answer, Selection
 from gantt.core.records.rule_texts import plain_text
 from gantt.insights.explain import wording
@@ -77,7 +79,32 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
 def answer(found: Answer) -> Answer:
     """An answer without the hosts: which consumer has which claim, no alternates."""
     chosen = [[_selection(of[0])] for of in found.selections if of]
-    return msgspec.structs.replace(found, selections=chosen, reason='', ask_zones=[])
+    return msgspec.structs.replace(found, selections=chosen, reason='', ask_zones=[], places=[])
+
+
+def group_answer(answer: GroupAnswer) -> GroupAnswer:
+    """The same of a group: hosts and zones, what races were lost on, and what follows from room."""
+    what_if = answer.what_if
+    if what_if is not None:
+        what_if = [msgspec.structs.replace(one, score_change=None) for one in what_if]
+    plan = answer.plan
+    if plan is not None:
+        plan = msgspec.structs.replace(
+            plan,
+            members=[_planned(member) for member in plan.members],
+            size=None,
+            score=0.0,
+            bound=None,
+            goals=msgspec.structs.replace(plan.goals, lack=0.0),
+            sequential=msgspec.structs.replace(plan.sequential, lack=0.0),
+        )
+    return msgspec.structs.replace(answer, plan=plan, conflicts=[], what_if=what_if, ask_zones=[])
+
+
+def _planned(member: PlannedMember) -> PlannedMember:
+    return msgspec.structs.replace(
+        member, host='', node='', provider_id=0, allocations=[], layout=None
+    )
 
 
 def _selection(found: Selection) -> Selection:
@@ -100,6 +127,17 @@ def claim(found: ClaimView) -> ClaimView:
     return msgspec.structs.replace(found, host='', host_resources={}, child='', reason=reason)
 
 
+def placeless(found: exceptions.GanttError) -> exceptions.GanttError:
+    """A refusal for who may know neither hosts nor zones."""
+    kind, known = type(found), found.kwargs
+    if kind is exceptions.NotKnownHere:
+        return kind(reason=NOT_QUERIED, decision_id=known.get('decision_id', ''))
+    if kind is not exceptions.Refused:
+        return found
+    shown = {name: value for name, value in known.items() if name not in _PLACES}
+    return kind(str(known['reason']) if known.get('places') else found.message, **shown)
+
+
 def error(found: exceptions.GanttError) -> exceptions.GanttError:
     """A refusal of the schedulers in general words.
 
@@ -109,7 +147,7 @@ def error(found: exceptions.GanttError) -> exceptions.GanttError:
     if kind is exceptions.NoValidHost:
         return kind(reason=OUTCOMES['no_valid_host'], decision_id=known.get('decision_id', ''))
     if kind is exceptions.NotKnownHere:
-        return kind(reason=NOT_QUERIED, decision_id=known.get('decision_id', ''))
+        return placeless(found)
     if kind is exceptions.HostsUnknown:
         return kind(problem=OUTCOMES['unknown'])
     if kind is exceptions.Busy:
@@ -118,6 +156,8 @@ def error(found: exceptions.GanttError) -> exceptions.GanttError:
     return kind(OUTCOMES[outcome]) if outcome else found
 
 
+#: Of a refusal: what names places, and the sentence without them; see ``exceptions.refused``.
+_PLACES = frozenset({'places', 'reason', 'zone'})
 _OF_ERRORS: dict[type[exceptions.GanttError], str] = {
     exceptions.Conflict: 'conflict',
     exceptions.Expired: 'expired',

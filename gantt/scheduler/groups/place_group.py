@@ -205,7 +205,9 @@ class PlaceGroups:
             case CommitStatus.CANCELLED:
                 return self._earlier.cancelled(request)
             case CommitStatus.BARRED:
-                raise exceptions.Refused(outcome.reason, request_id=request.request_id)
+                raise exceptions.refused(
+                    outcome.reason, outcome.places, request_id=request.request_id
+                )
         raise self._earlier.busy()
 
     def _target(self, request: Request) -> Target:
@@ -309,10 +311,11 @@ class PlaceGroups:
         if lines:
             places = set[str]().union(*zones.values())
             names = [one.name for one in self._store.child_zones() if one.uuid in places]
-            raise exceptions.Refused(
+            raise exceptions.refused(
                 f'group {target.uuid}: hard policies cannot be kept on hosts of this zone, as '
-                f'members are in zone {", ".join(names)} below: {"; ".join(lines)}; make these '
-                'policies soft, or place the members by requests that may go to zones below',
+                f'members are in zones below: {"; ".join(lines)}; make these policies soft, or '
+                'place the members by requests that may go to zones below',
+                [f'zone {name}' for name in names],
                 group=target.uuid,
             )
         return tuple(sorted(zones.get(target.uuid, ())))

@@ -447,6 +447,7 @@ def refusal(
     retry_after_ms: int | None = None,
     decision_id: str = '',
     excess: Excess | None = None,
+    places: Sequence[str] = (),
 ) -> Answer:
     """An answer that is not a placement."""
     return Answer(
@@ -457,6 +458,7 @@ def refusal(
         retry_after_ms=retry_after_ms,
         dry_run=request.dry_run,
         excess=excess,
+        places=[*places],
     )
 
 

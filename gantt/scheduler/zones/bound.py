@@ -126,11 +126,12 @@ class BoundPlaces:
         where = place if zone is None else zone.name
         group = request.spec.group
         if group is None or _is_of_guests(request):
-            why = f'consumer {request.consumers[0]} runs in zone {where}, and is moved within it'
+            why = f'consumer {request.consumers[0]} runs in another zone, and is moved within it'
         else:
-            why = f'server group {group.uuid} is to be together, and is in zone {where}'
-        return exceptions.Refused(
-            f'{why}; expected a request that may go to zones below, or one to that zone', zone=where
+            why = f'server group {group.uuid} is to be together, and is in another zone'
+        return exceptions.refused(
+            f'{why}; expected a request that may go to zones below, or one to that zone',
+            [f'zone {where}'],
         )
 
 

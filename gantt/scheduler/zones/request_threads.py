@@ -168,7 +168,9 @@ class RequestThreads:
         try:
             answer = call.work(call.end)
         except exceptions.GanttError as e:
-            answer = refusal(request, _outcome_of(e), e.message)
+            places: Any = e.kwargs.get('places', ())
+            reason = str(e.kwargs['reason']) if places else e.message
+            answer = refusal(request, _outcome_of(e), reason, places=places)
         except Exception as e:  # the thread pool would swallow it, and nobody be answered
             LOG.exception('a request %s failed', self._where)
             answer = refusal(request, Outcome.FAILED, f'internal: {e}')
