@@ -4,6 +4,7 @@
 import itertools
 import random
 import uuid
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -297,6 +298,39 @@ def test_devices_are_as_many_providers_as_are_asked_for(seed):
             for one in devices:
                 assert after[one.provider_id].inventories[name].free == 0
                 assert entries[one.provider_id].inventories[name].used == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds, st.sampled_from(CLASSES[1:]), st.integers(1, 2))
+def test_of_those_below_a_host_that_comes_first_which_others_need_the_least(seed, name, amount):
+    world = World(seed)
+    group = ResourceGroup(resources={name: amount})
+    spec = RequestSpec(resources={'VCPU': 1}, tree=TreeRequest(groups={'g': group}))
+    entries, trees = world.entries(), TreeChoice(world.table, spec)
+    for row, host in enumerate(world.table.hosts):
+        solution = trees.solve(row)
+        near = [one for one in entries.values() if _serves(entries[host.id], one)]
+        gives = {one.id for one in near if _gives(one, name, amount, False)}
+        if solution is None or host.id in gives:
+            continue
+        below = {pid for pid in gives if entries[pid].root_id == host.id}
+        kinds = {one.id: _kind(one) for one in near}
+        times: Counter[tuple[str, ...]] = Counter()
+        for one in near:
+            if one.id != host.id and name in one.inventories:
+                times[kinds[one.id]] += one.inventories[name].cap // amount
+        costs = {
+            pid: (len(kinds[pid]), -times[kinds[pid]], (one.free - amount) / one.cap)
+            for pid in gives
+            for one in [entries[pid].inventories[name]]
+        }
+        (taken,) = [one.provider_id for one in solution.groups if one.suffix == 'g']
+        assert costs[taken] == min(costs[pid] for pid in below or gives)
+
+
+def _kind(entry: ProviderEntry) -> tuple[str, ...]:
+    classes = [name for name, one in entry.inventories.items() if one.cap]
+    return (*sorted(entry.traits), *sorted(classes))
 
 
 def _serves(host: ProviderEntry, entry: ProviderEntry) -> bool:

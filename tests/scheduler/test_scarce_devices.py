@@ -3,6 +3,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from gantt.core.messages.report import DevicePool
 from gantt.core.messages.request import DeviceKind, DeviceRequest
 from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
+from gantt.core.messages.tree_request import DeviceAmount, ResourceGroup, TreeRequest
 from gantt.core.records.decision import Outcome
 from gantt.core.topology.devices import eligible, share_out
 from gantt.core.topology.free import Pool
+from tests.nested import below
 from tests.world import Host, World, a_request, sqlite_store
 
 SMALL = DevicePool(vendor_id='10de', product_id='small', address='0', count=4, free=4)
@@ -36,6 +39,63 @@ def test_any_device_leaves_those_that_few_or_special_ones_are_asked_for(pools):
     for devices in [*wanted, asks_for(tags={'switch': 'yes'})]:
         answer = world.select(a_request(devices=devices))
         assert answer.outcome is Outcome.PLACED, answer.reason
+
+
+#: Below a host: of each the traits and amounts.  The last named is asked for at last.
+SCARCE_BELOW = {
+    'one has a trait more': [
+        ('plain', [], {'VGPU': 2}),
+        ('fast', ['CUSTOM_FAST'], {'VGPU': 2}),
+    ],
+    'one has a class more': [
+        ('plain', [], {'VGPU': 2}),
+        ('both', [], {'VGPU': 2, 'CUSTOM_CODEC': 1}),
+    ],
+    'of one kind there are few': [
+        ('small-0', ['CUSTOM_SMALL'], {'VGPU': 1}),
+        ('small-1', ['CUSTOM_SMALL'], {'VGPU': 1}),
+        ('big', ['CUSTOM_BIG'], {'VGPU': 1}),
+    ],
+}
+
+
+def a_tree_of(providers) -> World:
+    world = World(store=sqlite_store, hosts=1)
+    root = world.scheduler.cache.working.hosts[0].uuid
+    for name, traits, amounts in providers:
+        below(world.store, name, root, traits, **amounts)
+    world.turn()
+    return world
+
+
+def a_group_of(traits=(), **amounts):
+    group = ResourceGroup(resources=amounts, required_traits=list(traits))
+    return a_request(tree=TreeRequest(groups={'g': group}))
+
+
+@pytest.mark.parametrize('turned', [False, True])
+@pytest.mark.parametrize('providers', SCARCE_BELOW.values(), ids=SCARCE_BELOW)
+def test_any_provider_below_a_host_leaves_those_that_few_are_like(providers, turned):
+    *others, (_, traits, amounts) = providers
+    world = a_tree_of(providers[::-1] if turned else providers)
+    for _ in range(sum(known['VGPU'] for _, _, known in others)):
+        answer = world.select(a_group_of(VGPU=1))
+        assert answer.outcome is Outcome.PLACED, answer.reason
+    answer = world.select(a_group_of(traits, **amounts))
+    assert answer.outcome is Outcome.PLACED, answer.reason
+
+
+@pytest.mark.parametrize('whole', [False, True])
+def test_amounts_without_a_group_and_whole_devices_leave_them_too(whole):
+    wish = DeviceAmount(resource_class='VGPU', count=1, amount=2, whole=True)
+    world = a_tree_of(SCARCE_BELOW['one has a trait more'][::-1])
+    request = a_request(tree=TreeRequest(devices=[wish])) if whole else a_request()
+    if not whole:
+        resources = {**request.spec.resources, 'VGPU': 2}
+        spec = msgspec.structs.replace(request.spec, resources=resources)
+        request = msgspec.structs.replace(request, spec=spec)
+    assert world.select(request).outcome is Outcome.PLACED
+    assert world.select(a_group_of(['CUSTOM_FAST'], VGPU=2)).outcome is Outcome.PLACED
 
 
 @st.composite

@@ -276,7 +276,7 @@ class _Finder:
         root = self._table.root[giver.own]
         there = wanted[root]
         own, root, left = giver.own[there], root[there], giver.left[there]
-        order = np.lexsort((left, own != root, root) if self._query.fullest else (-left, root))
+        order = np.lexsort((-left, root))
         own, root = own[order], root[order]
         anchors, starts = np.unique(root, return_index=True)
         slots, ends = own.tolist(), np.append(starts[1:], len(own)).tolist()
@@ -284,10 +284,7 @@ class _Finder:
             anchor: slots[start:end]
             for anchor, start, end in zip(anchors.tolist(), starts.tolist(), ends, strict=False)
         }
-        shared = giver.shared
-        if self._query.fullest:
-            shared = sorted(shared, key=lambda one: (one.left, one.slot))
-        for one in shared:
+        for one in giver.shared:
             for anchor in one.anchors[wanted[one.anchors]].tolist():
                 found.setdefault(anchor, []).append(one.slot)
         return found

@@ -29,7 +29,6 @@ def query_of(
         groups=tuple(queries),
         apart=() if tree is None else tuple(tree.distinct()),
         once=True,
-        fullest=True,
         same_subtree=() if tree is None else tuple(map(frozenset, tree.same_subtree)),
         limit=1,
     )

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best candidate of one tree, for who has that tree alone: the search without columns.
 
-The same answer as :func:`gantt.core.candidates.find.find` of a table of this tree and of who shares
-with it: columns pay off from some hundred providers on.
+There is one where :func:`gantt.core.candidates.find.find` finds some in a table of this tree and of
+who shares with it: columns pay off from some hundred providers on.  It may be another one, as it is
+not offered but taken: the root is tried first, then who is below it, then who shares.  Of these
+come first whom others need the least, so that what is scarce stays, then who would have the least
+left, so that large pieces stay whole.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.candidates.columns import ClassInventory
 from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderEntry, content_of
 from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
+from gantt.core.resources import scarcity
 
 #: Of the search for the best one: about 50 milliseconds.
 FIRST_STEPS = 50_000
+_NOTHING = ClassInventory(cap=0)
+_Kind = tuple[tuple[str, ...], ...]
 
 
 class OneTreeSearch:
@@ -83,6 +91,7 @@ class OneTreeSearch:
             for name in {part.amounts[0][0] for part in self.parts if part.amounts}
         }
         options: list[list[int]] = []
+        order = _Order(entries)
         for part, like in zip(self.parts, self._likes, strict=True):
             if like < len(options):
                 options.append(options[like])
@@ -92,7 +101,10 @@ class OneTreeSearch:
             found = [n for n in among if _gives(entries, n, part)]
             if not found:
                 return None
-            options.append(_ordered(entries, found, part, self.query.fullest))
+            if len(found) > 1:
+                budget.take(len(entries))  # all of them tell what there are few of
+                found = order.of(found, part)
+            options.append(found)
         return options
 
 
@@ -134,18 +146,40 @@ class _OneTree:
         return self._kinds.setdefault(content_of(entry), slot)
 
 
-def _ordered(
-    entries: Sequence[ProviderEntry], found: list[int], part: Part, fullest: bool
-) -> list[int]:
-    """As they are to be tried: see ``CandidatesQuery.fullest``."""
-    if len(found) < 2:
-        return found
-    keys = []
-    for n in found:
-        left = _left(entries[n], part)
-        last = _is_apart(entries, n)
-        keys.append((last, n > 0, left, n) if fullest else (last, False, -left, n))
-    return [key[3] for key in sorted(keys)]
+class _Order:
+    """In which order the providers of a tree are tried: see the module docstring."""
+
+    def __init__(self, entries: Sequence[ProviderEntry]) -> None:
+        self._entries = entries
+
+    @cached_property
+    def _kinds(self) -> list[_Kind]:
+        return [_kind(entry) for entry in self._entries]
+
+    def of(self, found: list[int], part: Part) -> list[int]:
+        """Those who may give a part."""
+        entries, kinds = self._entries, self._kinds
+        times = [0, *(_times(entry, part) for entry in entries[1:])]
+        needs = scarcity.need(kinds, [sum(map(len, kind)) for kind in kinds], times)
+
+        def order(n: int) -> tuple[bool, bool, tuple[int, int], float, _Kind]:
+            return _is_apart(entries, n), n > 0, needs[n], _left(entries[n], part), kinds[n]
+
+        return sorted(found, key=order)
+
+
+def _kind(entry: ProviderEntry) -> _Kind:
+    """What can be asked of a provider: traits, classes, and what the query does not look at."""
+    classes = sorted(name for name, one in entry.inventories.items() if one.cap > 0)
+    return entry.traits, tuple(classes), entry.others
+
+
+def _times(entry: ProviderEntry, part: Part) -> int:
+    """How often a provider could give a part, if nothing of it were used."""
+    caps = [(entry.inventories.get(name, _NOTHING).cap, amount) for name, amount in part.amounts]
+    if part.whole:
+        return int(all(cap >= amount for cap, amount in caps))
+    return min((cap // amount for cap, amount in caps), default=1)
 
 
 def _is_apart(entries: Sequence[ProviderEntry], n: int) -> bool:

@@ -41,8 +41,6 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar isolate: the providers of groups with a suffix differ from each other
     :ivar apart: sets of suffixes; the providers of such groups differ from each other
-    :ivar fullest: in each tree the root is tried first, then who would have the least left, so that
-        large pieces stay whole; else who would have the most
     :ivar once: of answers in which groups that are equal have changed places, only one
     :ivar same_subtree: sets of suffixes; of the providers of such groups one is above the others
     :ivar root_required: traits of the root; ``root_forbidden`` likewise
@@ -54,7 +52,6 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
     isolate: bool = False
     apart: tuple[frozenset[str], ...] = ()
     once: bool = False
-    fullest: bool = False
     same_subtree: tuple[frozenset[str], ...] = ()
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()

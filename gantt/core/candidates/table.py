@@ -21,6 +21,8 @@ class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     :ivar parent_id: None of a root, whose ``root_id`` is its own id
     :ivar version: grows with every change
     :ivar traits: ascending; ``aggregates`` as well, by uuid
+    :ivar others: traits and classes of one that is given to a single query, which does not look at
+        them; ascending
     """
 
     id: int
@@ -31,6 +33,7 @@ class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
     inventories: dict[str, ClassInventory] = {}
+    others: tuple[str, ...] = ()
 
 
 class ProviderTable:

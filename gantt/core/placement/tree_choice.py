@@ -11,7 +11,7 @@ trees, so that a replay comes out the same.  Beyond, it is not known whether the
 not "no room".  In between whoever else waits is placed, and who has asked may have waited enough.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -371,8 +371,12 @@ class TreeChoice:
                 if is_below
                 else (pool.id, pool.uuid, pool.id, None)
             )
+            others = [name for name in pool.traits if name not in self._traits]
+            if len(pool.inventories) > len(found):
+                classes = pool.inventories.items()
+                others += [name for name, one in classes if name not in found and one.cap > 0]
             entries.append(
-                self._entry(place, traits, pool.aggregates, found, keeps=SHARES in traits)
+                self._entry(place, traits, pool.aggregates, found, others, keeps=SHARES in traits)
             )
         wholes: list[Mapping[str, int]] = [
             {name: one.cap for name, one in entry.inventories.items()} for entry in entries
@@ -385,10 +389,14 @@ class TreeChoice:
         traits: 'list[str] | set[str]',
         aggregates: 'list[str] | tuple[str, ...]',
         inventories: dict[str, ClassInventory],
+        others: Sequence[str] = (),
         *,
         keeps: bool,
     ) -> ProviderEntry:
-        """:param keeps: all of its aggregates matter: by them pools are shared"""
+        """
+        :param others: traits and classes that the request says nothing of
+        :param keeps: all of its aggregates matter: by them pools are shared
+        """
         pid, uuid, root, parent = place
         return ProviderEntry(
             id=pid,
@@ -398,18 +406,22 @@ class TreeChoice:
             traits=tuple(sorted(self._traits.intersection(traits))),
             aggregates=tuple(sorted(one for one in aggregates if keeps or one in self._aggregates)),
             inventories=inventories,
+            others=tuple(sorted(others)),
         )
 
 
 def _signature(entries: list[ProviderEntry]) -> object:
-    """The same of trees that differ in nothing but their ids."""
+    """The same of trees that differ in nothing but their ids, and names that are not looked at."""
     at = {entry.id: n for n, entry in enumerate(entries)}
+    others = {names: n for n, names in enumerate(sorted({entry.others for entry in entries}))}
     return tuple(
         (
             at[entry.root_id],
             None if entry.parent_id is None else at.get(entry.parent_id, -1),
             entry.traits,
             entry.aggregates,
+            len(entry.others),
+            others[entry.others],
             tuple((n, *msgspec.structs.astuple(one)) for n, one in entry.inventories.items()),
         )
         for entry in entries

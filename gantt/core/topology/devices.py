@@ -10,6 +10,7 @@ import collections
 from collections.abc import Collection, Sequence
 
 from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
+from gantt.core.resources import scarcity
 from gantt.core.topology.free import FreeCell, Kind, Pool
 
 #: Kinds that nobody gets who does not name them.
@@ -92,9 +93,8 @@ def eligible(
 ) -> list[int]:
     """Indices of the pools that a wish may be met from, in the order in which they are taken.
 
-    Those near the guest come first.  Then what others need the least: devices of the fewest tags,
-    which are what else could be asked for, and of those the kind that the host has most of, so that
-    a wish for any of them leaves the few.  Of one kind the fullest pool is taken, and the others
+    Those near the guest come first.  Then what others need the least, by their tags, see
+    :mod:`gantt.core.resources.scarcity`.  Of one kind the fullest pool is taken, and the others
     stay whole.  In what order the host reports them decides nothing.
     """
     found = []
@@ -109,16 +109,20 @@ def eligible(
             found.append(i)
     if len(found) < 2:
         return found
-    at, count = {cell.id for cell in cells}, collections.Counter[Kind]()
-    for pool in pools:
-        count[pool.kind] += pool.count
+    at = {cell.id for cell in cells}
+    needs = scarcity.need(
+        [pool.kind for pool in pools],
+        [len(pool.tags) for pool in pools],
+        [pool.count for pool in pools],
+    )
 
-    def order(i: int) -> tuple[bool, int, int, str, str, list[tuple[str, str]], int, str, int, str]:
+    def order(
+        i: int,
+    ) -> tuple[bool, tuple[int, int], str, str, list[tuple[str, str]], int, str, int, str]:
         pool = pools[i]
         return (
             pool.numa_node not in at,
-            len(pool.tags),
-            -count[pool.kind],
+            needs[i],
             *(pool.vendor_id, pool.product_id, sorted(pool.tags.items())),
             pool.free,
             pool.address,
