@@ -10,8 +10,10 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.topology.free import FreeTopology
 from gantt.db.hosts import rows
 from gantt.db.schema import models
-from tests.builders import a_draft, a_host, claimed, live, state_of
+from gantt.scheduler.ports.zones import OwnShare
+from tests.builders import a_draft, a_host, claimed, commit, live, new_uuid, state_of
 from tests.conftest import READERS
+from tests.contract.test_zones import EAST, a_request, below, finish, outcome_of
 from tests.http.callers import LATEST
 from tests.http.site import Site, fixed
 
@@ -106,6 +108,20 @@ def test_their_leases_their_host_and_their_neighbours_stand_them(make_store, kin
     assert [line for lines in store.audit().values() for line in lines] == []
 
 
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_request_for_one_of_their_consumers_is_barred_and_those_beside_it_placed(
+    make_store, kind
+):
+    store = make_store(kind)
+    host = a_host().on(store)
+    claims = [claimed(store, a_draft().taking(host))[0] for _ in POISON]
+    for claim, poison in zip(claims, POISON, strict=True):
+        spoil(store, claim.id, poison)
+        again, beside = a_draft().taking(host, claim.consumer), a_draft().taking(host, vcpu=0)
+        outcomes = commit(store, again, beside).outcomes
+        assert [of.outcome for of in outcomes] == ['barred', 'placed'], poison
+
+
 @pytest.mark.parametrize('stored', ['{"cells": [{', '{"later": 1}', '[]', '\x00'])
 def test_a_layout_that_cannot_be_read_leaves_nothing_inside_of_its_host(stored):
     numa = [NumaCell(id=0, cpus=[0, 1], pinned_cpus=[2, 3], memory_mb=4096)]
@@ -118,3 +134,23 @@ def test_a_layout_that_cannot_be_read_leaves_nothing_inside_of_its_host(stored):
     assert all(map(free.holds, wanted))
     taken = FreeTopology(numa, [], {}, [rows.layout(stored)])
     assert not any(map(taken.holds, wanted))
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_over_zones_they_hold_their_consumers(make_store, kind):
+    store = make_store(kind)
+    host = a_host().on(store)
+    store.save_child_zone(EAST)
+    request = a_request(consumers=[new_uuid(), new_uuid()])
+    assert outcome_of(store, request) == 'ours'
+    (made,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
+    share = OwnShare(key=made.request_id, members={made.id: 1}, parent='top')
+    assert finish(store, request, below(request), own=share)
+    spoil(store, made.id, {'state': 'parked', 'purpose': 'later'})
+    with store.engine.begin() as connection:
+        connection.execute(models.claims_below.update().values(purpose='later'))
+    (said,) = store.claims_of_parent('top', 0.0, 10)
+    assert (said.claim.state, said.claim.purpose) == ('confirmed', 'create')
+    assert [one.purpose for one in store.claims_below(consumers=request.consumers)] == ['create']
+    for consumer in request.consumers:
+        assert outcome_of(store, a_request(consumers=[consumer])) == 'barred'

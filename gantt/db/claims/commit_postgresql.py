@@ -402,19 +402,22 @@ class CarefulLedger(ledger.Ledger):
         found: Sequence[tuple[Any, ...]],
         owners: Mapping[str, str | None],
     ) -> None:
-        live = (
-            Claim(
-                id=row[0],
-                request_id=row[1],
-                consumer=row[2],
-                provider_id=row[3],
-                state=State(row[4]),
-                lifecycle=Lifecycle(row[5]),
-                purpose=Purpose(row[6]),
-            )
-            for row in found
-            if not commit_batch.narrow or row[7]
-        )
+        try:
+            live = [
+                Claim(
+                    id=row[0],
+                    request_id=row[1],
+                    consumer=row[2],
+                    provider_id=row[3],
+                    state=State(row[4]),
+                    lifecycle=Lifecycle(row[5]),
+                    purpose=Purpose(row[6]),
+                )
+                for row in found
+                if not commit_batch.narrow or row[7]
+            ]
+        except ValueError:  # one cannot be read, which the portable way knows to say
+            raise _Rare from None
         if commit_batch.narrow and found:
             # A claim takes over whose its consumer is, from stored ones of whatever form.
             asked = {

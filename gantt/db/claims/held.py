@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
-from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.messages.request import Lifecycle
 from gantt.core.zones.keys import may_be_elsewhere
 from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
@@ -20,7 +20,7 @@ from gantt.db.engine.session import reading
 from gantt.db.hosts import claim_rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.hosts.claim_rows import load_claims
-from gantt.db.hosts.rows import known_amounts
+from gantt.db.hosts.rows import known_amounts, known_purpose
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow
@@ -317,7 +317,7 @@ def _of_below(row: Any) -> StoredBelow:
         request_id=row.request_id,
         key=row.request_key,
         consumer=row.consumer,
-        purpose=Purpose(row.purpose),
+        purpose=known_purpose(row.purpose),
         project_id=row.project_id,
         parent=row.parent,
         state=row.state,

@@ -15,8 +15,10 @@ from typing import Any
 
 import msgspec
 
+from gantt.core.claims.claim import State
 from gantt.core.messages import quoting
 from gantt.core.messages.layout import ALL_OF_IT, Layout, unsettled
+from gantt.core.messages.request import Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import HostFacts, HostRow, Placed, UnreadableFacts
@@ -114,6 +116,16 @@ def known_amounts(text: str) -> dict[str, int]:
 def known_texts(text: str) -> list[str]:
     """A list from JSON; of one that cannot be read nothing is known."""
     return Unread().read('', _texts.decode, text, [])
+
+
+def known_purpose(text: str) -> Purpose:
+    """The purpose of a claim; one that cannot be read is in the way of creates, as most are."""
+    return Unread().read('', Purpose, text, Purpose.CREATE)
+
+
+def known_state(text: str) -> State:
+    """The state of a claim; of one that cannot be read nobody knows that it has ended."""
+    return Unread().read('', State, text, State.CONFIRMED)
 
 
 def body(text: str | None) -> dict[str, Any] | None:

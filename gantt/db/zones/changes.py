@@ -13,12 +13,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import State
-from gantt.core.messages.request import Purpose
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges
 from gantt.db.claims.held import below_values
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing, writing_once
+from gantt.db.hosts.rows import known_purpose, known_state
 from gantt.db.schema import models
 from gantt.db.zones.records import LIVE, SqlZones, held_children, kind_of
 from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow
@@ -225,9 +225,9 @@ class SqlZoneChanges(SqlZones):
                     claim_id=row.id,
                     key=row.request_key or row.request_id or '',
                     consumer=row.consumer,
-                    state=State(row.state),
+                    state=known_state(row.state),
                     changed_at=row.updated_at,
-                    purpose=Purpose(row.purpose),
+                    purpose=known_purpose(row.purpose),
                     group=row.group_uuid,
                     receipt=row.receipt or '',
                 ),

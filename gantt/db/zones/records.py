@@ -26,6 +26,7 @@ from gantt.db.claims.held import SqlHeld, below_values, holds_below
 from gantt.db.claims.requests import DELETE, LOCK, SqlRequests
 from gantt.db.engine import retry, session
 from gantt.db.engine.session import reading, write_once, writing, writing_once
+from gantt.db.hosts.rows import known_purpose
 from gantt.db.schema import models
 from gantt.db.zones import rules
 from gantt.db.zones.at_once import BELOW, FINISH_AT_ONCE, OPEN_AT_ONCE
@@ -526,7 +527,7 @@ def _claimed_here(tx: session.Tx, wanted: OpenRequest, is_new: bool) -> str:
         row.consumer
         for part in _parts(wanted.consumers)
         for row in tx.all(LIVE_HERE, ids=part)
-        if kind_of(Purpose(row.purpose)) == kind_of(wanted.purpose)
+        if kind_of(known_purpose(row.purpose)) == kind_of(wanted.purpose)
         and row.request_id != wanted.id
         and (is_new or row.lifecycle == Lifecycle.API.value)
     ]
