@@ -34,6 +34,7 @@ from gantt.http.handlers import (
     requests,
     root,
     zone_audit,
+    zone_claims,
     zone_records,
     zone_tree,
     zones,
@@ -228,6 +229,12 @@ ROUTES = (
     ),
     _route('GET /zone/v1/explanations/{key}', zones.explain_zone_allocation, 'zone:ask', minor=8),
     _route('DELETE /zone/v1/allocations/{key}', zones.give_back_to_zone, 'zone:ask', minor=7),
+    _route(
+        'DELETE /zone/v1/allocations/{key}/claims/{claim_id}',
+        zone_claims.end_claim_of_zone,
+        'zone:ask',
+        minor=10,
+    ),
 )
 
 

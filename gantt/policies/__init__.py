@@ -489,6 +489,7 @@ RULES = [
         'GET /zone/v1/explanations/{key}',
         'GET /zone/v1/allocations/{key}',
         'DELETE /zone/v1/allocations/{key}',
+        'DELETE /zone/v1/allocations/{key}/claims/{claim_id}',
     ),
     rule(
         'gantt:zone:compare',

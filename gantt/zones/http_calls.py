@@ -136,6 +136,10 @@ class HttpZones:
     def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
         self._call(zone, 'DELETE', f'/allocations/{key}', None, ZoneAllocated, seconds)
 
+    def end_claim(self, zone: ZoneRecord, key: str, claim_id: str, seconds: float) -> None:
+        path = f'/allocations/{key}/claims/{claim_id}'
+        self._call(zone, 'DELETE', path, None, ZoneAllocated, seconds)
+
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         body, path = ZoneLease(seconds=lease_seconds), f'/allocations/{key}/lease'
         self._call(zone, 'PUT', path, body, ZoneAllocated, seconds)

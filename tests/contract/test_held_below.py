@@ -144,3 +144,18 @@ def test_claims_below_are_listed_by_id(store):
     assert listed(state='confirmed') == listed(claim_id=made[0].claim_id) == [made[0].claim_id]
     assert listed(project='blue') == []
     assert store.claims_below(claim_id=made[0].claim_id)[0].resources == TAKES
+
+
+def test_what_is_deleted_is_noted_to_end_below(store):
+    host = a_host().with_room(vcpu=8, ram=16_384).on(store)
+    claim, _ = placed_below(store), placed_below(store)
+    claimed(store, a_draft().taking(host, claim.consumer, purpose='resize', vcpu=1))
+    for _ in range(2):  # as long as it holds its consumer it is there
+        store.delete_allocations(claim.consumer)
+    due = [(one.child, one.key) for one in store.due_give_backs(9)]
+    assert due == [(EAST.uuid, claim.claim_id)]
+    assert {one.child for one in store.live_claims_of([claim.consumer])} == {EAST.uuid}
+    became(store, claim, 'released')
+    for nobody in (claim.consumer, new_uuid()):
+        with pytest.raises(exceptions.NotFound):
+            store.delete_allocations(nobody)

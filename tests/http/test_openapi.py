@@ -298,6 +298,7 @@ LAST: list[tuple[str, dict[str, Any], int]] = [
     ('allocate_in_zone', {}, 403),
     ('show_zone_allocation', {}, 403),
     ('give_back_to_zone', {}, 403),
+    ('end_claim_of_zone', {}, 403),
     ('show_zone_changes', {}, 403),
     ('summarize_zone', {}, 403),
     ('count_capacity_of_zone', {}, 403),

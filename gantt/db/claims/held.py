@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
 from gantt.core.messages.request import Lifecycle
 from gantt.core.zones.keys import may_be_elsewhere
+from gantt.db.claims import openings
 from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
 from gantt.db.engine.session import reading
@@ -161,6 +162,20 @@ ZONES_OF = (
 def zones_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str]:
     """Names of the zones below where consumers live, or may; of the others there is nothing."""
     return dict(map(tuple, tx.all(ZONES_OF, uuids=sorted(consumers)))) if consumers else {}
+
+
+#: The same, each claim with the uuid of its zone.
+BELOW_OF = sa.select(_b.c.child, _b.c.claim_id, _b.c.consumer).where(
+    _b.c.consumer.in_(_uuids), holds_below
+)
+
+
+def end_below(tx: session.Tx, consumers: Collection[str]) -> set[str]:
+    """Note that what consumers have in zones below is to end; those that have something there."""
+    found = tx.all(BELOW_OF, uuids=sorted(consumers)) if consumers else []
+    if found:
+        openings.add(tx, [(row.child, row.claim_id) for row in found], 0.0)
+    return {row.consumer for row in found}
 
 
 #: Which consumers open requests are placing, and the openings.

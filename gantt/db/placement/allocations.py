@@ -99,6 +99,7 @@ class AllocationWriter:
     """One transaction that writes allocations.
 
     :ivar locked: the providers, once they are
+    :ivar end_below: consumers that are to have nothing, whose claims in zones below end
     """
 
     def __init__(self, tx: session.Tx, memory: rows.Memory, known: KnownPlaces) -> None:
@@ -106,6 +107,7 @@ class AllocationWriter:
         self.memory = memory
         self._known = known
         self.locked = providers.LockedProviders({}, {}, {})
+        self.end_below: set[str] = set()
         self._wishes: Sequence[AllocationWish] = ()
         self._states: dict[str, ConsumerState] = {}
         self._live: dict[str, list[Claim]] = {}
@@ -125,6 +127,7 @@ class AllocationWriter:
         self._look(consumers)
         self._check_generations()
         self._must_not_be_below()
+        self.end_below = held.end_below(self.tx, _to_have_nothing(wishes))
         named = {uuid for wish in wishes for uuid in wish.allocations} | set(also)
         self._find(named)
         wanted = self._concerned()
@@ -244,8 +247,8 @@ class AllocationWriter:
         return self.locked.templates.get(self._ids[uuid])
 
     def has_any(self, consumer: str) -> bool:
-        """Whether a consumer exists."""
-        return bool(self._live[consumer])
+        """Whether a consumer exists, here or below."""
+        return bool(self._live[consumer]) or consumer in self.end_below
 
     # -- judged, and written -------------------------------------------------------------------
     def changes(self, wishes: Sequence[AllocationWish]) -> ClaimChanges:
@@ -418,6 +421,14 @@ def _unless_sole(tx: session.Tx, values: Sequence[dict[str, Any]]) -> int:
         raise Again('a claim for the same consumer came to be meanwhile') from e
 
 
+def _to_have_nothing(wishes: Iterable[AllocationWish]) -> set[str]:
+    """Consumers of whom everything is to end, wherever it is.
+
+    Who says a generation has read what is here, and speaks of that.
+    """
+    return {one.consumer for one in wishes if not one.allocations and one.generation is UNSET}
+
+
 class WriteRequest(NamedTuple):
     """All that one request says: of all of it, or nothing is written.
 
@@ -514,6 +525,8 @@ class SqlAllocations(HostTables):
                 return True
             if any(wish.allocations for wish in wishes):
                 return None
+            if held.zones_of(tx, _to_have_nothing(wishes)):
+                return None  # to note once more that they are to end there changes nothing
             return None if any(of.claims for of in stored.read(tx, consumers).values()) else True
 
         try:

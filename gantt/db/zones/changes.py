@@ -50,6 +50,7 @@ END_LOST = (
     .where(_below.c.state == LOST)
     .values(state=State.RELEASED.value, updated_at=sa.bindparam('now'))
 )
+END_LOST_CLAIM = END_LOST.where(_below.c.claim_id == sa.bindparam('b_claim'))
 #: Openings of requests that place one of these consumers now.
 OPENINGS = (
     sa.select(_r.c.token)
@@ -206,8 +207,11 @@ class SqlZoneChanges(SqlZones):
         )
 
     @writing
-    def end_lost(self, tx: session.Tx, child: str, key: str) -> None:
-        tx.run(END_LOST, b_child=child, key=key, now=tx.now)
+    def end_lost(self, tx: session.Tx, child: str, key: str, claim_id: str = '') -> None:
+        if claim_id:
+            tx.run(END_LOST_CLAIM, b_child=child, key=key, b_claim=claim_id, now=tx.now)
+        else:
+            tx.run(END_LOST, b_child=child, key=key, now=tx.now)
 
     @reading
     def claims_of_parent(

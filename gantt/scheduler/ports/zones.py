@@ -252,10 +252,10 @@ class ZoneRegistry(Protocol):
 
 
 class DueGiveBack(NamedTuple):
-    """An allocation that is to end in a zone which has not heard of it.
+    """An allocation, or one claim of it, that is to end in a zone which has not heard of it.
 
     :ivar child: uuid of the zone below, or of this one
-    :ivar key: the request's id there
+    :ivar key: the request's id there, or that of the claim
     :ivar tries: with this one
     :ivar seconds: since it is known that it is to end
     """
@@ -290,7 +290,7 @@ class ZoneGiveBacks(Protocol):
     """Allocations that are to end: as long as their zone has not heard of it they stand here."""
 
     def add_give_backs(self, pairs: Collection[tuple[str, str]], seconds: float = 0.0) -> None:
-        """Have allocations given back, each by zone and key.
+        """Have allocations given back, each by zone and key; or claims, by zone and id.
 
         :param seconds: until the first try
         """
@@ -435,8 +435,11 @@ class ZoneRequests(Protocol):
         :param answers: id of a request, which is that of each row -> its answer
         """
 
-    def end_lost(self, child: str, key: str) -> None:
-        """What is lost of an allocation has ended: its zone knows that it is to claim nothing."""
+    def end_lost(self, child: str, key: str, claim_id: str = '') -> None:
+        """What is lost of an allocation has ended: its zone knows that it is to claim nothing.
+
+        :param claim_id: of this claim alone, of which it knows that it is to end
+        """
 
     def claims_of_parent(
         self, parent: str, since: float, limit: int, after: str = ''
@@ -479,6 +482,9 @@ class Zones(Protocol):
 
     def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
         """End an allocation, now and for later: a copy on its way claims nothing."""
+
+    def end_claim(self, zone: ZoneRecord, key: str, claim_id: str, seconds: float) -> None:
+        """End one claim of an allocation, as far as this zone may."""
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         """Have what is reserved of an allocation last so long from now on, if it is allowed."""

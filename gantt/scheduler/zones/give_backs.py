@@ -132,8 +132,11 @@ class GiveBacks:
         zone = known.get(due.child)
         if zone is None:
             return True  # it was removed: nothing of here lives there
-        if self._is_acknowledged(zone, due.key, CALL_SECONDS):
-            self._store.end_lost(zone.uuid, due.key)
+        # One claim alone, or all of an allocation.
+        of_one = self._store.claims_below(child=zone.uuid, claim_id=due.key)
+        key, claim_id = (of_one[0].key, due.key) if of_one else (due.key, '')
+        if self._is_acknowledged(zone, key, CALL_SECONDS, claim_id):
+            self._store.end_lost(zone.uuid, key, claim_id)
             return True
         if due.seconds > FORGET_SECONDS:
             self._recorder.count('gantt_zone_give_backs_dropped_total')
@@ -148,10 +151,18 @@ class GiveBacks:
             )
         return False
 
-    def _is_acknowledged(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
-        """Whether the zone knows now that nothing is to be claimed under a key."""
+    def _is_acknowledged(
+        self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = ''
+    ) -> bool:
+        """Whether the zone knows now that nothing is to be claimed under a key.
+
+        :param claim_id: or that this claim of it is to end, and no other one
+        """
         try:
-            self._zones.give_back(zone, key, seconds)
+            if claim_id:
+                self._zones.end_claim(zone, key, claim_id, seconds)
+            else:
+                self._zones.give_back(zone, key, seconds)
         except exceptions.Refused as e:
             LOG.warning('zone %s does not take back %s: %s', zone.name, key, e.message)
             return False

@@ -67,6 +67,11 @@ class MeasuredZones:
     def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
         self._measured('give_back', zone, lambda: self._zones.give_back(zone, key, seconds))
 
+    def end_claim(self, zone: ZoneRecord, key: str, claim_id: str, seconds: float) -> None:
+        self._measured(
+            'end_claim', zone, lambda: self._zones.end_claim(zone, key, claim_id, seconds)
+        )
+
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         self._measured(
             'extend', zone, lambda: self._zones.extend(zone, key, lease_seconds, seconds)

@@ -105,7 +105,7 @@ class LossyLinks:
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
         raise exceptions.Unavailable('it is not looked at from above in this world')
 
-    capacity = explain = marks = _none
+    capacity = end_claim = explain = marks = _none
 
     def _call(
         self,

@@ -110,7 +110,7 @@ class ZoneLinks:
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
         raise exceptions.Unavailable('links of a simulation lose no answers')
 
-    allocation = capacity = extend = explain = changes = marks = _none
+    allocation = capacity = end_claim = extend = explain = changes = marks = _none
 
     def _now(self) -> float:
         return 0.0 if self._loop is None else self._loop.now

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One claim of what a zone above has here or below: others of its allocation stay."""
+
+from gantt import exceptions
+from gantt.core.claims.claim import State
+from gantt.core.zones.keys import own_name
+from gantt.core.zones.messages import ZoneAllocated
+from gantt.http.context import Caller, HandlerContext
+from gantt.http.handlers import zones
+from gantt.http.zones.callers import parent_of
+
+
+def end_claim_of_zone(
+    world: HandlerContext, caller: Caller, key: str, claim_id: str
+) -> ZoneAllocated:
+    """End one claim of an allocation; for a zone of another owner while it is reserved only.
+
+    What its host has confirmed runs and is counted, and ends with its guest.
+    """
+    parent, project = parent_of(world, caller)
+    request_id, reason = own_name(parent.name, key), f'given back by zone {parent.name}'
+    with world.gates.placements.passing(project, parent.project_id):
+        claim = world.store.load_claim(claim_id)
+        if (
+            claim is not None
+            and (claim.request_id, claim.parent_key) == (request_id, parent.name)
+            and (claim.state is State.RESERVED or parent.trusted)
+        ):
+            world.insights.offer(world.store.force_release(claim_id, reason).hosts)
+        below = world.store.claims_below(request_id, claim_id=claim_id)
+        ends = [one for one in below if one.holds and one.parent == parent.name]
+        world.store.add_give_backs([(one.child, one.claim_id) for one in ends])
+    world.zones.reload_soon()
+    try:
+        return zones.show_zone_allocation(world, caller, key)
+    except exceptions.NotFound:
+        return ZoneAllocated(key=key, state='cancelled')  # nothing of it is here any more
