@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One judge for all doors: requests one by one, members of one request, and plans.
 
-A group of equal members with hard policies is asked for in each way on the same small cloud.
+A group of equal members with hard policies is asked for in each way on the same small cloud; where
+they are to be near to another one, that comes after those of one request, and before single ones.
 What has no place by one has none by the others, as far as the rules let those who see one member
 after the other know; and whatever was placed meets the policies by plain counting.
 
@@ -30,7 +31,10 @@ LEVELS = ('host', 'rack', 'zone')
 
 
 class Case:
-    """A cloud, policies and how many members."""
+    """A cloud, policies and how many members.
+
+    :ivar has_db: whether there is one more, which the others are to be near to
+    """
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -38,15 +42,21 @@ class Case:
         self.racks = [rng.choice('abc') for _ in self.rooms]
         self.zones = ['xy'[rack > 'b'] for rack in self.racks]
         self.closed = [rng.random() < 0.15 for _ in self.rooms]
-        self.count = rng.randint(1, 6)
+        self.count, self.has_db = rng.randint(1, 6), False
         #: At each level one: those are the rules under which one by one finds all there is.
         self.policies = [self.policy(rng, level) for level in rng.sample(LEVELS, rng.randint(1, 2))]
 
     def policy(self, rng: random.Random, level: str) -> dict:
-        form = rng.choice(['affinity', 'anti-affinity', 'skew', 'most'])
+        form = rng.choice(['affinity', 'anti-affinity', 'skew', 'most', 'near', 'near'])
+        about = {'level': level, 'of': 'web'}
         if form in ('affinity', 'anti-affinity'):
-            return {'policy': form, 'level': level}
-        return {'policy': 'spread', 'level': level, form: rng.randint(1, 2)}
+            return {'policy': form, **about}
+        if form != 'near':
+            return {'policy': 'spread', **about, form: rng.randint(1, 2)}
+        if rng.random() < 0.3:
+            return {'policy': form, **about, 'target': {'host': f'cmp-{len(self.rooms)}'}}
+        self.has_db = True
+        return {'policy': form, **about, 'target': {'of': 'db'}}
 
     def table(self):
         return a_table(
@@ -67,25 +77,31 @@ class Case:
     # -- the doors ---------------------------------------------------------------------
 
     def one_by_one(self) -> list[int] | None:
-        table, found = self.table(), []
-        for number in range(self.count):
-            answer = decide(table, self.request(1, number), PIPELINE)
-            if answer.outcome is not Outcome.PLACED:
-                return None
-            found += rows(answer)
-        return found
+        return self.placed(*['db'] * self.has_db, *['web'] * self.count)
 
     def at_once(self) -> list[int] | None:
-        answer = decide(self.table(), self.request(self.count), PIPELINE)
-        return rows(answer) if answer.outcome is Outcome.PLACED else None
+        return self.placed('webs', *['db'] * self.has_db)
 
-    def request(self, count, number=0):
-        group = a_group(*self.policies)
-        return a_request(count, number, group=group, resources={'VCPU': 1})
+    def placed(self, *requests: str) -> list[int] | None:
+        """By one request after the other: the rows of all, that of ``db`` the last."""
+        table, of = self.table(), {'web': [], 'db': []}
+        for number, asked in enumerate(requests):
+            member, count = ('web', self.count) if asked == 'webs' else (asked, 1)
+            group = a_group(*self.policies, members=['web', 'db'], member=member)
+            request = a_request(count, number * 10, group=group, resources={'VCPU': 1})
+            answer = decide(table, request, PIPELINE)
+            if answer.outcome is not Outcome.PLACED:
+                return None
+            of[member] += rows(answer)
+        return of['web'] + of['db']
 
     def planned(self) -> list[int] | None:
-        member = {'name': 'web', 'count': self.count, 'spec': {'resources': {'VCPU': 1}}}
-        body = {'uuid': GROUP, 'policies': self.policies, 'members': [member]}
+        members = [
+            {'name': name, 'count': count, 'spec': {'resources': {'VCPU': 1}}}
+            for name, count in (('web', self.count), ('db', int(self.has_db)))
+            if count
+        ]
+        body = {'uuid': GROUP, 'policies': self.policies, 'members': members}
         plan = plan_group(
             self.table(),
             msgspec.convert(body, GroupDescription),
@@ -96,7 +112,8 @@ class Case:
             solver=CpSat(),
         )
         assert plan.status in ('optimal', 'feasible', 'infeasible')
-        return None if plan.missing else [one.provider_id - 1 for one in plan.members]
+        members = sorted(plan.members, key=lambda one: one.name.startswith('db'))
+        return None if plan.missing else [one.provider_id - 1 for one in members]
 
     # -- by definition -----------------------------------------------------------------
 
@@ -111,7 +128,11 @@ class Case:
         return all(self.meets(policy, placed) for policy in self.policies)
 
     def meets(self, policy: dict, placed: list[int]) -> bool:
-        counts = Counter(self.domain(row, policy['level']) for row in placed)
+        webs = placed[: self.count]
+        counts = Counter(self.domain(row, policy['level']) for row in webs)
+        if policy['policy'] == 'near':
+            last = placed[-1] if 'of' in policy['target'] else len(self.rooms) - 1
+            return set(counts) == {self.domain(last, policy['level'])}
         if policy['policy'] == 'affinity':
             return len(counts) == 1
         if 'skew' not in policy:
@@ -121,8 +142,10 @@ class Case:
         return max(counts.values()) - least <= policy['skew']
 
     def is_possible(self) -> bool:
-        every = itertools.combinations_with_replacement(range(len(self.rooms)), self.count)
-        return any(self.is_met(list(placed)) for placed in every)
+        hosts = range(len(self.rooms))
+        webs = itertools.combinations_with_replacement(hosts, self.count)
+        every = itertools.product(webs, *[hosts] * self.has_db)
+        return any(self.is_met([*of, *db]) for of, *db in every)
 
 
 def rows(decision) -> list[int]:
@@ -134,13 +157,15 @@ def check(seed: int) -> None:
     possible = case.is_possible()
     planned, at_once, one_by_one = case.planned(), case.at_once(), case.one_by_one()
     assert (planned is not None) == possible
+    if case.has_db and not possible:
+        at_once = None  # as several of what they are to be near to may come, they are placed
     for placed in (planned, at_once, one_by_one):
         assert placed is None or case.is_met(placed)
     # One policy that says how many may be where, or how all are together, leaves no wrong choice
     # to who looks ahead; one by one the first of those that belong together cannot.
     if len(case.policies) == 1:
         assert (at_once is not None) == possible
-        if case.policies[0]['policy'] != 'affinity':
+        if case.policies[0]['policy'] != 'affinity' and not case.has_db:
             assert (one_by_one is not None) == possible
 
 

@@ -6,6 +6,7 @@ members that the group knows by name and that have no place yet are there withou
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -90,6 +91,40 @@ def domains_to_choose(
         for _, form in _forms(table, spec, '', strengths)
         if form.form is PolicyForm.TOGETHER and not form.standing.any()
     ]
+
+
+class Awaited(NamedTuple):
+    """What a member is to be near to that has no place yet.
+
+    :ivar domains: by row, the domain in which the one is near that the other is in
+    :ivar may: by row, whether it may come there: others that wait for it do so nowhere else
+    :ivar coming: of how many names it is
+    """
+
+    domains: IntArray
+    may: BoolArray
+    coming: int
+
+
+def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | None:
+    """What the member waits for by policies that are hard or given up in order; None: nothing."""
+    group = spec.group
+    if group is None or group.policies is None or not group.policies.has_near_members:
+        return None
+    forms = [
+        form
+        for _, form in _forms(table, spec, consumer, ('hard', 'drop'))
+        if form.form is PolicyForm.NEAR and form.of[0] and form.to.any() and not form.stands
+    ]
+    if not forms:
+        return None
+    domains = joined([form.codes for form in forms])
+    may = domains != UNKNOWN
+    for form in forms:
+        if form.standing.any():
+            may &= form.standing.take(form.codes, mode='clip') > 0
+    coming = np.logical_or.reduce([form.to for form in forms])
+    return Awaited(domains, may, int(np.count_nonzero(coming)))
 
 
 def joined(levels: Sequence[np.ndarray]) -> IntArray:

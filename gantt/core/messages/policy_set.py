@@ -15,7 +15,13 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.core.messages.base import Message, Misfit, Name
-from gantt.core.messages.level_policy import MEMBERS_MAX, SHORTHANDS, LevelPolicy, Policy
+from gantt.core.messages.level_policy import (
+    MEMBERS_MAX,
+    SHORTHANDS,
+    GroupPolicyKind,
+    LevelPolicy,
+    Policy,
+)
 from gantt.core.messages.near import near
 
 #: What stands as the policy of a group that has such a document.
@@ -72,6 +78,16 @@ class PolicySet(Message, frozen=True, kw_only=True):
     def has_hard_skew(self) -> bool:
         """Whether domains may not be used more unevenly than it says."""
         return any(policy.is_hard and policy.skew is not None for policy in self.full_policies)
+
+    @property
+    def has_near_members(self) -> bool:
+        """Whether members are to be near to others of the group, and that is no matter of price."""
+        near = GroupPolicyKind.NEAR
+        return any(
+            policy.policy is near and policy.soft is None and policy.target.of is not None
+            for policy in self.full_policies
+            if policy.target is not None
+        )
 
     @property
     def is_soft(self) -> bool:

@@ -5,9 +5,14 @@ Members are placed one after the other.  Under affinity, Nova's or at any level,
 decides for all, and the domain of the host that is best for one need not take the others.  Where
 that ends without a place, or with a policy given up, the domains that have room for all are looked
 at alone: which these are is counted for all hosts at once, so that this is no search.
+
+Members that are to be near to one that has no place yet bind each other to nothing, as several may
+come.  They are kept together where they can be, if there is with room for as many more as are to
+come, so that each of these is near to all of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +20,7 @@ from gantt.core.filters.base import Filter
 from gantt.core.filters.group_policy import GroupPolicyFilter
 from gantt.core.filters.server_group import ServerGroupAffinityFilter
 from gantt.core.group_policies.levels import UNKNOWN
-from gantt.core.group_policies.one_member import domains_to_choose, joined
+from gantt.core.group_policies.one_member import awaited, domains_to_choose, joined
 from gantt.core.messages.request import Policy
 from gantt.core.placement import capacity, older_claims
 from gantt.core.placement.evaluation import FilterRun
@@ -67,8 +72,84 @@ def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
             if _given_up(again) < given_up:
                 return again
     found = run.another()
-    place(found, wanted)
+    _placed(found, wanted, place)
     return found
+
+
+class Gathering(NamedTuple):
+    """Where members can wait together for what they are to be near to.
+
+    :ivar domains: by row, of which all are to be in one
+    :ivar takers: hosts of those that take all, the best domains first
+    """
+
+    domains: IntArray
+    takers: list[BoolArray]
+
+    def has(self, rows: Sequence[int]) -> bool:
+        """Whether all are in one of the best domains."""
+        domains, best = self.domains[rows], self.takers[0][rows]
+        return bool(best.all() and (domains == domains[0]).all())
+
+
+def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
+    """Where members can wait together; None: they wait for nothing, or have to be apart.
+
+    :param run: that has not begun
+    """
+    consumer = run.request.consumers[wanted[0]]
+    waits = awaited(run.table, run.request.spec, consumer)
+    if waits is None or run.in_order:  # an order of hosts is the caller's choice
+        return None
+    # Of what comes nothing is known but that it comes: it counts as one of them.
+    takers = [
+        waits.may & _takers(run, wanted, waits.domains, len(wanted) + more)
+        for more in (waits.coming, 0)
+    ]
+    takers = [one for one in takers if one.any()]
+    return Gathering(waits.domains, takers) if takers else None
+
+
+def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering) -> Run:
+    """A run that places all in one of the domains; where none does, one as it was.
+
+    :param run: that has placed all members
+    """
+    if gathering.has(run.chosen):
+        return run
+    run.give_back()
+    domains, again = gathering.domains, run
+    for takers in gathering.takers:
+        for _ in range(max(1, MEMBERS_MOST // len(wanted))):
+            # Where none was chosen by the run before, one of all of them says which is best.
+            best = next((row for row in again.chosen if takers[row]), None)
+            here = takers if best is None else takers & (domains == domains[best])
+            if not here.any():
+                break
+            again = run.another()
+            again.filter_run.keep_to(GroupPolicyFilter, here)
+            placed = _placed(again, wanted, place)
+            if placed == len(wanted) and len(set(domains[again.chosen].tolist())) == 1:
+                return again
+            again.give_back()
+            if placed == OVER:
+                break
+            if best is not None:
+                takers = takers & ~here
+            elif not again.chosen:
+                break
+    found = run.another()
+    _placed(found, wanted, place)
+    return found
+
+
+def _placed(run: Run, wanted: Sequence[int], place: Place) -> int:
+    """Place members; where that fails nothing stays taken."""
+    try:
+        return place(run, wanted)
+    except BaseException:
+        run.give_back()
+        raise
 
 
 def _given_up(run: Run) -> list[int]:
@@ -96,7 +177,7 @@ def _tries(
 
     :param run: that began with the domain of its first member
     """
-    takers, tried = _takers(run, wanted, domains), domains.item(run.chosen[0])
+    takers, tried = _takers(run, wanted, domains, len(wanted)), domains.item(run.chosen[0])
     for _ in range(max(1, MEMBERS_MOST // len(wanted))):
         takers = takers & (domains != tried)
         if not takers.any():
@@ -118,16 +199,16 @@ def _tries(
         tried = domains.item(again.chosen[0])
 
 
-def _takers(run: Run, wanted: Sequence[int], domains: IntArray) -> BoolArray:
-    """Hosts of domains with room for all members, of those that have a place for one."""
+def _takers(run: Run, wanted: Sequence[int], domains: IntArray, many: int) -> BoolArray:
+    """Hosts of domains with room for so many members, of those that have a place for one."""
     table, spec, pipeline = run.table, run.request.spec, run.pipeline
     filter_run = FilterRun(table, spec, pipeline)
     filter_run.look(run.request.consumers[wanted[0]])
     # Whoever gave way to hosts that meet more of the request may be the one.
     rows = np.flatnonzero(filter_run.verdict >= min(pipeline.closing, default=PASSED))
     rows = rows[domains[rows] != UNKNOWN]
-    counts = capacity.on_each(table, spec, rows, len(wanted), pipeline.inside, LAYOUTS_MOST)
+    counts = capacity.on_each(table, spec, rows, many, pipeline.inside, LAYOUTS_MOST)
     by_domain = np.bincount(domains[rows], counts, minlength=1)
     takers = np.zeros(len(table), np.bool_)
-    takers[rows[by_domain[domains[rows]] >= len(wanted)]] = True
+    takers[rows[by_domain[domains[rows]] >= many]] = True
     return takers

@@ -7,6 +7,7 @@ picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from gantt import exceptions
 from gantt.core.filters.group_policy import GroupPolicyFilter
@@ -104,8 +105,9 @@ def place(
         grouped = request.spec.group is not None
         none = older_claims.NOTHING_OLDER
         with older_claims.left_out(table, request, attempt) if grouped else none:
+            gathering = bound_members.gathering(run, wanted) if grouped else None
             outcome, position = _each(run, wanted, before is not None)
-            run, outcome, position = _with_less_given_up(run, wanted, (outcome, position))
+            run, outcome, position = _improved(run, wanted, (outcome, position), gathering)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
             elif outcome is Outcome.PLACED:
@@ -222,15 +224,24 @@ def _placed_anew(run: Run, wanted: Sequence[int], outcome: Outcome) -> tuple[Run
     return None, Outcome.EXPIRED if tries.last[0] is Outcome.EXPIRED else outcome
 
 
-def _with_less_given_up(
-    run: Run, wanted: Sequence[int], ended: tuple[Outcome, int]
+def _improved(
+    run: Run,
+    wanted: Sequence[int],
+    ended: tuple[Outcome, int],
+    gathering: bound_members.Gathering | None,
 ) -> tuple[Run, Outcome, int]:
-    """A run that has ended, or another that gives up less; how that ended, as ``_each``."""
-    if ended == (Outcome.PLACED, len(wanted)):
-        tries = _Tries()
-        found = bound_members.with_less_given_up(run, wanted, tries.place)
-        if found is not run:
-            return (found, *tries.last)
+    """A run that has ended, or another that looks further ahead; how that ended, as ``_each``."""
+    tries = _Tries()
+    looks = [partial(bound_members.with_less_given_up, wanted=wanted, place=tries.place)]
+    if gathering is not None:
+        looks.append(
+            partial(bound_members.gathered, wanted=wanted, place=tries.place, gathering=gathering)
+        )
+    for look in looks:
+        if ended == (Outcome.PLACED, len(wanted)):
+            found = look(run)
+            if found is not run:
+                run, ended = found, tries.last
     return (run, *ended)
 
 

@@ -51,6 +51,46 @@ def test_a_rack_is_chosen_that_takes_all_each_on_a_host_of_its_own(strength):
     assert decision.relaxed == []
 
 
+NEAR = {'policy': 'near', 'level': 'rack', 'of': 'web', 'target': {'of': 'db'}}
+BOTH = ['web', 'db']
+
+
+def near(member, *more, **strength):
+    return a_group({**NEAR, **strength}, *more, members=BOTH, member=member)
+
+
+def ask(cloud, member, *more, count=1, number=0, **strength):
+    group = near(member, *more, **strength)
+    return hosts_of(decide(cloud, a_request(count, number, group=group, **FOUR)))
+
+
+@pytest.mark.parametrize('strength', [{}, {'drop': 1}])
+@pytest.mark.parametrize('more', [(), ({**APART, 'of': 'web'},)])
+def test_those_that_are_to_be_near_to_one_that_comes_wait_where_it_has_room(more, strength):
+    cloud = a_cloud((8,), (4, 4, 4), (8, 8, 8), (4,))
+    webs = ask(cloud, 'web', *more, count=3, **strength)
+    db = ask(cloud, 'db', *more, number=9, **strength)
+    assert {*webs, *db} <= {'cmp-5', 'cmp-6', 'cmp-7'}
+    assert not more or len(set(webs)) == 3
+
+
+def test_they_wait_where_others_do():
+    cloud = a_cloud((4,), (8, 8), (16,))
+    first = ask(cloud, 'web')
+    assert first != ['cmp-1']  # nothing could come there
+    both = first + ask(cloud, 'web', number=1) + ask(cloud, 'db', number=9)
+    assert set(both) <= {'cmp-2', 'cmp-3'} or set(both) == {'cmp-4'}
+
+
+@pytest.mark.parametrize('dry_run', [False, True])
+def test_those_that_have_no_room_near_to_one_are_placed_for_several_that_come(dry_run):
+    cloud = a_cloud((4,), (4,), (4,))
+    before = cloud.free.copy()
+    decision = decide(cloud, a_request(3, group=near('web'), dry_run=dry_run, **FOUR))
+    assert len(set(hosts_of(decision))) == 3
+    assert (cloud.free == before).all() == dry_run
+
+
 def test_where_no_domain_takes_all_it_is_refused_or_given_up_as_before():
     cloud = a_cloud((4, 4), (4, 4))
     refused = decide(cloud, a_request(3, group=a_group(RACK), **FOUR))
