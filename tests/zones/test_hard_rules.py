@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions, plugin_loader
+from gantt.core.messages.report import Running
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.keys import own_name
@@ -111,7 +112,7 @@ def test_callers_of_both_kinds_at_once_are_in_one_zone(top, zone):
         assert len(where) == 1, found
         assert {one.outcome for one in found} <= {Outcome.PLACED, Outcome.REFUSED}
         for one in found:
-            assert 'west' in one.reason or one.outcome is Outcome.PLACED
+            assert 'zone west' in one.places or one.outcome is Outcome.PLACED
 
 
 def test_who_names_a_group_that_nobody_knows_is_told_so(top, zone):
@@ -310,6 +311,20 @@ def test_a_guest_below_is_not_moved_out_of_its_zone(zone):
     # Who lives here, and who is known nowhere, is moved here as ever.
     for purpose in ('live_migrate', 'rebuild'):
         assert staying(top, 'asked so', a_request(purpose=purpose)).outcome is Outcome.PLACED
+
+
+def test_a_guest_that_was_found_here_is_moved_here(zone):
+    """What runs, runs: that nobody below has confirmed it does not send it there."""
+    top, low = zone('top').hosts(2, 2), zone('low').hosts(2, 16)
+    top.above(low)
+    first = a_request(vcpu=4)
+    assert children_of(top.select(first)) == ['low']
+    runs = Running(consumer=first.consumers[0], resources={'VCPU': 1})
+    top.report('top-1', 2, running=[runs])
+    rebuild = a_request(purpose='rebuild', consumers=first.consumers)
+    assert children_of(top.select(rebuild)) == ['']
+    move = a_request(purpose='live_migrate', consumers=first.consumers)
+    assert children_of(top.select(move)) == ['']
 
 
 def test_a_dry_run_over_http_is_bound_as_its_request_is(zone):

@@ -6,17 +6,35 @@ with hard affinity are where the first of them is: that is decided once, in the 
 anything is claimed.  It holds for whoever asks, a caller that knows of no zones as well.
 """
 
+from collections.abc import Collection
+
 from gantt import exceptions
+from gantt.core.claims.claim import State, guest_of
 from gantt.core.messages.request import Policy, Purpose, SelectDestinations
 from gantt.core.resources import group_rule
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.group_swaps import rule_of
-from gantt.scheduler.ports import Store
-from gantt.scheduler.ports.zones import HOLDS
+from gantt.scheduler.ports import Store, StoredBelow
 from gantt.scheduler.zones.directory import ZoneDirectory
 
 #: How long a zone is promised to the request that chose it, beyond its own time, in seconds.
 SPARE_SECONDS = 5.0
+
+
+def live_below(store: Store, consumers: Collection[str]) -> list[StoredBelow]:
+    """Claims below that hold guests, but for those that run here.
+
+    These are confirmed here, as they were found running, and nowhere below.
+    """
+    rows = [one for one in store.claims_below(consumers=consumers) if one.holds]
+    settled = {one.consumer for one in rows if one.state != State.RESERVED.value}
+    doubted = {one.consumer for one in rows} - settled
+    here = {
+        guest_of(claim)
+        for claim in (store.live_claims_of(doubted) if doubted else ())
+        if claim.child is None and claim.state is State.CONFIRMED
+    }
+    return [one for one in rows if one.consumer not in here]
 
 
 class BoundPlaces:
@@ -112,8 +130,8 @@ class BoundPlaces:
         )
 
     def _of_guests(self, request: SelectDestinations, own: str) -> frozenset[str]:
-        below = self._store.claims_below(consumers=request.consumers)
-        zones = {one.consumer: one.child for one in below if one.state in HOLDS}
+        below = live_below(self._store, request.consumers)
+        zones = {one.consumer: one.child for one in below}
         found = {zones.get(consumer, own) for consumer in request.consumers}
         if len(found) > 1:
             raise exceptions.Refused(

@@ -15,8 +15,9 @@ from gantt.core.messages.request import Destination, SelectDestinations
 from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord, ZonesQueried
 from gantt.scheduler.ports import Clock, Store
-from gantt.scheduler.ports.zones import HOLDS, StoredBelow, Zones
+from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.zones import going_down
+from gantt.scheduler.zones.bound import live_below
 from gantt.scheduler.zones.offers.evaluate import Evaluated, for_below
 from gantt.scheduler.zones.offers.queries import while_busy
 
@@ -44,10 +45,9 @@ class PresentPlace:
 
         :raises Refused: there are several guests
         """
-        found = self._store.claims_below(consumers=request.consumers)
         # Of a move there are two: it runs where it is confirmed.
         rows = sorted(
-            (one for one in found if one.state in HOLDS),
+            live_below(self._store, request.consumers),
             key=lambda one: one.state != State.CONFIRMED.value,
         )
         if not rows:
@@ -87,7 +87,7 @@ class PresentPlace:
                 spec = msgspec.structs.replace(request.spec, destination=there)
                 return msgspec.structs.replace(request, spec=spec, hops=0)
         for one in self._store.claims_below(key):
-            if one.consumer == consumer and one.state in HOLDS and one.parent == parent:
+            if one.consumer == consumer and one.holds and one.parent == parent:
                 return self._zone(one), one
         raise exceptions.NotFound(kind='allocation', name=key)
 
