@@ -203,7 +203,7 @@ def release_group_plan(
     if query.dry_run:
         summary = f'group {uuid}: {planned} places would be given back'
         return Change(dry_run=True, what=summary, now=now)
-    with world.gates.planning(caller):
+    with world.gates.planning(caller), _redacted(world, caller):
         world.plans.release_group_plan(
             uuid, query.reason, only_project=caller.only, planned_by=now.request_id
         )
