@@ -12,6 +12,7 @@ from gantt.core.zones.messages import LOST
 from tests.builders import a_draft, a_group, a_host, claimed, new_uuid, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_zones import EAST, a_request, became, below, finish
+from tests.db.test_lost_commit import Losing
 from tests.services import PATIENT
 
 KINDS = READERS
@@ -159,3 +160,11 @@ def test_what_is_deleted_is_noted_to_end_below(store):
     for nobody in (claim.consumer, new_uuid()):
         with pytest.raises(exceptions.NotFound):
             store.delete_allocations(nobody)
+
+
+@pytest.mark.parametrize('before', [False, True])
+def test_what_is_deleted_is_noted_where_the_answer_to_commit_is_lost(store, before):
+    claim = placed_below(store)
+    Losing(store, {1}, before)
+    store.delete_allocations(claim.consumer)
+    assert [one.key for one in store.due_give_backs(9)] == [claim.claim_id]
