@@ -94,27 +94,29 @@ def domains_to_choose(
 
 
 class Awaited(NamedTuple):
-    """What a member is to be near to that has no place yet.
+    """Who comes by name that is to be near to a member, or it to them.
 
     :ivar domains: by row, the domain in which the one is near that the other is in
     :ivar may: by row, whether it may come there: others that wait for it do so nowhere else
-    :ivar coming: of how many names it is
+    :ivar coming: of how many names they are
+    :ivar together: whether the likes of the member are to be in one domain, as one is near to them
     """
 
     domains: IntArray
     may: BoolArray
     coming: int
+    together: bool
 
 
 def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | None:
-    """What the member waits for by policies that are hard or given up in order; None: nothing."""
+    """Who comes by policies that are hard or given up in order; None: nobody."""
     group = spec.group
     if group is None or group.policies is None or not group.policies.has_near_members:
         return None
     forms = [
         form
         for _, form in _forms(table, spec, consumer, ('hard', 'drop'))
-        if form.form is PolicyForm.NEAR and form.of[0] and form.to.any() and not form.stands
+        if form.form is PolicyForm.NEAR and not form.stands and _waits(form)
     ]
     if not forms:
         return None
@@ -123,8 +125,16 @@ def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | Non
     for form in forms:
         if form.standing.any():
             may &= form.standing.take(form.codes, mode='clip') > 0
-    coming = np.logical_or.reduce([form.to for form in forms])
-    return Awaited(domains, may, int(np.count_nonzero(coming)))
+    coming = np.logical_or.reduce([form.to if form.of[0] else form.of for form in forms])
+    together = any(form.of[0] for form in forms)
+    return Awaited(domains, may, int(np.count_nonzero(coming)), together)
+
+
+def _waits(form: JointPolicy) -> bool:
+    """Whether the member is to be near to others by name, or they to it, of which none stands."""
+    if form.of[0]:
+        return bool(form.to.any())
+    return bool(form.of.any()) and not form.standing.any()
 
 
 def joined(levels: Sequence[np.ndarray]) -> IntArray:

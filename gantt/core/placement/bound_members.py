@@ -8,7 +8,8 @@ at alone: which these are is counted for all hosts at once, so that this is no s
 
 Members that are to be near to one that has no place yet bind each other to nothing, as several may
 come.  They are kept together where they can be, if there is with room for as many more as are to
-come, so that each of these is near to all of them.
+come, so that each of these is near to all of them.  One that others are to be near to goes where
+there is room for these.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -77,23 +78,23 @@ def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
 
 
 class Gathering(NamedTuple):
-    """Where members can wait together for what they are to be near to.
+    """Where members can wait for those that are to be near to them, or they to those.
 
-    :ivar domains: by row, of which all are to be in one
-    :ivar takers: hosts of those that take all, the best domains first
+    :ivar domains: by row, of which all are to be in one if they are to be ``together``
+    :ivar takers: hosts of those that have room, the best domains first
     """
 
     domains: IntArray
     takers: list[BoolArray]
+    together: bool
 
-    def has(self, rows: Sequence[int]) -> bool:
-        """Whether all are in one of the best domains."""
-        domains, best = self.domains[rows], self.takers[0][rows]
-        return bool(best.all() and (domains == domains[0]).all())
+    def are_together(self, rows: Sequence[int]) -> bool:
+        """Whether they are as far as they are to be."""
+        return not self.together or len(set(self.domains[rows].tolist())) == 1
 
 
 def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
-    """Where members can wait together; None: they wait for nothing, or have to be apart.
+    """Where members can wait; None: they wait for nobody, or there is no room for that.
 
     :param run: that has not begun
     """
@@ -102,20 +103,19 @@ def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
     if waits is None or run.in_order:  # an order of hosts is the caller's choice
         return None
     # Of what comes nothing is known but that it comes: it counts as one of them.
-    takers = [
-        waits.may & _takers(run, wanted, waits.domains, len(wanted) + more)
-        for more in (waits.coming, 0)
-    ]
+    count = len(wanted)
+    rooms = [count + waits.coming, count] if waits.together else [1 + waits.coming]
+    takers = [waits.may & _takers(run, wanted, waits.domains, room) for room in rooms]
     takers = [one for one in takers if one.any()]
-    return Gathering(waits.domains, takers) if takers else None
+    return Gathering(waits.domains, takers, waits.together) if takers else None
 
 
 def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering) -> Run:
-    """A run that places all in one of the domains; where none does, one as it was.
+    """A run that places all where they can wait; where none does, one as it was.
 
     :param run: that has placed all members
     """
-    if gathering.has(run.chosen):
+    if gathering.takers[0][run.chosen].all() and gathering.are_together(run.chosen):
         return run
     run.give_back()
     domains, again = gathering.domains, run
@@ -123,13 +123,14 @@ def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering
         for _ in range(max(1, MEMBERS_MOST // len(wanted))):
             # Where none was chosen by the run before, one of all of them says which is best.
             best = next((row for row in again.chosen if takers[row]), None)
-            here = takers if best is None else takers & (domains == domains[best])
+            is_any = best is None or not gathering.together
+            here = takers if is_any else takers & (domains == domains[best])
             if not here.any():
                 break
             again = run.another()
             again.filter_run.keep_to(GroupPolicyFilter, here)
             placed = _placed(again, wanted, place)
-            if placed == len(wanted) and len(set(domains[again.chosen].tolist())) == 1:
+            if placed == len(wanted) and gathering.are_together(again.chosen):
                 return again
             again.give_back()
             if placed == OVER:

@@ -74,6 +74,13 @@ def test_those_that_are_to_be_near_to_one_that_comes_wait_where_it_has_room(more
     assert not more or len(set(webs)) == 3
 
 
+def test_one_that_others_are_to_be_near_to_goes_where_there_is_room_for_these():
+    cloud = a_cloud((4,), (8,), (4,))
+    assert ask(cloud, 'db', number=9) + ask(cloud, 'web') == ['cmp-2', 'cmp-2']
+    cloud = a_cloud((4,), (4,), (4,))
+    assert len(set(ask(cloud, 'db', count=3))) == 3  # none has room for another
+
+
 def test_they_wait_where_others_do():
     cloud = a_cloud((4,), (8, 8), (16,))
     first = ask(cloud, 'web')
