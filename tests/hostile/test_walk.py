@@ -451,7 +451,8 @@ def _made(body: Any) -> set[str]:
 def _plain(answer: httpx.Response, word: str) -> tuple[int, str]:
     """An answer without what makes each another one."""
     # A group of a zone above has another name here, made of that.
-    changing = rf"req-[0-9a-f-]{{36}}|\d+\.\d+|server group '{_UUID.pattern}'"
+    group = rf"server group '{_UUID.pattern}'|\"name\":\"{_UUID.pattern}\""
+    changing = rf'req-[0-9a-f-]{{36}}|\d+\.\d+|{group}'
     text = re.sub(changing, 'OTHER', answer.text.replace(word, 'IT'))
     return answer.status_code, text
 
