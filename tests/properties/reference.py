@@ -67,10 +67,18 @@ class Cloud:
     ) -> None:
         self.hosts = [Host(row, dict(row.used), list(placed)) for row, placed in hosts]
         self.aggregates, self.now = aggregates, now
+        #: Claims that members leave which move together.
+        self.leaving: list[Placed] = []
 
     def place(self, request: SelectDestinations) -> tuple[list[Member], dict[str, list[str]]]:
         """Members until one fails, and alternates by cell; picks stay where all succeed."""
         older = self._older(request)
+        if request.spec.purpose.is_move:
+            self.leaving = [placed for _, placed in older]
+            return self._place(request)
+        self.leaving = []
+        group = request.spec.group
+        older = [(host, p) for host, p in older if group is not None and p.group == group.uuid]
         for host, placed in older:
             host.placed.remove(placed)
         try:
@@ -80,17 +88,11 @@ class Cloud:
                 host.placed.append(placed)
 
     def _older(self, request: SelectDestinations) -> list[tuple[Host, Placed]]:
-        """What members of a group that are placed anew together leave behind."""
-        group = request.spec.group
-        if group is None or not group.policy.is_hard or request.spec.purpose.is_move:
+        """What members of a group that are placed together have from before."""
+        group, consumers = request.spec.group, request.consumers
+        if group is None or not group.policy.is_hard or len(consumers) == 1:
             return []
-        mine = set(request.consumers) if len(request.consumers) > 1 else set()
-        return [
-            (host, p)
-            for host in self.hosts
-            for p in host.placed
-            if p.group == group.uuid and p.consumer in mine
-        ]
+        return [(host, p) for host in self.hosts for p in host.placed if p.consumer in consumers]
 
     def _place(self, request: SelectDestinations) -> tuple[list[Member], dict[str, list[str]]]:
         members: list[Member] = []
@@ -240,6 +242,11 @@ class Cloud:
         own = consumer in {p.consumer for p in host.placed}
         return max(len(self._members(host, spec, consumer)), int(named and not own))
 
+    def _staying(self, host, spec, consumer):
+        """Members on the host that do not leave it together with this one."""
+        stay = {p.consumer for p in host.placed if p not in self.leaving}
+        return self._members(host, spec, consumer) & stay
+
     def _ServerGroupAntiAffinityFilter(self, host, spec, consumer):
         if spec.group is None or spec.group.policy is not Policy.ANTI_AFFINITY:
             return True
@@ -248,8 +255,11 @@ class Cloud:
     def _ServerGroupAffinityFilter(self, host, spec, consumer):
         if spec.group is None or spec.group.policy is not Policy.AFFINITY:
             return True
-        names = {h.row.name for h in self.hosts if self._members(h, spec, consumer)}
-        names |= set(spec.group.hosts)
+        names = {h.row.name for h in self.hosts if self._staying(h, spec, consumer)}
+        named = set(spec.group.hosts)
+        if self.leaving:  # who is there is known of the hosts that there are
+            named -= {h.row.name for h in self.hosts}
+        names |= named
         return not names or host.row.name in names
 
     def _SameHostFilter(self, host, spec, consumer):
