@@ -133,11 +133,8 @@ class HttpZones:
         except exceptions.NotFound:
             return None
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
-        self._call(zone, 'DELETE', f'/allocations/{key}', None, ZoneAllocated, seconds)
-
-    def end_claim(self, zone: ZoneRecord, key: str, claim_id: str, seconds: float) -> None:
-        path = f'/allocations/{key}/claims/{claim_id}'
+    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+        path = f'/allocations/{key}' + (f'/claims/{claim_id}' if claim_id else '')
         self._call(zone, 'DELETE', path, None, ZoneAllocated, seconds)
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:

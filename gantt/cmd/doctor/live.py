@@ -297,7 +297,7 @@ class _Facts(msgspec.Struct):
     beside: AgentFacts | None = None
 
 
-def _beside(facts: str) -> AgentFacts | None:
+def _agent_of(facts: str) -> AgentFacts | None:
     try:
         return msgspec.json.decode(facts, type=_Facts).beside
     except UNREADABLE:
@@ -317,7 +317,7 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
         .where(facts.c.speaks_for == 'nova')
         .order_by(hosts.c.name)
     )
-    decoded = [(row, _beside(row.facts)) for row in rows]
+    decoded = [(row, _agent_of(row.facts)) for row in rows]
     with_agent = [(row, also) for row, also in decoded if also is not None]
     silent = [row.name for row, also in with_agent if row.now - also.reported_at > most]
     if silent:

@@ -62,8 +62,15 @@ REMEDIES = (
     _of(
         'over_commit',
         'a layout that cannot be read',
-        r': the layout of claim .* cannot be read: ',
+        r': the layout of claim .* cannot be read',
         f'move the guest; or upgrade, where a newer release wrote it; or {_RELEASE}',
+    ),
+    _of(
+        'over_commit',
+        'a record of a host that cannot be read',
+        r': its record cannot be read: ',
+        'wait for the next full report of the host, which is asked for with its next one; or '
+        'upgrade, where a newer release wrote it',
     ),
     _of(
         'lost',

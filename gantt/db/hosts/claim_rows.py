@@ -18,7 +18,15 @@ from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.resources.host import HostKind
 from gantt.db.engine import retry, session
 from gantt.db.hosts import inherited, planned, sole
-from gantt.db.hosts.rows import UNREADABLE, Amounts, Unread, body, decode_amounts, layout, text
+from gantt.db.hosts.rows import (
+    UNREADABLE,
+    Amounts,
+    ColumnReader,
+    body,
+    decode_amounts,
+    layout,
+    text,
+)
 from gantt.db.schema import claim_form, models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -117,7 +125,7 @@ def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
 
     Whether it is live is told by its mark, and it takes what its columns say.
     """
-    first, unread = rows[0], Unread()
+    first, unread = rows[0], ColumnReader()
     values = dict(zip(_FIELDS, first, strict=False))
 
     def of_classes(text: str) -> dict[str, int]:

@@ -404,15 +404,15 @@ class HostRecords:
 
     def _facts_values(self, row: HostRow, has: ProviderDetails) -> dict[str, Any]:
         """The columns of ``provider_facts``, without the provider's id."""
-        kept = dict(row.facts.stored) if isinstance(row.facts, UnreadableFacts) else {}
+        unread = dict(row.facts.stored) if isinstance(row.facts, UnreadableFacts) else {}
         if row.key is not host_keys.UNREADABLE:
-            kept.pop('signing_key', None)
+            unread.pop('signing_key', None)
         return {
             **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
             # Read by releases that know no mark; so are inventories and traits in the text.
             'aggregates': rows.text(has.aggregates),
             'signing_key': None if row.key is None else rows.text(row.key),
-            **kept,
+            **unread,
             'facts': self._facts_text(row, has),
         }
 

@@ -84,11 +84,14 @@ def key(text: str | None) -> HostKey | None:
 
 def known_key(text: str | None) -> HostKey | None:
     """The same; of one that cannot be read nobody is let pass."""
-    return Unread().read('signing_key', key, text, host_keys.UNREADABLE)
+    return ColumnReader().read('signing_key', key, text, host_keys.UNREADABLE)
 
 
-class Unread:
-    """What cannot be read of a row: column -> why."""
+class ColumnReader:
+    """Reads columns of a row one by one, and goes on where one cannot be read.
+
+    :ivar problems: column -> why it cannot be read
+    """
 
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
@@ -115,17 +118,17 @@ def known_amounts(text: str) -> dict[str, int]:
 
 def known_texts(text: str) -> list[str]:
     """A list from JSON; of one that cannot be read nothing is known."""
-    return Unread().read('', _texts.decode, text, [])
+    return ColumnReader().read('', _texts.decode, text, [])
 
 
 def known_purpose(text: str) -> Purpose:
     """The purpose of a claim; one that cannot be read is in the way of creates, as most are."""
-    return Unread().read('', Purpose, text, Purpose.CREATE)
+    return ColumnReader().read('', Purpose, text, Purpose.CREATE)
 
 
 def known_state(text: str) -> State:
     """The state of a claim; of one that cannot be read nobody knows that it has ended."""
-    return Unread().read('', State, text, State.CONFIRMED)
+    return ColumnReader().read('', State, text, State.CONFIRMED)
 
 
 def body(text: str | None) -> dict[str, Any] | None:
@@ -305,7 +308,7 @@ class Memory:
 
 def _as_far_as_readable(row: Any, details: ProviderDetails) -> dict[str, Any]:
     """A host with the reasons why the rest of it is not known: it is closed, for these."""
-    unread = Unread()
+    unread = ColumnReader()
     has_key = unread.read('signing_key', key, row.signing_key, host_keys.UNREADABLE)
     parts = unread.read('facts', _parts.decode, row.facts, {})
     facts = {

@@ -480,11 +480,11 @@ class Zones(Protocol):
     def allocation(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneAllocated | None:
         """What became of an allocation; None: the zone has never seen it."""
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
-        """End an allocation, now and for later: a copy on its way claims nothing."""
+    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+        """End an allocation, now and for later: a copy on its way claims nothing.
 
-    def end_claim(self, zone: ZoneRecord, key: str, claim_id: str, seconds: float) -> None:
-        """End one claim of an allocation, as far as this zone may."""
+        :param claim_id: or this claim of it alone, as far as this zone may
+        """
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         """Have what is reserved of an allocation last so long from now on, if it is allowed."""

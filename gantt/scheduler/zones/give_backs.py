@@ -159,10 +159,7 @@ class GiveBacks:
         :param claim_id: or that this claim of it is to end, and no other one
         """
         try:
-            if claim_id:
-                self._zones.end_claim(zone, key, claim_id, seconds)
-            else:
-                self._zones.give_back(zone, key, seconds)
+            self._zones.give_back(zone, key, seconds, claim_id)
         except exceptions.Refused as e:
             LOG.warning('zone %s does not take back %s: %s', zone.name, key, e.message)
             return False

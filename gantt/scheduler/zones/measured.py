@@ -64,12 +64,9 @@ class MeasuredZones:
             'allocation', zone, lambda: self._zones.allocation(zone, key, seconds)
         )
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
-        self._measured('give_back', zone, lambda: self._zones.give_back(zone, key, seconds))
-
-    def end_claim(self, zone: ZoneRecord, key: str, claim_id: str, seconds: float) -> None:
+    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
         self._measured(
-            'end_claim', zone, lambda: self._zones.end_claim(zone, key, claim_id, seconds)
+            'give_back', zone, lambda: self._zones.give_back(zone, key, seconds, claim_id)
         )
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:

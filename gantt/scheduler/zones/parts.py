@@ -41,7 +41,7 @@ class NoCalls:
         pass
 
     discover = summary = evaluate = capacity = changes = explain = marks = _none
-    allocate = allocation = give_back = end_claim = extend = _none
+    allocate = allocation = give_back = extend = _none
 
 
 class ZoneParts:

@@ -90,7 +90,8 @@ class LossyLinks:
         except exceptions.NotFound:
             return None
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
+    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+        assert not claim_id, 'no caller of a simulated tree ends one claim of a request'
         self._call(zone, 'give_back', ZoneAllocated, seconds, key)
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
@@ -105,7 +106,7 @@ class LossyLinks:
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
         raise exceptions.Unavailable('it is not looked at from above in this world')
 
-    capacity = end_claim = explain = marks = _none
+    capacity = explain = marks = _none
 
     def _call(
         self,

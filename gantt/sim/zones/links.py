@@ -99,7 +99,8 @@ class ZoneLinks:
         ]
         return ZoneAllocated(key=key, state='placed', members=members)
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float) -> None:
+    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+        assert not claim_id, 'nobody ends one claim of a simulated request'
         for claim in self._claims.pop(key, []):
             claim.zone.release(claim)
 
@@ -110,7 +111,7 @@ class ZoneLinks:
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
         raise exceptions.Unavailable('links of a simulation lose no answers')
 
-    allocation = capacity = end_claim = extend = explain = changes = marks = _none
+    allocation = capacity = extend = explain = changes = marks = _none
 
     def _now(self) -> float:
         return 0.0 if self._loop is None else self._loop.now
