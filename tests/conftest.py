@@ -37,8 +37,8 @@ STORES = [
 #: Databases of before the contract step, see ``gantt.db.schema.claim_form``.
 WIDE = [
     'sqlite-wide',
-    pytest.param('postgresql-wide', marks=pytest.mark.postgresql),
-    pytest.param('mysql-wide', marks=pytest.mark.mysql),
+    pytest.param('postgresql-wide', marks=[pytest.mark.postgresql, pytest.mark.slow]),
+    pytest.param('mysql-wide', marks=[pytest.mark.mysql, pytest.mark.slow]),
 ]
 #: Those that have what people read: the one in memory is a reference of what is written.
 READERS = STORES[1:]

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import httpx2 as httpx
 import sqlalchemy as sa
 
 from gantt.db.engine import session
@@ -30,7 +31,7 @@ from tests.nemesis import hosts, postgres
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 from tests.services import UNHURRIED
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 
 #: Zone -> the zone above it, in the order in which they are made; the top one has no hosts.
 ABOVE = {'top': '', 'a': 'top', 'b': 'top', 'c': 'top', 'a1': 'a'}
@@ -185,17 +186,17 @@ class FaultedZone:
             'consumers': [str(uuid.uuid4())],
             'lease_seconds': 5,
         }
-        found = PLAIN_HTTP.post(f'{self.url}/v1/requests', json=body, headers=VERSION, timeout=60.0)
+        found = httpx.post(f'{self.url}/v1/requests', json=body, headers=VERSION, timeout=60.0)
         return found.is_success
 
     def put(self, path: str, body: Mapping[str, object]) -> None:
         """:raises AssertionError: it refuses"""
-        found = PLAIN_HTTP.put(self.url + path, json=body, headers=VERSION, timeout=60.0)
+        found = httpx.put(self.url + path, json=body, headers=VERSION, timeout=60.0)
         assert found.is_success, found.text
 
     def put_above(self, child: 'FaultedZone') -> None:
         """Put it above another one, which it reaches over the way that can fail."""
-        own = PLAIN_HTTP.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
+        own = httpx.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
         given = {'identity': own, 'project_id': f'of-{self.name}', 'trusted': True}
         lease = {'lease_seconds_max': LEASE_SECONDS_MAX}
         child.put(f'/v1/parents/{self.name}', given | lease)

@@ -3,6 +3,7 @@
 
 import uuid
 
+import httpx2 as httpx
 import msgspec
 import pytest
 
@@ -15,7 +16,7 @@ from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.other_side import Liar
 from tests.zones.test_protocol import allocate, call, code, evaluate, tokens_of
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 
 
 @pytest.fixture
@@ -311,7 +312,7 @@ def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
     top.above(east)
     finish, wanted = top.store.finish_request, a_request()
     assert top.select(wanted).outcome is Outcome.PLACED
-    removed = PLAIN_HTTP.delete(f'{top.url}/v1/zones/east', headers=VERSION)
+    removed = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
     assert removed.status_code == 409
     assert [one.name for one in top.store.child_zones()] == ['east']
     top.client.cancel_claims(wanted.request_id)

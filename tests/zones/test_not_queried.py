@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ "No valid host" is said of places that were looked at: who else may have one is named."""
 
+import httpx2 as httpx
 import msgspec
 import pytest
 
@@ -17,7 +18,6 @@ from gantt.insights.explain import redacting
 from tests.builders import uuid_of
 from tests.planner import a_description, a_member, a_plan_request, a_planner, place, refused
 from tests.world import World, a_request, hosts_of, sqlite_store
-from tests.zones.tree import PLAIN_HTTP
 
 RACKS = PolicySet(policies=[LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='rack')])
 
@@ -35,7 +35,7 @@ def answered(top, request):
     """Placed, over HTTP: status, and the error."""
     version = {'OpenStack-API-Version': 'scheduler 1.10'}
     body = msgspec.to_builtins(request)
-    found = PLAIN_HTTP.post(f'{top.url}/v1/requests', json=body, headers=version, timeout=20.0)
+    found = httpx.post(f'{top.url}/v1/requests', json=body, headers=version, timeout=20.0)
     return found.status_code, found.json()['errors'][0]
 
 

@@ -10,10 +10,11 @@ import pathlib
 import time
 import uuid
 
+import httpx2 as httpx
 import pytest
 
 from tests.nemesis.proxy import Link, Passage, Proxy
-from tests.zones.tree import AS_BETWEEN_ZONES, PLAIN_HTTP, VERSION, until
+from tests.zones.tree import AS_BETWEEN_ZONES, VERSION, until
 from tests.zones.zone_process import ZoneProcess
 
 SECONDS = float(os.environ.get('GANTT_NINE_SECONDS', '1.5'))
@@ -99,7 +100,7 @@ def place(top, vcpu=1, traits=(), budget_ms=10_000):
         'consumers': [str(uuid.uuid4())],
         'budget_ms': budget_ms,
     }
-    return PLAIN_HTTP.post(f'{top.url}/v1/requests', json=body, headers=VERSION, timeout=30.0)
+    return httpx.post(f'{top.url}/v1/requests', json=body, headers=VERSION, timeout=30.0)
 
 
 def rss_mb(top):

@@ -5,6 +5,7 @@ import concurrent.futures
 import random
 import threading
 
+import httpx2 as httpx
 import msgspec
 import pytest
 
@@ -20,7 +21,7 @@ from gantt.scheduler.zones.shares import among
 from tests.builders import uuid_of
 from tests.nested import below
 from tests.world import a_request
-from tests.zones.tree import AS_BETWEEN_ZONES, PLAIN_HTTP, VERSION, until
+from tests.zones.tree import AS_BETWEEN_ZONES, VERSION, until
 
 
 def children_of(answer):
@@ -436,15 +437,15 @@ def test_a_zone_is_registered_looked_at_and_removed(zone):
     assert moved.status_code == 400 and 'this zone itself' in moved.text
     wanted = a_request()
     top.select(wanted)
-    in_use = PLAIN_HTTP.delete(f'{top.url}/v1/zones/east', headers=VERSION)
+    in_use = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
     assert in_use.status_code == 409
-    assert PLAIN_HTTP.delete(f'{east.url}/v1/parents/top', headers=VERSION).status_code == 409
+    assert httpx.delete(f'{east.url}/v1/parents/top', headers=VERSION).status_code == 409
     top.put('/v1/zones/east', {'enabled': False})
     top.scheduler._zones.directory.refresh()
     assert top.select(a_request(budget_ms=2000)).outcome is not Outcome.PLACED
     top.client.cancel_claims(wanted.request_id)
     until(lambda: east.live() == 0)
-    assert PLAIN_HTTP.delete(f'{top.url}/v1/zones/east', headers=VERSION).status_code == 200
+    assert httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION).status_code == 200
     assert top.get('/v1/zones').json()['zones'] == []
 
 

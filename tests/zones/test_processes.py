@@ -11,7 +11,7 @@ import pytest
 
 from bench.rig import Rig, rig
 from tests import warm
-from tests.zones.tree import PLAIN_HTTP, VERSION, until
+from tests.zones.tree import VERSION, until
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 
@@ -30,7 +30,7 @@ class Running:
         self.url = found[1]
 
     def call(self, method: str, path: str, body: object = None) -> httpx.Response:
-        return PLAIN_HTTP.request(method, self.url + path, json=body, headers=VERSION, timeout=60.0)
+        return httpx.request(method, self.url + path, json=body, headers=VERSION, timeout=60.0)
 
     @property
     def uuid(self) -> str:

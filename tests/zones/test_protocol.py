@@ -3,6 +3,7 @@
 
 import uuid
 
+import httpx2 as httpx
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation
 from gantt.http.zones.seals import SealedAlternate, SealedOffer, SealedPlace, Seals
 from gantt.scheduler.ports import ZoneIdentity
 from tests.world import a_request
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 
 BY = {'X-User-Id': 'parent-uuid', **VERSION}
 OTHER = {'X-User-Id': 'other-uuid', **VERSION}
@@ -40,7 +41,7 @@ def east(zone):
 def call(zone, method, path, body=None, by=BY):
     content = None if body is None else msgspec.json.encode(body)
     headers = {**by, 'Content-Type': 'application/json'} if body is not None else by
-    return PLAIN_HTTP.request(method, f'{zone.url}/zone/v1{path}', content=content, headers=headers)
+    return httpx.request(method, f'{zone.url}/zone/v1{path}', content=content, headers=headers)
 
 
 def evaluate(zone, request, by=BY, **said):

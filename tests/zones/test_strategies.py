@@ -5,6 +5,7 @@ import collections
 import concurrent.futures
 import sys
 
+import httpx2 as httpx
 import msgspec
 import pytest
 
@@ -17,7 +18,7 @@ from gantt.scheduler.zones.offers import evaluate
 from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.test_over_zones import children_of
-from tests.zones.tree import PLAIN_HTTP, VERSION, until
+from tests.zones.tree import VERSION, until
 
 #: All zones are compared, however many there are.
 ALL = ('BruteForce',)
@@ -300,7 +301,7 @@ def test_a_lease_that_is_only_below_is_extended_over_http(zone):
     chosen = top.select(wanted).selections[0][0]
     before = expires(east, chosen.claim_id)
     path = f'/v1/requests/{wanted.request_id}'
-    found = PLAIN_HTTP.delete(f'{top.url}{path}?dry_run=true', headers=VERSION)
+    found = httpx.delete(f'{top.url}{path}?dry_run=true', headers=VERSION)
     assert '1 reserved claims' in found.json()['what'], found.text
     found = top.put(f'{path}/lease', {'seconds': 60})
     assert found.status_code == 200, found.text
@@ -397,7 +398,7 @@ def test_a_zone_above_asks_of_its_own_guests_alone_whether_they_may_be_rebuilt(z
         request = msgspec.to_builtins(rebuild(row.consumer))
         body = {'request': {**request, **changes.pop('request', {})}, 'key': row.key, **changes}
         headers = {'X-User-Id': by.uuid, **VERSION}
-        return PLAIN_HTTP.post(f'{east.url}/zone/v1/evaluations', json=body, headers=headers)
+        return httpx.post(f'{east.url}/zone/v1/evaluations', json=body, headers=headers)
 
     assert ask(top).json()['outcome'] == 'placed' and ask(top).json()['offers'] == []
     assert ask(thief).status_code == 404

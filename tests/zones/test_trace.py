@@ -3,6 +3,7 @@
 
 import logging
 
+import httpx2 as httpx
 import msgspec
 import pytest
 from oslo_context import context
@@ -12,7 +13,7 @@ from gantt.core.trace import trace_in
 from gantt.db.schema import models
 from gantt.http.server import HttpServer
 from tests.world import a_request
-from tests.zones.tree import PLAIN_HTTP, VERSION, until
+from tests.zones.tree import VERSION, until
 
 TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
 NEWEST = {'OpenStack-API-Version': 'scheduler 1.10'}
@@ -52,7 +53,7 @@ def levels(zone):
 
 
 def post(top, request, **headers):
-    found = PLAIN_HTTP.post(
+    found = httpx.post(
         f'{top.url}/v1/requests',
         json=msgspec.to_builtins(request),
         headers={**VERSION, **headers},
@@ -103,7 +104,7 @@ def test_a_dry_run_and_a_refusal_have_it_too(levels):
     top, middle, leaf = levels
     request = a_request(vcpu=100, dry_run=True)
     headers = {**NEWEST, 'Traceparent': f'00-{TRACE}-00f067aa0ba902b7-01'}
-    found = PLAIN_HTTP.post(
+    found = httpx.post(
         f'{top.url}/v1/requests', json=msgspec.to_builtins(request), headers=headers, timeout=20.0
     )
     assert found.status_code == 409 and f'trace    {TRACE}' in found.text

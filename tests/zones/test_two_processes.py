@@ -3,6 +3,7 @@
 
 import contextlib
 
+import httpx2 as httpx
 import pytest
 
 from gantt.http.app import make_app
@@ -10,7 +11,7 @@ from gantt.http.server import HttpServer
 from gantt.insights.read_model import Insights
 from tests.world import a_request
 from tests.zones.test_protocol import allocate, code, evaluate, tokens_of
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 
 
 class OtherProcess:
@@ -78,7 +79,7 @@ def test_a_place_is_redeemed_by_a_process_that_no_zone_above_has_asked(east, oth
     request = a_request(vcpu=2)
     _, answer = allocate(east, request, tokens_of(evaluate(east, request)))
     place = answer.json()['members'][0]['place']
-    found = PLAIN_HTTP.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
+    found = httpx.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
     assert found.status_code == 200, found.text
     (claim,) = east.store.claims(state='reserved', limit=5)
     assert (found.json()['claim_id'], found.json()['host']) == (claim.id, claim.host)

@@ -4,6 +4,7 @@
 import secrets
 import uuid
 
+import httpx2 as httpx
 import pytest
 import sqlalchemy as sa
 
@@ -21,7 +22,7 @@ from gantt.http.handlers import zones
 from gantt.scheduler.zones import audit as zone_audit
 from gantt.scheduler.zones.audit import ZoneAudit
 from tests.world import a_request
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 
 CLEAN = {'lost': [], 'leaked': [], 'doubled': []}
 
@@ -213,7 +214,7 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
     headers = {'X-User-Id': top.uuid, **VERSION}
 
     def ask(by=headers, **body):
-        return PLAIN_HTTP.post(f'{east.url}/zone/v1/host-marks', json=body, headers=by)
+        return httpx.post(f'{east.url}/zone/v1/host-marks', json=body, headers=by)
 
     answer = ask(salt=salt)
     assert answer.status_code == 200

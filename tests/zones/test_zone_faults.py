@@ -8,10 +8,11 @@ consumer has two places, no host too many, and nothing is left that no caller kn
 import os
 import time
 
+import httpx2 as httpx
 import pytest
 
 from tests.zones.faulted_zone import FaultedTree, faulted_tree
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 from tests.zones.zone_callers import LEASE_SECONDS, PLACED, ZoneCallers, a_body
 from tests.zones.zone_judge import SERVED, FaultWindow, TreeJudge, confused, due
 
@@ -126,7 +127,7 @@ def check_nobody_is_barred(tree, judge, asked):
     assert len(again) >= 5
     for consumer in again:
         body = a_body({'resources': {'VCPU': 1}}, consumer)
-        found = PLAIN_HTTP.post(
+        found = httpx.post(
             f'{tree.zones["top"].url}/v1/requests', json=body, headers=VERSION, timeout=30.0
         )
         assert found.is_success, found.text

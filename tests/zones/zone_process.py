@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+import httpx2 as httpx
 import msgspec
 
 from tests.warm import PROCESSES
-from tests.zones.tree import PLAIN_HTTP, VERSION
+from tests.zones.tree import VERSION
 
 #: So long a call may take.
 SECONDS = 60.0
@@ -35,7 +36,7 @@ class ZoneProcess:
         return self._answer()
 
     def put(self, path: str, body: Mapping[str, Any]) -> None:
-        found = PLAIN_HTTP.put(f'{self.url}{path}', json=body, headers=VERSION, timeout=SECONDS)
+        found = httpx.put(f'{self.url}{path}', json=body, headers=VERSION, timeout=SECONDS)
         assert found.status_code == 200, found.text
 
     def above(self, *children: 'ZoneProcess') -> 'ZoneProcess':
@@ -50,9 +51,7 @@ class ZoneProcess:
     def redeemed(self, place: str) -> dict[str, Any]:
         """What a sealed place stands for there."""
         body = {'place': place}
-        found = PLAIN_HTTP.post(
-            f'{self.url}/v1/places', json=body, headers=VERSION, timeout=SECONDS
-        )
+        found = httpx.post(f'{self.url}/v1/places', json=body, headers=VERSION, timeout=SECONDS)
         assert found.status_code == 200, found.text
         return dict(found.json())
 
