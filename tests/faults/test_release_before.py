@@ -32,7 +32,13 @@ from tests.nemesis.site import _free_port, until
 from tests.releases import BEFORE
 from tests.services import UNHURRIED
 
-pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(300)]
+# Releases that never were: the last two commits that stood for one are tried at night.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rabbit,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(300),
+]
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOSTS, REQUESTS = 3, 24
