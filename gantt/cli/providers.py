@@ -50,7 +50,7 @@ def _path(uuid: str, rest: str = '') -> str:
 
 
 def _amounts(ask: Endpoint, uuid: str) -> dict[str, Any]:
-    """What a provider has, and what of that is used."""
+    """Fetch the inventories and usages of a provider."""
     return {part: ask.get(_path(uuid, part))[part] for part in ('inventories', 'usages')}
 
 
@@ -105,12 +105,12 @@ class ProviderList(PlacementLister):
         return rows, last, more
 
     def note(self, row: dict[str, Any]) -> str:
-        """What it has, where that was asked for."""
-        usages, found = row.get('usages', {}), []
+        """Return what is free of each class; empty without ``--long``."""
+        usages, shares = row.get('usages', {}), []
         for name, numbers in sorted(row.get('inventories', {}).items()):
             cap = Inventory(**numbers).cap
-            found.append(f'{name} {text.share(name, cap - usages.get(name, 0), cap)}')
-        return ', '.join(found) + ' free' if found else ''
+            shares.append(f'{name} {text.share(name, cap - usages.get(name, 0), cap)}')
+        return ', '.join(shares) + ' free' if shares else ''
 
 
 class ProviderShow(OfPlacement):

@@ -147,7 +147,7 @@ class _OneTree:
 
 
 class _Order:
-    """In which order the providers of a tree are tried: see the module docstring."""
+    """Orders the providers of a tree for the search, as the module docstring states."""
 
     def __init__(self, entries: Sequence[ProviderEntry]) -> None:
         self._entries = entries
@@ -156,8 +156,8 @@ class _Order:
     def _kinds(self) -> list[_Kind]:
         return [_kind(entry) for entry in self._entries]
 
-    def of(self, found: list[int], part: Part) -> list[int]:
-        """Those who may give a part."""
+    def of(self, eligible: list[int], part: Part) -> list[int]:
+        """Return the providers eligible for a part, the one to try first at the front."""
         entries, kinds = self._entries, self._kinds
         times = [0, *(_times(entry, part) for entry in entries[1:])]
         needs = scarcity.need(kinds, [sum(map(len, kind)) for kind in kinds], times)
@@ -165,17 +165,17 @@ class _Order:
         def order(n: int) -> tuple[bool, bool, tuple[int, int], float, _Kind]:
             return _is_apart(entries, n), n > 0, needs[n], _left(entries[n], part), kinds[n]
 
-        return sorted(found, key=order)
+        return sorted(eligible, key=order)
 
 
 def _kind(entry: ProviderEntry) -> _Kind:
-    """What can be asked of a provider: traits, classes, and what the query does not look at."""
+    """Return the traits and classes of a provider, including those outside of the query."""
     classes = sorted(name for name, one in entry.inventories.items() if one.cap > 0)
     return entry.traits, tuple(classes), entry.others
 
 
 def _times(entry: ProviderEntry, part: Part) -> int:
-    """How often a provider could give a part, if nothing of it were used."""
+    """Return how often the capacity of an unused provider holds a part."""
     caps = [(entry.inventories.get(name, _NOTHING).cap, amount) for name, amount in part.amounts]
     if part.whole:
         return int(all(cap >= amount for cap, amount in caps))

@@ -558,7 +558,7 @@ def _unknown(request: RequestDraft, consumer: str) -> RequestOutcome:
 def _bar(
     request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim]
 ) -> RequestOutcome | None:
-    """How a request ends for a consumer that has these claims; None: it may be placed."""
+    """Return the status that refuses a consumer with these claims; None: it may be placed."""
     for claim in known:
         if is_foreign(claim.project_id, request.only_project):
             return _unknown(request, claim.consumer)

@@ -94,7 +94,7 @@ def domains_to_choose(
 
 
 class Awaited(NamedTuple):
-    """Who comes by name that is to be near to a member, or it to them.
+    """Named members still to be placed that a member has to be near to, or they to it.
 
     :ivar domains: by row, the domain in which the one is near that the other is in
     :ivar may: by row, whether it may come there: others that wait for it do so nowhere else
@@ -109,7 +109,7 @@ class Awaited(NamedTuple):
 
 
 def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | None:
-    """Who comes by policies that are hard or given up in order; None: nobody."""
+    """Return the members that hard and droppable ``near`` policies wait for; None: no such."""
     group = spec.group
     if group is None or group.policies is None or not group.policies.has_near_members:
         return None

@@ -72,13 +72,13 @@ def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
         for again in _tries(run, wanted, joined(levels), GroupPolicyFilter, place):
             if _given_up(again) < given_up:
                 return again
-    found = run.another()
-    _placed(found, wanted, place)
-    return found
+    fallback = run.another()
+    _placed(fallback, wanted, place)
+    return fallback
 
 
 class Gathering(NamedTuple):
-    """Where members can wait for those that are to be near to them, or they to those.
+    """Domains with room for members and for the later members that ``near`` binds to them.
 
     :ivar domains: by row, of which all are to be in one if they are to be ``together``
     :ivar takers: hosts of those that have room, the best domains first
@@ -94,7 +94,7 @@ class Gathering(NamedTuple):
 
 
 def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
-    """Where members can wait; None: they wait for nobody, or there is no room for that.
+    """Return the domains to gather in; None: no later member is expected, or no domain has room.
 
     :param run: that has not begun
     """
@@ -106,7 +106,7 @@ def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
     count = len(wanted)
     rooms = [count + waits.coming, count] if waits.together else [1 + waits.coming]
     takers = [waits.may & _takers(run, wanted, waits.domains, room) for room in rooms]
-    takers = [one for one in takers if one.any()]
+    takers = [hosts for hosts in takers if hosts.any()]
     return Gathering(waits.domains, takers, waits.together) if takers else None
 
 
@@ -139,9 +139,9 @@ def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering
                 takers = takers & ~here
             elif not again.chosen:
                 break
-    found = run.another()
-    _placed(found, wanted, place)
-    return found
+    fallback = run.another()
+    _placed(fallback, wanted, place)
+    return fallback
 
 
 def _placed(run: Run, wanted: Sequence[int], place: Place) -> int:

@@ -239,9 +239,9 @@ def _improved(
         )
     for look in looks:
         if ended == (Outcome.PLACED, len(wanted)):
-            found = look(run)
-            if found is not run:
-                run, ended = found, tries.last
+            improved = look(run)
+            if improved is not run:
+                run, ended = improved, tries.last
     return (run, *ended)
 
 

@@ -103,7 +103,8 @@ class SqlGroups(HostTables):
 
 def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
     """Rules with the consumers of their live claims, those told when it was made first."""
-    members = {row.uuid: dict.fromkeys(_first_members(row.members)) for row in found}
+    # Members named at its creation are only shown, so none is right where they cannot be read.
+    members = {row.uuid: dict.fromkeys(rows.known_texts(row.members)) for row in found}
     if members:
         for row in tx.all(MEMBERS, uuids=sorted(members)):
             members[row.group_uuid][row.consumer] = None
@@ -118,14 +119,6 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
         ).ruled(row)
         for row in found
     ]
-
-
-def _first_members(text: str) -> list[str]:
-    """The members that were told when a group was made; none where they cannot be read.
-
-    They are shown and no more: its rule counts who has claims.
-    """
-    return rows.known_texts(text)
 
 
 def rules_of(found: Iterable[tuple[str, str, int, int, str | None]]) -> dict[str, GroupRule]:
