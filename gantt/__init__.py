@@ -14,7 +14,3 @@ Four flows, each read straight through one story file of ``scheduler``:
 verbs of the service and sees the world through ``scheduler/ports.py``; every
 other package is an adapter named by what it touches.
 """
-
-from gantt import moved
-
-moved.install()

@@ -138,7 +138,14 @@ def _loaded(group: str, name: str) -> Any:
 
 
 def _of_import(name: str, error: Exception, more: str, fix: str) -> exceptions.PluginError:
-    """Importing runs code that is not ours: whatever it raises is its failure."""
+    """Return the error for a plugin whose import failed.
+
+    Importing runs code that is not ours: whatever it raises is its failure.
+    """
+    module = (error.name or '') if isinstance(error, ImportError) else ''
+    if module.startswith('gantt.') and not module.startswith('gantt.plugin_api'):
+        # Only the public modules keep their paths and names from release to release.
+        more = '; expected imports from gantt.plugin_api, which has what a plugin needs'
     problem = f'does not load: {type(error).__name__}: {error}{more}'
     return exceptions.PluginError(plugin=name, problem=problem, fix=fix)
 

@@ -101,6 +101,16 @@ def test_a_plugin_of_another_package_loads(installed):
     [
         ('import no_such_module', 'acme_parts:X', 'does not load: .*no_such_module'),
         ('1 / 0', 'acme_parts:X', 'does not load: ZeroDivisionError'),
+        (
+            'import gantt.core.columns',
+            'acme_parts:X',
+            r"No module named 'gantt\.core\.columns'; expected imports from gantt\.plugin_api",
+        ),
+        (
+            'from gantt.core.filters.base import Unknown',
+            'acme_parts:X',
+            r"cannot import name 'Unknown'.*; expected imports from gantt\.plugin_api",
+        ),
         ('', 'acme_parts:X', 'does not load: .*X'),
         ('X = 5', 'acme_parts:X', 'expected a subclass of gantt.core.filters.base.Filter'),
         ('class X: pass', 'acme_parts:X', 'expected a subclass of gantt.core.filters.base.Filter'),

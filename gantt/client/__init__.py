@@ -15,7 +15,6 @@ from gantt.client.compute import ComputeClient
 from gantt.client.hosts import ClaimOutcome, ClaimsClient, ReportOutcome, StatsClient
 from gantt.client.nova import NovaClient
 from gantt.client.scheduler import SchedulerClient
-from gantt.moved import renamed
 from gantt.rpc.amqp.transport import own_transport as get_transport
 
 __all__ = [
@@ -28,5 +27,3 @@ __all__ = [
     'StatsClient',
     'get_transport',
 ]
-
-__getattr__ = renamed(__name__, {'ClaimFate': 'ClaimOutcome', 'ReportFate': 'ReportOutcome'})

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.moved import renamed
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.call import NAMES_SERVER, RESULT, SERVER
@@ -410,6 +409,3 @@ def again(
             time.sleep(wait)
             pause = min(pause * 2, _PAUSE_MOST)
     raise exceptions.Bug(invariant='at least one try')
-
-
-__getattr__ = renamed(__name__, {'Caller': 'ServerCaller'})

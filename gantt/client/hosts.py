@@ -12,7 +12,6 @@ from gantt.client.signing import Signer
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import ExtendClaims
-from gantt.moved import former_attributes, renamed, renamed_argument
 from gantt.rpc import wire
 from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
@@ -21,7 +20,6 @@ _PASSING = (exceptions.Unavailable,)
 _TRIES_MOST = 20
 
 
-@former_attributes(fate='outcome')
 class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a word about one claim.
 
@@ -36,7 +34,6 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
     reason: str = ''
 
 
-@former_attributes(fate='outcome')
 class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """What became of a report: applied | stale | needs_full (send a full one)."""
 
@@ -92,7 +89,6 @@ class ClaimsClient:
         found = self._call('register_host', host.name, host=body)
         return base.decode(found, Registered, inside='registered')
 
-    @renamed_argument('words', 'update')
     def confirm_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """Before a guest starts.  Only ``ok`` allows it to.
 
@@ -101,12 +97,10 @@ class ClaimsClient:
         """
         return self._send_update('confirm_claims', update)
 
-    @renamed_argument('words', 'update')
     def refuse_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The second check on the host says no."""
         return self._send_update('refuse_claims', update)
 
-    @renamed_argument('words', 'update')
     def release_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """The guests are gone."""
         return self._send_update('release_claims', update)
@@ -173,6 +167,3 @@ class StatsClient:
             'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
         )
         return base.decode(found, ReportOutcome, inside='fate')
-
-
-__getattr__ = renamed(__name__, {'ClaimFate': 'ClaimOutcome', 'ReportFate': 'ReportOutcome'})

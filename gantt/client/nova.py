@@ -18,7 +18,6 @@ from gantt.core.nova.source import (
     ListMoves,
     Moves,
 )
-from gantt.moved import renamed_argument
 from gantt.rpc import wire
 from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
@@ -53,28 +52,23 @@ class NovaClient:
         found = self._call('list_guests', listed.host, self._version, listed=body)
         return base.decode(found, GuestListResult, inside='heard')
 
-    @renamed_argument('told', 'update')
     def tell_aggregates(self, update: AggregateUpdate) -> None:
         """Aggregates as Nova has them."""
         self._call('tell_aggregates', '', told=base.to_builtins(update))
 
-    @renamed_argument('told', 'update')
     def tell_groups(self, update: GroupUpdate) -> int:
         """Server groups; how many were not known."""
         return int(self._call('tell_groups', '', told=base.to_builtins(update)))
 
-    @renamed_argument('asked', 'query')
     def open_moves(self, query: ListMoves) -> Moves:
         """Moves that nobody has ended."""
         found = self._call('open_moves', '', asked=base.to_builtins(query))
         return base.decode(found, Moves, inside='moves')
 
-    @renamed_argument('told', 'update')
     def settle_guests(self, update: GuestLocations) -> None:
         """Where guests are that were between two hosts."""
         self._call('settle_guests', '', told=base.to_builtins(update))
 
-    @renamed_argument('told', 'update')
     def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
         """What an agent has read on its host.
 

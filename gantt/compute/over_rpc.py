@@ -7,7 +7,6 @@ from gantt.client import ClaimsClient, StatsClient
 from gantt.client.signing import Signer
 from gantt.compute.ports import report_outcome
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
-from gantt.moved import renamed_argument
 
 
 class OverRpc:
@@ -35,14 +34,11 @@ class OverRpc:
             else report_outcome(report, outcome.outcome, outcome.current_sequence)
         )
 
-    @renamed_argument('words', 'update')
     def confirm(self, update: ClaimUpdate) -> dict[str, str]:
         return {f.claim_id: f.outcome for f in self._claims.confirm_claims(update)}
 
-    @renamed_argument('words', 'update')
     def refuse(self, update: ClaimUpdate) -> dict[str, str]:
         return {f.claim_id: f.outcome for f in self._claims.refuse_claims(update)}
 
-    @renamed_argument('words', 'update')
     def release(self, update: ClaimUpdate) -> dict[str, str]:
         return {f.claim_id: f.outcome for f in self._claims.release_claims(update)}

@@ -26,7 +26,6 @@ from gantt.core.messages.report import (
     ReportedMetric,
 )
 from gantt.core.messages.resource_classes import Inventory
-from gantt.moved import renamed
 
 
 class GuestError(exceptions.Unavailable):
@@ -140,8 +139,3 @@ class GuestDriver(Protocol):
 
     def await_start(self, claim_id: str, seconds: float) -> bool:
         """Wait for a start that an earlier process began; whether none is under way."""
-
-
-__getattr__ = renamed(
-    __name__, {'Facts': 'HostReadings', 'Guest': 'RunningGuest', 'fate_of': 'report_outcome'}
-)

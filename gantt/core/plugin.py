@@ -10,7 +10,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.near import near
 from gantt.core.messages.request import RequestKind
-from gantt.core.table.columns import COLUMNS, GONE, OBJECTS
+from gantt.core.table.columns import COLUMNS, OBJECTS
 
 #: Columns that a plugin may say it reads.
 KNOWN_COLUMNS = frozenset(COLUMNS) | frozenset(OBJECTS)
@@ -106,7 +106,7 @@ class Plugin:
     def check_columns(cls) -> None:
         """:raises PluginError: a column that the host table does not have"""
         for column in cls.columns:
-            if column not in KNOWN_COLUMNS and column not in GONE:
+            if column not in KNOWN_COLUMNS:
                 meant = near(column, sorted(KNOWN_COLUMNS), 1)
                 hint = f'did you mean {meant[0]!r}?' if meant else 'there is none like it'
                 raise exceptions.PluginError(

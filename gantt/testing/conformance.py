@@ -32,7 +32,6 @@ from gantt.core.resources.host import Placed
 from gantt.core.table.columns import COLUMNS
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
-from gantt.moved import former_attributes, renamed
 from gantt.testing import clouds, guard
 from gantt.testing.watched import WatchedSpec, WatchedTable
 
@@ -49,7 +48,6 @@ ODD_HINTS = ('', 'x', '-1', '1e999', '[', 'é' * 300)
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
-@former_attributes(said='message')
 class RuleFinding(msgspec.Struct, frozen=True):
     """What is wrong.
 
@@ -412,6 +410,3 @@ def describe(plugin: type[Plugin]) -> str:
     form = 'asked host by host' if issubclass(plugin, PerHostFilter) else 'over columns'
     where = inspect.getmodule(plugin)
     return f'{kind} {plugin.name} of {where.__name__ if where else "?"}, {form}'
-
-
-__getattr__ = renamed(__name__, {'Finding': 'RuleFinding'})

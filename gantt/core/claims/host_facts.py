@@ -29,7 +29,6 @@ from gantt.core.messages.report import Cells, HostReport, Metrics, NumaCell, Poo
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import AgentFacts, HostFacts, HostRow, UnreadableFacts
 from gantt.core.resources.host_keys import HostKey, Mode, Proof
-from gantt.moved import former_attributes
 
 APPLIED, STALE, UNKNOWN, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
 GUESTS_MAX = 10_000
@@ -64,7 +63,6 @@ class IntroducedFacts(UpdateHostFacts, frozen=True, kw_only=True):
     proven: Proof | None = None
 
 
-@former_attributes(fate='outcome')
 class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
     """The answer to :class:`UpdateHostFacts`.
 

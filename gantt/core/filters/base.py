@@ -18,7 +18,6 @@ from gantt.core.records.decision import Contradiction
 from gantt.core.table.columns import TAKEN, BoolArray, IntArray
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
-from gantt.moved import renamed
 
 #: All but a rebuild, which stays where it is and claims nothing.
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
@@ -448,6 +447,3 @@ def grouped_by_problem(
         where = name if count == 1 else f'{name} and {count - 1} more'
         sentences.append(template.format(where=where, what=names_of(what)))
     return '; '.join(sentences)
-
-
-__getattr__ = renamed(__name__, {'Unknown': 'UnknownFacts', 'told_apart': 'grouped_by_problem'})

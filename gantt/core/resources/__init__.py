@@ -3,8 +3,3 @@
 
 Not here: what of it is used (``core.claims``, ``core.table``).
 """
-
-from gantt import moved
-
-# A module of this name stood here.
-__getattr__ = moved.forwarder('gantt.core.resources')

@@ -98,8 +98,6 @@ OBJECTS = {
         'what one host said of it: hosts.host_state(row).hypervisor', made_from='hypervisor'
     ),
 }
-#: Columns of earlier releases: a plug-in may still say that it reads them.
-GONE = frozenset({'pool', 'pools'})
 
 
 class Codes:

@@ -42,10 +42,8 @@ from gantt.core.table.pools import NO_SHARES, SharedPools, Shares
 from gantt.core.table.topology import InsideColumns
 from gantt.core.table.usage import NO_PICKS, Pick, Unreported, UsageColumns
 from gantt.core.topology.free import FreeTopology
-from gantt.moved import former_attributes
 
 
-@former_attributes(kept='array_cache', kept_masks='mask_cache', rows_beside='rows_of_same_host')
 class HostTable(PooledColumns):
     """All hosts; see the module docstring.  Not safe for writers in two threads.
 

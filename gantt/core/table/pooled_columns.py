@@ -7,7 +7,6 @@ host that its pool serves.
 
 from collections.abc import Callable, Container, Mapping
 
-import numpy as np
 from msgspec.structs import replace
 
 from gantt.core.candidates.of_request import query_of
@@ -57,20 +56,6 @@ class PooledColumns(Columns):
         raise NotImplementedError
 
     # -- looking things up -------------------------------------------------------
-
-    @property
-    def pooled(self) -> frozenset[int]:
-        """Codes of the classes that hosts have of pools as well."""
-        return frozenset(
-            c for c, name in enumerate(self.classes.names) if name in self.pools.of_class
-        )
-
-    @property
-    def pool(self) -> IntArray:
-        """By class and row a pool that serves the host, for plug-ins of earlier releases; or -1."""
-        names = self.classes.names
-        found = [[self.pools.first(host.id, name) for host in self.hosts] for name in names]
-        return np.array(found, np.int64)
 
     def served(self, name: str, amount: int) -> BoolArray | None:
         """Which hosts a pool has an amount of a class for, by row; None: no pool has the class."""

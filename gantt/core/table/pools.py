@@ -126,10 +126,6 @@ class SharedPools:
             found = self._of_host[host] = tuple(sorted(pools))
         return found
 
-    def first(self, host: int, name: str) -> int:
-        """The first pool of a class that serves a host; -1: none does."""
-        return next(iter(self.serving(host, name)), -1)
-
     def free(self, pool: int, name: str) -> int:
         """What is left of a class; negative where over-committed."""
         known = self.of_id[pool]
