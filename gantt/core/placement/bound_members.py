@@ -28,6 +28,7 @@ from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.run import Run
 from gantt.core.records.decision import PASSED
 from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.usage import Pick
 
 #: Members placed in further passes, at most; the first of these is always made.  More than
 #: one takes rules that count something else than room, as the guests of a host.
@@ -59,22 +60,20 @@ def placed_anew(run: Run, wanted: Sequence[int], place: Place) -> Run | None:
 def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
     """A run that gives up less of what is given up in order; where none does, one as it was.
 
-    :param run: that has placed all members
+    :param run: that has placed all members; it is kept where the budget ends before another has
     """
     group, given_up = run.request.spec.group, _given_up(run)
     if group is None or group.policies is None or not group.policies.has_steps:
         return run
     if len(wanted) < 2 or not any(given_up):
         return run
-    run.give_back()
+    picks = run.give_back()
     levels = domains_to_choose(run.table, run.request.spec, ('hard', 'drop'))
     if levels:
         for again in _tries(run, wanted, joined(levels), GroupPolicyFilter, place):
             if _given_up(again) < given_up:
                 return again
-    fallback = run.another()
-    _placed(fallback, wanted, place)
-    return fallback
+    return _as_it_was(run, picks, wanted, place)
 
 
 class Gathering(NamedTuple):
@@ -113,11 +112,11 @@ def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
 def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering) -> Run:
     """A run that places all where they can wait; where none does, one as it was.
 
-    :param run: that has placed all members
+    :param run: that has placed all members; it is kept where the budget ends before another has
     """
     if gathering.takers[0][run.chosen].all() and gathering.are_together(run.chosen):
         return run
-    run.give_back()
+    picks = run.give_back()
     domains, again = gathering.domains, run
     for takers in gathering.takers:
         for _ in range(max(1, MEMBERS_MOST // len(wanted))):
@@ -139,9 +138,17 @@ def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering
                 takers = takers & ~here
             elif not again.chosen:
                 break
-    fallback = run.another()
-    _placed(fallback, wanted, place)
-    return fallback
+    return _as_it_was(run, picks, wanted, place)
+
+
+def _as_it_was(run: Run, picks: Sequence[Pick], wanted: Sequence[int], place: Place) -> Run:
+    """A run that is made once more, as the table may have changed; the run where time is over."""
+    again = run.another()
+    if _placed(again, wanted, place) != OVER:
+        return again
+    again.give_back()
+    run.lay_again(picks)
+    return run
 
 
 def _placed(run: Run, wanted: Sequence[int], place: Place) -> int:

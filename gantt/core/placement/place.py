@@ -238,7 +238,7 @@ def _improved(
             partial(bound_members.gathered, wanted=wanted, place=tries.place, gathering=gathering)
         )
     for look in looks:
-        if ended == (Outcome.PLACED, len(wanted)):
+        if ended == (Outcome.PLACED, len(wanted)) and not run.is_cut_short:
             improved = look(run)
             if improved is not run:
                 run, ended = improved, tries.last
@@ -274,7 +274,8 @@ def _placed_line(run: Run, hosts: int) -> str:
     more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
     many = f'{len(rows)} members ' if len(rows) > 1 else ''
     fit, kind = looks[-1].survivors if looks else 0, run.request.spec.kind.value
-    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} {kind}s fit'
+    line = f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} {kind}s fit'
+    return f'{line}; its budget ended before a better place was found' if run.is_cut_short else line
 
 
 def _given_up(members: MemberColumns) -> list[str]:

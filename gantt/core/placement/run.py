@@ -36,6 +36,7 @@ from gantt.core.records.members import LookResult, MemberColumns, total_of
 from gantt.core.resources.host import HostKind, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import NO_SHARES, Shares
+from gantt.core.table.usage import Pick
 
 #: Nobody has anything of pools already.
 NOTHING_HELD: Mapping[str, Shares] = {}
@@ -51,6 +52,7 @@ class Run:
     """See the module docstring.
 
     :ivar members: what was decided of them so far, in order
+    :ivar is_cut_short: its budget ended while a better one was looked for
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Run:
             self.claims and not request.dry_run,
         )
         self.taken: list[tuple[int, str]] = []
+        self.is_cut_short = False
         self.chosen: list[int] = []
         self.ranking: Ranking | None = None
         self._lines: dict[int, int] = {}  # of the look: index in the ranking as it is now -> line
@@ -571,11 +574,20 @@ class Run:
             line = f'{who}: {line}'
         return line, cause
 
-    def give_back(self) -> None:
-        """Take every pick back from the table."""
-        for provider_id, identity in self.taken:
-            self.table.give(provider_id, self.request.spec.resources, identity)
+    def give_back(self) -> list[Pick]:
+        """Take every pick back from the table, and return what lay there."""
+        wanted = self.request.spec.resources
+        picks = [self.table.give(host, wanted, identity) for host, identity in self.taken]
         self.taken = []
+        return [pick for pick in picks if pick is not None]
+
+    def lay_again(self, picks: Sequence[Pick]) -> None:
+        """Lay picks that were given back over the table: nobody waits for better ones."""
+        for pick in picks:
+            placed = pick.placed
+            self.table.take(placed.provider_id, pick.amounts, placed, pick.shares or NO_SHARES)
+            self.taken.append((placed.provider_id, placed.claim_id))
+        self.is_cut_short = True
 
     def withdraw(self) -> None:
         """No selection is returned and nothing stays taken."""

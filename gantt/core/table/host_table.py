@@ -434,29 +434,31 @@ class HostTable(PooledColumns):
             self.instances[row] = len(self.placed.on(host.id))
         self.seq += len(placed)
 
-    def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> None:
+    def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> Pick | None:
         """Undo a ``take``.  A pick that the host's row contains meanwhile is a claim: it stays.
 
         So does the very claim that was there before: a repeat may pick its own place.
+
+        :returns: what no longer lies over the host
         """
         self.check_writable()
         i = self.row_of_id(provider_id)
         if i is None and self.alone is not None and provider_id in self.alone.row_by_id:
-            self.alone.give(provider_id, amounts, claim_id)
-            return
+            return self.alone.give(provider_id, amounts, claim_id)
         pick = None if i is None else self._usage.lift(self, i, self.hosts[i], claim_id)
         if pick is None:
             self.pools.forget(provider_id, claim_id)
         elif pick.shares is not None:
             self.pools.lift(provider_id, claim_id, pick.shares)
         if i is None or pick is None or pick.was_there:
-            return
+            return pick
         self.placed.remove(provider_id, claim_id)
         here = self.placed.on(provider_id)
         if pick.placed.layout is not None:
             self._inside.write(self, i, self.hosts[i], here)
         self.instances[i] = len(here)
         self.seq += 1
+        return pick
 
     def pending_of(self, provider_id: int) -> list[str]:
         """Claim ids of the picks that the row of a host does not contain yet."""

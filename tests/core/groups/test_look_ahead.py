@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.pause import Pause
 from gantt.core.placement import capacity
+from gantt.core.placement.place import undo
 from gantt.core.records.decision import Outcome
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.core.groups.test_one_member import GROUP, a_group
@@ -96,6 +98,32 @@ def test_those_that_have_no_room_near_to_one_are_placed_for_several_that_come(dr
     decision = decide(cloud, a_request(3, group=near('web'), dry_run=dry_run, **FOUR))
     assert len(set(hosts_of(decision))) == 3
     assert (cloud.free == before).all() == dry_run
+
+
+@pytest.mark.parametrize('dry_run', [False, True])
+@pytest.mark.parametrize(
+    ('group', 'racks'),
+    [(near('web'), ((4, 4), (16,))), (a_group({**RACK, 'drop': 1}), ((4,), (8,)))],
+    ids=['near', 'given up'],
+)
+def test_the_first_places_stay_where_the_budget_ends_while_better_ones_are_looked_for(
+    group, racks, dry_run
+):
+    cloud = a_cloud(*racks)
+    request = a_request(2, group=group, dry_run=dry_run, **FOUR)
+    before, answers = cloud.free.copy(), []
+    for asked in (1, 2):  # each run of two members asks once
+        pauses = iter([Pause.GO_ON] * asked)
+        decision = decide(cloud, request, pause=lambda _, of=pauses: next(of, Pause.OVER))
+        assert decision.outcome is Outcome.PLACED, decision.reason
+        answers.append((hosts_of(decision), 'its budget ended' in decision.reason))
+        assert (before - cloud.free).sum() == (0 if dry_run else 2 * (4 + 1024))
+        undo(cloud, decision, request)
+        assert (cloud.free == before).all()
+        assert not list(cloud.placed)
+    assert answers[0] == (['cmp-1', 'cmp-2'], True)
+    assert answers[1][0] != answers[0][0]
+    assert not answers[1][1]
 
 
 def test_where_no_domain_takes_all_it_is_refused_or_given_up_as_before():
