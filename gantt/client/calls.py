@@ -172,7 +172,7 @@ class ServerCaller:
         self._servers = Servers()
         self._client = om.get_rpc_client(
             carrier,
-            om.Target(exchange=exchange, topic=topic, version=wire.SENT),
+            om.Target(exchange=exchange, topic=topic, version=wire.VERSION),
             retry=transport.PUBLISH_RETRIES,
             transport_options=om.TransportOptions(at_least_once=True),
         )
@@ -185,7 +185,6 @@ class ServerCaller:
         context_id: str = '',
         topic: str | None = None,
         publish_tries: int = transport.PUBLISH_RETRIES + 1,
-        version: str = wire.SENT,
         patience: Patience | None = None,
         **args: Any,
     ) -> Any:
@@ -195,16 +194,13 @@ class ServerCaller:
         :param context_id: shown in the log lines of the receiver
         :param topic: another topic than the client's
         :param publish_tries: 1 for who calls again anyway
-        :param version: that the message needs
         :param patience: of a call that is tried again: a try goes where the one before, which had
             no answer, did not
         :raises GanttError: what the receiver raised
         :raises BrokerUnavailable: the broker does not take the message
         :raises Unavailable: no answer within ``timeout``, or nobody listens
         """
-        send = functools.partial(
-            self._sent, method, context_id=context_id, topic=topic, args=args, version=version
-        )
+        send = functools.partial(self._sent, method, context_id=context_id, topic=topic, args=args)
         if patience is None:
             return send(timeout, call_tries=publish_tries)
         began = time.monotonic()
@@ -248,7 +244,6 @@ class ServerCaller:
         *,
         context_id: str,
         most: int = TRIES_MOST,
-        version: str = wire.SENT,
         **args: Any,
     ) -> Any:
         """Call a method that has the effect of one, again and again within ``timeout``.
@@ -262,7 +257,6 @@ class ServerCaller:
                 method,
                 patience.next(left),
                 context_id=context_id,
-                version=version,
                 patience=patience,
                 **args,
             ),
@@ -298,7 +292,6 @@ class ServerCaller:
         topic: str | None,
         args: dict[str, Any],
         call_tries: int = 0,
-        version: str = wire.SENT,
         server: str | None = None,
     ) -> Any:
         """
@@ -306,8 +299,6 @@ class ServerCaller:
         :param server: who is to have it, of all that listen to the topic; None: any
         """
         client = self._client if topic is None else self._client.prepare(topic=topic)
-        if version != wire.SENT:
-            client = client.prepare(version=version)
         if server is not None:
             client = client.prepare(server=server)
         context = {'request_id': context_id, NAMES_SERVER: True}
@@ -354,7 +345,7 @@ class ServerCaller:
             try:
                 found = client.prepare(timeout=left, retry=0).call(context, method, **args)
                 if not isinstance(found, dict) or found.keys() != {SERVER, RESULT}:
-                    return found  # of a server of before
+                    return found  # of who does not name itself
                 self._servers.note(found[SERVER])
                 return found[RESULT]
             except KeyError:

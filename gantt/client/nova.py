@@ -49,7 +49,7 @@ class NovaClient:
         body = base.to_builtins(listed)
         if self._signer is not None:
             body = self._signer.guests(body)
-        found = self._call('list_guests', listed.host, self._version, listed=body)
+        found = self._call('list_guests', listed.host, listed=body)
         return base.decode(found, GuestListResult, inside='heard')
 
     def tell_aggregates(self, update: AggregateUpdate) -> None:
@@ -80,15 +80,8 @@ class NovaClient:
         body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.facts(body)
-        found = self._call('tell_facts', update.host, self._version, told=body)
+        found = self._call('tell_facts', update.host, told=body)
         return base.decode(found, UpdateHostFactsResult, inside='heard', newer_minor=True)
 
-    @property
-    def _version(self) -> str:
-        """What is signed needs schedulers that know the fields for it."""
-        return wire.SENT if self._signer is None else wire.VERSION
-
-    def _call(self, method: str, context_id: str, version: str = wire.SENT, **args: Any) -> Any:
-        return self._caller.call(
-            method, self._timeout, context_id=context_id, version=version, **args
-        )
+    def _call(self, method: str, context_id: str, **args: Any) -> Any:
+        return self._caller.call(method, self._timeout, context_id=context_id, **args)

@@ -207,7 +207,7 @@ class PlannerClient:
         :raises Unavailable: nobody was ever there, and more tries are of no use
         """
         try:
-            return self._caller.call(method, seconds, version=wire.PLANS, patience=patience, **args)
+            return self._caller.call(method, seconds, patience=patience, **args)
         except NobodyListens:
             raise exceptions.Unavailable(
                 f'{method}: no gantt-planner was ever started here; start one, see its page in '

@@ -23,7 +23,7 @@ from gantt.core.messages.request import (
     SelectDestinations,
 )
 from gantt.core.records.decision import Answer
-from gantt.rpc import answers, wire
+from gantt.rpc import wire
 
 #: Errors after which the same request may be sent again: it has the effect of one.
 _PASSING = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUnavailable)
@@ -100,7 +100,6 @@ class SchedulerClient:
                 seconds,
                 context_id=request.request_id,
                 publish_tries=1,
-                version=wire.VERSION,
                 patience=patience,
                 request=body,
             )
@@ -108,14 +107,11 @@ class SchedulerClient:
             if type(e) is exceptions.Unavailable:  # what the receiver met, not what it decided
                 raise NoAnswer(e.message, **e.kwargs) from None
             raise
-        return answers.decoded(found)
+        return wire.read_answer(found)
 
-    def get_request(
-        self, request_id: str, *, timeout: float = 10.0, version: str = wire.HOSTS_ONCE
-    ) -> Answer:
+    def get_request(self, request_id: str, *, timeout: float = 10.0) -> Answer:
         """The stored answer of an earlier request.
 
-        :param version: that who answers has to understand
         :raises NotFound: it was never placed, or is no longer kept
         :raises Busy: it is being placed
         """
@@ -124,10 +120,9 @@ class SchedulerClient:
             timeout,
             (exceptions.BrokerUnavailable, NoAnswer),
             context_id=request_id,
-            version=version,
             request=base.to_builtins(GetRequest(request_id=request_id)),
         )
-        return answers.decoded(found)
+        return wire.read_answer(found)
 
     def extend_claims(self, request_id: str, seconds: int) -> dict[str, Any]:
         """Lengthen the leases of what a request has reserved, to so long from now on.

@@ -152,9 +152,7 @@ class Checks(upgradecheck.UpgradeCommands):
             return _success('not checked: the broker is in the process itself')
         try:
             scheduler_client = client.SchedulerClient(carrier)
-            scheduler_client.get_request(
-                derived_id('probe'), timeout=ANSWER_SECONDS, version=wire.VERSION
-            )
+            scheduler_client.get_request(derived_id('probe'), timeout=ANSWER_SECONDS)
         except exceptions.UnsupportedVersion as e:
             return _failure(
                 f'a scheduler that runs does not understand version {wire.VERSION}: {e.message}. '

@@ -21,7 +21,6 @@ class RpcCall:
     :ivar method: '' until it was checked to be text
     :ivar takes: types of the method's arguments, by name
     :ivar arrived: monotonic seconds
-    :ivar minor: version of the sender
     :ivar newer_minor: the sender speaks a newer minor version than we do
     :ivar monitor_seconds: the caller gives up after so long without a sign of
         life (call monitoring); None where it waits its whole timeout
@@ -30,7 +29,6 @@ class RpcCall:
     __slots__ = (
         'arrived',
         'method',
-        'minor',
         'monitor_seconds',
         'newer_minor',
         'raw',
@@ -44,7 +42,6 @@ class RpcCall:
         self.arrived = time.monotonic()
         self.method = ''
         self.takes: Mapping[str, Any] = {}
-        self.minor = 0
         self.newer_minor = False
         self.monitor_seconds = _seconds(raw.client_timeout)
 

@@ -1,31 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Versions and shapes of our own messages: dict <-> core types.
 
-History of the interface (topics ``gantt-scheduler``, ``gantt-planner``, ``gantt-claims``,
-``gantt-stats`` and ``gantt-compute.<host>``):
+The topics ``gantt-scheduler``, ``gantt-planner``, ``gantt-claims``, ``gantt-stats`` and
+``gantt-compute.<host>`` have one version together.
+
+History of the interface:
 
     1.0  all methods
-    1.1  register_host: journal, journal_count
-    1.2  select_destinations: spec.devices, spec.networks; cells of reports: networks, tunneled;
-         guests of reports, and claims: flavor
-    1.3  gantt-stats: what a report source tells of Nova's guests, aggregates, groups and moves
-    1.4  gantt-stats: tell_facts, by an agent next to nova-compute
-    1.5  select_destinations: repeat
-    1.6  select_destinations: only_project; register_host: speaks_for
-    1.7  open_moves: reserved
-    1.8  list_guests: begun
-    1.9  register_host: after; select_destinations: origin
-    1.10 list_guests: signature; tell_facts: proof
-    1.11 answers of select_destinations and get_request: hosts and members in place of selections
-         (``gantt.core.records.members``), to callers of this minor version or a newer one;
-         selections: allocations, where a host takes of pools
-    1.12 select_destinations: spec.kind; confirm_request, release_request
-    1.13 select_destinations: spec.tree
-    1.14 select_destinations: parent, places, hops, via, spec.destination.hosts; an answer may
-         name a place in a zone below (child, place): callers of older versions get none
-    1.15 select_destinations: steps of places: how a place came to be offered
-    1.16 select_destinations: spec.group.policies, spec.group.member, trace; gantt-planner:
-         place_group, change_group, show_group_plan, extend_group_plan, release_group_plan
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -44,24 +25,11 @@ from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.core.records import decision
 from gantt.core.records.decision import Answer
-from gantt.core.records.members import by_hosts, plain
-from gantt.rpc import answers
+from gantt.core.records.members import AnswerByHosts, by_hosts, in_lists
 from gantt.rpc.call import RpcCall
 
-MAJOR, MINOR = 1, 16
-#: The minor version of a caller that knows of places in other zones.
-ZONES_MINOR = 14
-#: The first one that knows of groups that are planned, and its name for messages about them.
-PLANS_MINOR = 16
-PLANS = f'{MAJOR}.{PLANS_MINOR}'
+MAJOR, MINOR = 1, 0
 VERSION = f'{MAJOR}.{MINOR}'
-#: What our own clients say, but for messages that need a newer one: schedulers of before take
-#: what they know as it is.
-SENT = '1.9'
-#: What they say to get answers in which hosts stand once; schedulers of before answer as ever.
-HOSTS_ONCE = f'{MAJOR}.{answers.HOSTS_ONCE}'
-#: Versions of senders that say nothing unknown to us.
-KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
 
 SCHEDULER_TOPIC = 'gantt-scheduler'
 PLANNER_TOPIC = 'gantt-planner'
@@ -72,13 +40,13 @@ _HALF = re.compile('[\ud800-\udfff]')
 _VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
 
 
-def minor_of(
+def is_newer(
     method: str, version: Any, *, major: int = MAJOR, minor: int = MINOR, exact: bool = False
-) -> int:
-    """The sender's minor version.
+) -> bool:
+    """Whether the sender's minor version is newer than ours.
 
     :param major: ours, as ``minor``
-    :param exact: a newer minor version is refused as well
+    :param exact: a newer minor version is refused
     :raises UnsupportedVersion: another major version; names both
     :raises InvalidMessage: not a version
     """
@@ -89,10 +57,9 @@ def minor_of(
         )
     theirs = int(found[1]), int(found[2])
     if theirs[0] != major or (exact and theirs[1] > minor):
-        raise exceptions.UnsupportedVersion(
-            method=method, version=version, expected=f'{major}.0 to {major}.{minor}'
-        )
-    return theirs[1]
+        expected = f'{major}.0 to {major}.{minor}' if exact else f'{major}.N'
+        raise exceptions.UnsupportedVersion(method=method, version=version, expected=expected)
+    return theirs[1] > minor
 
 
 def argument(call: RpcCall) -> Any:
@@ -179,13 +146,23 @@ def whole_text(body: Any, path: str) -> None:
             whole_text(value, f'{path}[{index}]')
 
 
-def answer(found: Answer, minor: int = MINOR) -> tuple[Any, Exception | None]:
-    """An answer as (result, error) of a call; the envelope encodes it as it is.
-
-    :param minor: version of the caller
-    """
+def answer(found: Answer) -> tuple[AnswerByHosts | None, Exception | None]:
+    """An answer as (result, error) of a call; the envelope encodes it as it is."""
     error = decision.error_of(found)
     if error is not None:
         return None, error
-    shown = decision.for_caller(found)
-    return by_hosts(shown) if minor >= answers.HOSTS_ONCE else plain(shown), None
+    return by_hosts(decision.for_caller(found)), None
+
+
+def read_answer(body: Any) -> Answer:
+    """An answer as its caller reads it.
+
+    :raises InvalidMessage: it is none
+    """
+    found = base.decode(body, AnswerByHosts, inside='answer')
+    try:
+        return in_lists(found)
+    except IndexError:
+        raise exceptions.invalid(
+            'answer.members', f'expected places in a list of {len(found.hosts)} hosts'
+        ) from None

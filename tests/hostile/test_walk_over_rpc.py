@@ -83,7 +83,7 @@ class RpcWalk:
         )
         self.planner.start()
         self.bus = Bus(facade=site.top.scheduler, planner=self.planner)
-        self._clients = {topic: self.bus.raw(topic, '1.16') for topic in METHODS}
+        self._clients = {topic: self.bus.raw(topic) for topic in METHODS}
 
     def close(self) -> None:
         self.bus.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers in which hosts stand once say what the others do, to callers that understand them."""
+"""Answers over RPC, in which hosts stand once, say all that was answered."""
 
 import json
 import uuid
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.core.records.decision import Answer, Outcome, Selection
-from gantt.rpc import answers, wire
+from gantt.core.records.decision import Answer, Outcome, ProviderAllocation, Selection
+from gantt.rpc import wire
 
 
 def fixed(number):
@@ -60,86 +60,89 @@ def an_answer(members, alternates=2, hosts=None, **fields):
     )
 
 
-def sent(answer, minor):
+def sent(answer):
     """The result of a call as its caller has it."""
-    result, error = wire.answer(answer, minor)
+    result, error = wire.answer(answer)
     assert error is None
     return json.loads(msgspec.json.encode(result))
 
 
-_hosts = st.builds(
-    a_host,
-    st.integers(1, 6),
-    cell=st.sampled_from([None, fixed(70)]),
-    zone=st.sampled_from([None, 'az1']),
-    resources=st.sampled_from([{'VCPU': 2}, {'VCPU': 2}, {'VCPU': 3}, {}]),
+def a_part(provider_id):
+    return ProviderAllocation(
+        provider_id=provider_id, uuid=fixed(provider_id), name='pool', resources={'DISK_GB': 5}
+    )
+
+
+_places = st.one_of(
+    st.builds(
+        a_host,
+        st.integers(1, 6),
+        cell=st.sampled_from([None, fixed(70)]),
+        zone=st.sampled_from([None, 'az1']),
+        resources=st.sampled_from([{'VCPU': 2}, {'VCPU': 2}, {'VCPU': 3}, {}]),
+        allocations=st.sampled_from([[], [], [a_part(1), a_part(91)], [a_part(1), a_part(92)]]),
+    ),
+    st.builds(
+        lambda place: {
+            **{'host': '', 'node': '', 'uuid': '', 'provider_id': 0},
+            **{'child': 'berlin', 'place': place},
+        },
+        st.sampled_from(['sealed one', 'sealed two', '']),
+    ),
 )
-_selections = st.builds(
-    lambda host, **fields: Selection(**host, **fields),
-    _hosts,
-    consumer=st.sampled_from([fixed(1), fixed(1), fixed(2)]),
-    claim_id=st.sampled_from([None, fixed(3)]),
-    lease_seconds=st.sampled_from([0.0, 900.0]),
-    layout=st.sampled_from([None, LAYOUT]),
-)
+
+
+@st.composite
+def _selected(draw):
+    """Of one consumer: the chosen one, then alternates."""
+    first, *others = draw(st.lists(_places, min_size=1, max_size=4))
+    consumer = draw(st.sampled_from([fixed(1), fixed(2)]))
+    chosen = Selection(
+        **first,
+        consumer=consumer,
+        claim_id=draw(st.sampled_from([None, fixed(3)])),
+        lease_seconds=draw(st.sampled_from([0.0, 900.0])),
+        layout=draw(st.sampled_from([None, LAYOUT])),
+    )
+    return [chosen, *(Selection(**other, consumer=consumer) for other in others)]
+
+
 _answers = st.builds(
     Answer,
     request_id=st.just(fixed(900)),
     decision_id=st.just(fixed(901)),
     outcome=st.just(Outcome.PLACED),
-    selections=st.lists(st.lists(_selections, max_size=4), max_size=5),
+    selections=st.lists(_selected(), max_size=5),
     age_seconds=st.sampled_from([0.0, 1.5]),
     level=st.integers(0, 2),
     given_up=st.lists(st.just('the rule ssd'), max_size=2),
     dry_run=st.booleans(),
 )
-_usual = st.builds(
-    an_answer,
-    st.integers(0, 60),
-    st.integers(0, 7),
-    st.lists(_hosts, min_size=1, max_size=6, unique_by=lambda host: host['provider_id']),
-    dry_run=st.booleans(),
-    given_up=st.lists(st.just('the rule ssd'), max_size=2),
-)
+_usual = st.builds(an_answer, st.integers(0, 60), st.integers(0, 7), dry_run=st.booleans())
 
 
 @given(_answers | _usual)
 @settings(max_examples=120, deadline=None)
-def test_a_caller_has_the_same_answer_in_either_form(answer):
-    shown = wire.decision.for_caller(answer)
-    for minor in (answers.HOSTS_ONCE - 1, answers.HOSTS_ONCE):
-        assert answers.decoded(sent(answer, minor)) == shown
-
-
-@given(_usual)
-@settings(max_examples=50, deadline=None)
-def test_an_older_caller_gets_the_bytes_that_it_always_got(answer):
-    result, _ = wire.answer(answer, answers.HOSTS_ONCE - 1)
-    assert msgspec.json.encode(result) == msgspec.json.encode(wire.decision.for_caller(answer))
+def test_a_caller_has_the_answer_as_it_was(answer):
+    body = sent(answer)
+    assert 'selections' not in body
+    assert wire.read_answer(body) == wire.decision.for_caller(answer)
 
 
 def test_each_host_stands_once():
-    body = sent(an_answer(50), answers.HOSTS_ONCE)
+    body = sent(an_answer(50))
     assert [host['host'] for host in body['hosts']] == [f'compute-{n:03}' for n in range(1, 9)]
-    assert 'selections' not in body
     assert body['members'][9] == [fixed(1009), [1, 2, 3], fixed(2009), 900.0, None]
-    older = sent(an_answer(50), answers.HOSTS_ONCE - 1)
-    assert len(json.dumps(older)) > 5 * len(json.dumps(body))
 
 
-@pytest.mark.parametrize(
-    'answer',
-    [
-        an_answer(0),
-        an_answer(1),
-        an_answer(2, hosts=[a_host(1), a_host(1, resources={'VCPU': 3}), a_host(2)]),
-        msgspec.structs.replace(an_answer(1), selections=[[], []]),
-    ],
-    ids=['no members', 'one member', 'one host with two amounts', 'members without hosts'],
-)
-def test_what_has_not_that_form_comes_in_the_other(answer):
-    body = sent(answer, answers.HOSTS_ONCE)
-    assert 'members' not in body and answers.decoded(body) == answer
+def test_a_host_stands_again_where_it_gives_other_amounts():
+    hosts = [a_host(1), a_host(1, resources={'VCPU': 3}), a_host(2)]
+    body = sent(an_answer(2, hosts=hosts))
+    assert [host['host'] for host in body['hosts']][:3] == [
+        'compute-001',
+        'compute-001',
+        'compute-002',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,28 +156,22 @@ def test_what_has_not_that_form_comes_in_the_other(answer):
     ],
 )
 def test_an_answer_that_is_none_is_named_by_its_field(change, field):
-    body = sent(an_answer(2), answers.HOSTS_ONCE) | change
+    body = sent(an_answer(2)) | change
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        answers.decoded(body)
+        wire.read_answer(body)
     assert caught.value.kwargs['field'] == field
 
 
-def test_who_asks_in_an_older_version_gets_the_older_form_from_a_running_scheduler(bus):
+def test_a_running_scheduler_answers_again_what_it_answered(bus):
     request = SelectDestinations(
         request_id=fixed(900),
         spec=RequestSpec(resources={'VCPU': 1}),
         consumers=[fixed(1), fixed(2)],
     )
-    by_version = {}
-    for version in ('1.0', '1.10', wire.HOSTS_ONCE, f'1.{wire.MINOR + 1}'):
+    for version in (wire.VERSION, f'{wire.MAJOR}.{wire.MINOR + 1}'):
         raw = bus.raw('gantt-scheduler', version)
         answer = raw.call({}, 'select_destinations', request=base.to_builtins(request))
-        again = raw.call({}, 'get_request', request={'request_id': request.request_id})
-        assert answer == again
-        by_version[version] = answer
-    older, _, newer, newest = by_version.values()
-    assert older == by_version['1.10'] and 'members' not in older
-    assert newer == newest and 'selections' not in newer
+        assert raw.call({}, 'get_request', request={'request_id': request.request_id}) == answer
     theirs = bus.scheduler().select_destinations(request)
-    assert theirs == answers.decoded(older) == answers.decoded(newer)
+    assert theirs == wire.read_answer(answer)
     assert [len(found) for found in theirs.selections] == [3, 3]

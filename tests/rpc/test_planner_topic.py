@@ -104,7 +104,7 @@ def test_a_release_names_the_plan_that_it_is_of(calls):
     assert len(calls.release_group_plan(group, planned_by=view.request_id)['claims']) == 3
 
 
-def refused(served, method='place_group', version=wire.PLANS, **request):
+def refused(served, method='place_group', version=wire.VERSION, **request):
     """The error of a call with a body that our own client would not send."""
     raw = served.raw('gantt-planner', version)
     with pytest.raises((exceptions.GanttError, om.RemoteError)) as found:

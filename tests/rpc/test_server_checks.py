@@ -53,7 +53,7 @@ def test_a_newer_major_version_is_refused_naming_both(bus):
     assert error.kwargs == {
         'method': 'select_destinations',
         'version': '2.0',
-        'expected': f'1.0 to {wire.VERSION}',
+        'expected': '1.N',
     }
 
 

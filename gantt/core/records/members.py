@@ -320,7 +320,12 @@ def placed_of(decision: Decision) -> Iterator[Place]:
 
 # -- answered -----------------------------------------------------------------------------
 class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A host of an answer: what its Selections have in common."""
+    """A host of an answer: what its Selections have in common.
+
+    One that gives members different amounts, of pools besides, stands once for each.
+
+    :ivar child: see ``Selection``, as ``place``: of a place in a zone below there is no more
+    """
 
     host: str
     node: str
@@ -330,6 +335,9 @@ class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     zone: str | None = None
     build_topic: str = ''
     resources: dict[str, int] = {}
+    allocations: list[ProviderAllocation] = []
+    child: str = ''
+    place: str = ''
 
 
 class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
@@ -347,7 +355,7 @@ class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer whose hosts stand once; it has no ``selections``.
+    """An answer as it is sent over RPC: hosts stand once, and there are no ``selections``.
 
     :ivar members: by consumer, as ``selections`` are
     """
@@ -359,9 +367,7 @@ class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
 class SelectionColumns(Sequence[list[Selection]]):
     """The selections of an answer: each host stands once, and members say where.
 
-    For members that take all of their hosts; who takes of pools as well has a list.
-
-    The lists are made from the columns when somebody reads them; the newer form on the wire is the
+    The lists are made from the columns when somebody reads them; what is sent over RPC are the
     columns as they are.
 
     :ivar hosts: of all members, chosen and alternates
@@ -398,29 +404,23 @@ class SelectionColumns(Sequence[list[Selection]]):
         return cls([_host(host) for host in members.places.values()], made)
 
     @classmethod
-    def of_lists(cls, lists: Sequence[list[Selection]]) -> 'SelectionColumns | None':
-        """Of lists of selections; None where they say what the columns do not."""
+    def of_lists(cls, lists: Sequence[list[Selection]]) -> 'SelectionColumns':
+        """Of lists of selections, as an answer has them."""
         hosts: list[AnswerHost] = []
-        places: dict[int, int] = {}
+        places: dict[tuple[int, str], int] = {}
         members = []
         for selections in lists:
-            if not selections:
-                return None
-            found, first = [], selections[0]
+            taken = []
             for selection in selections:
-                if selection.allocations or selection.child:
-                    return None
-                at = places.get(selection.provider_id)
-                if at is None:
-                    at = places[selection.provider_id] = len(hosts)
+                key = selection.provider_id, selection.place
+                at = places.get(key)
+                if at is None or not _is_of(selection, hosts[at]):
+                    at = places[key] = len(hosts)
                     hosts.append(_host(selection))
-                elif not _is_of(selection, hosts[at]):
-                    return None
-                if selection is not first and not _is_alternate(selection, first.consumer):
-                    return None
-                found.append(at)
+                taken.append(at)
+            first = selections[0]
             chosen = (first.claim_id, first.lease_seconds, first.layout)
-            members.append(AnswerMember(first.consumer, found, *chosen))
+            members.append(AnswerMember(first.consumer, taken, *chosen))
         return cls(hosts, members)
 
     def __len__(self) -> int:
@@ -532,17 +532,10 @@ def plain(answer: Answer) -> Answer:
     return _replace(answer, selections=list(found))
 
 
-def by_hosts(answer: Answer) -> Answer:
-    """An answer whose hosts stand once.
-
-    As it is where that says nothing shorter, of one member, or cannot say all of it.
-    """
-    if len(answer.selections) < 2:
-        return plain(answer)
+def by_hosts(answer: Answer) -> AnswerByHosts:
+    """An answer whose hosts stand once."""
     found = answer.selections
     columns = found if isinstance(found, SelectionColumns) else SelectionColumns.of_lists(found)
-    if columns is None:
-        return plain(answer)
     return AnswerByHosts(**_rest(answer), hosts=columns.hosts, members=columns.members)
 
 
@@ -561,40 +554,17 @@ def _rest(answer: Answer) -> dict[str, Any]:
     return {name: getattr(answer, name) for name in _REST}
 
 
+_OF_HOST = AnswerHost.__struct_fields__
+_of_host = operator.attrgetter(*_OF_HOST)
+
+
 def _host(selection: Selection) -> AnswerHost:
-    return AnswerHost(
-        host=selection.host,
-        node=selection.node,
-        uuid=selection.uuid,
-        provider_id=selection.provider_id,
-        cell=selection.cell,
-        zone=selection.zone,
-        build_topic=selection.build_topic,
-        resources=selection.resources,
-    )
+    return AnswerHost(**dict(zip(_OF_HOST, _of_host(selection), strict=True)))
 
 
 def _is_of(selection: Selection, host: AnswerHost) -> bool:
     """Whether it says of its host what another one said."""
-    return (
-        selection.uuid == host.uuid
-        and (selection.resources is host.resources or selection.resources == host.resources)
-        and selection.build_topic == host.build_topic
-        and selection.host == host.host
-        and selection.node == host.node
-        and selection.cell == host.cell
-        and selection.zone == host.zone
-    )
-
-
-def _is_alternate(selection: Selection, consumer: str) -> bool:
-    """Whether it says of its consumer nothing but a host."""
-    return (
-        selection.claim_id is None
-        and selection.layout is None
-        and not selection.lease_seconds
-        and selection.consumer == consumer
-    )
+    return bool(_of_host(selection) == _of_host(host))
 
 
 def _selections(member: AnswerMember, hosts: list[AnswerHost]) -> list[Selection]:
@@ -616,6 +586,9 @@ def _selections(member: AnswerMember, hosts: list[AnswerHost]) -> list[Selection
                 resources=host.resources,
                 layout=layout,
                 lease_seconds=lease_seconds,
+                allocations=host.allocations,
+                child=host.child,
+                place=host.place,
             )
         )
         claim_id, lease_seconds, layout = None, 0.0, None

@@ -74,6 +74,6 @@ def report(body: bytes | str) -> RpcCast | None:
         found = _report(cast.args.stats)
     except (*envelope.UNREADABLE, exceptions.InvalidMessage):
         return None
-    if cast.method != METHOD or cast.version not in wire.KNOWN or found.name != cast.args.name:
+    if cast.method != METHOD or cast.version != wire.VERSION or found.name != cast.args.name:
         return None
     return RpcCast(found, cast.args.stats)

@@ -46,7 +46,7 @@ class OwnHandle:
         self.call = call
 
     def respond(self, answer: Answer) -> PendingReply:
-        result, error = wire.answer(answer, self.call.minor)
+        result, error = wire.answer(answer)
         return PendingReply(self.call, result, error)
 
 
@@ -97,11 +97,7 @@ class SchedulerMethods:
         self._replies.expect()
         try:
             self._scheduler.submit(
-                within(request, call),
-                OwnHandle(call),
-                self._replies,
-                spent_ms=call.age_ms,
-                stays=call.minor < wire.ZONES_MINOR,
+                within(request, call), OwnHandle(call), self._replies, spent_ms=call.age_ms
             )
         except BaseException:
             self._replies.finish()
@@ -110,7 +106,7 @@ class SchedulerMethods:
 
     def get_request(self, call: RpcCall) -> Any:
         found = self._scheduler.get_request(wire.argument(call))
-        result, error = wire.answer(found, call.minor)
+        result, error = wire.answer(found)
         if error is not None:
             raise error
         return result

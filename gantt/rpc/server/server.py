@@ -402,10 +402,9 @@ class Topic:
         if size > self._most(method):
             raise exceptions.PayloadTooLarge(size=size, limit=self._most(method))
         major, minor = self._interface.version
-        call.minor = wire.minor_of(
+        call.newer_minor = wire.is_newer(
             name, call.raw.version, major=major, minor=minor, exact=self._interface.exact
         )
-        call.newer_minor = call.minor > minor
         if not call.raw.has_args:
             raise exceptions.invalid('args', 'expected an object')
         if not call.raw.is_whole_text:
