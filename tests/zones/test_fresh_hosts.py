@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request over zones does not wait for: its row, the change feed, a second packet."""
 
+import concurrent.futures
 import threading
 import time
 
 import msgspec
 import pytest
 
+from gantt import plugin_loader
+from gantt.core.filters.base import Filter
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
 from gantt.zones import bounded_network
@@ -46,6 +51,34 @@ def test_who_asks_for_offers_does_not_wait_for_the_feed(zone, monkeypatch):
     east.around.close()
     others[0].join(SECONDS)
     assert not others[0].is_alive()
+
+
+class Waits(Filter):
+    """Has requests for devices wait until somebody else was answered."""
+
+    reason, columns = 'waits', ('ids',)
+    begun, answered = threading.Event(), threading.Event()
+
+    def mask(self, hosts, spec):
+        if spec.tree is not None:
+            self.begun.set()
+            assert self.answered.wait(SECONDS / 2)
+        return hosts.ids > 0
+
+
+def test_others_are_looked_at_while_trees_are_searched(zone):
+    filters = [f'{__name__}:Waits', *plugin_loader.DEFAULT_FILTERS]
+    east = zone('east', pipeline={'filters': filters}).hosts(1)
+    devices = TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=1)])
+    spec = RequestSpec(resources={'VCPU': 1}, tree=devices)
+    long = msgspec.structs.replace(a_request(budget_ms=30_000), spec=spec)
+    evaluate = east.around.evaluator.evaluate
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        search = threads.submit(evaluate, long, 1, SECONDS)
+        assert Waits.begun.wait(SECONDS)
+        assert evaluate(a_request(), 1, SECONDS).choices
+        Waits.answered.set()
+        assert search.result().outcome is Outcome.NO_VALID_HOST
 
 
 def test_there_is_no_room_only_as_of_a_moment_since_it_was_asked(zone):

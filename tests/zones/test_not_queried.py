@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ "No valid host" is said of places that were looked at: who else may have one is named."""
 
+import random
+
 import httpx2 as httpx
 import msgspec
 import pytest
@@ -8,7 +10,16 @@ import pytest
 from gantt.cli import plan_lines
 from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.messages.policy_set import PolicySet
-from gantt.core.messages.request import GroupRef, Lifecycle, OfferedPlace, Policy, RequestKind
+from gantt.core.messages.request import (
+    GroupRef,
+    Lifecycle,
+    OfferedPlace,
+    Policy,
+    RequestKind,
+    RequestSpec,
+)
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Answer, Outcome, error_of
 from gantt.core.zones.choice import Choice, GoneOffers, Share
 from gantt.core.zones.keys import own_name
@@ -16,6 +27,7 @@ from gantt.core.zones.messages import ZoneRecord
 from gantt.core.zones.score import ZoneScore
 from gantt.insights.explain import redacting
 from tests.builders import uuid_of
+from tests.nested import below
 from tests.planner import a_description, a_member, a_plan_request, a_planner, place, refused
 from tests.world import World, a_request, hosts_of, sqlite_store
 
@@ -101,6 +113,31 @@ def test_a_zone_that_is_too_far_down_was_not_queried(zone):
     near = top.select(a_request(vcpu=4, hops=1))
     assert (near.outcome, 'middle' in near.reason) == (Outcome.UNKNOWN, True), near.reason
     assert top.select(a_request(vcpu=4)).outcome is Outcome.PLACED
+
+
+@pytest.mark.parametrize('dry_run', [True, False])
+def test_a_search_here_that_was_ended_is_said_to_be(zone, dry_run):
+    """Amounts that fill devices to the last unit take long to search."""
+    top = zone('top').hosts(1)
+    top.above(zone('east').hosts(1))
+    host = top.insights.table().hosts[0].uuid
+    for n in range(12):
+        below(top.store, f'gpu{n}', host, VGPU=Inventory(total=100 + n, reserved=n))
+    pick, amounts = random.Random(1), []
+    for _ in range(12):
+        left = 100
+        while left > 0:
+            amounts.append(min(left, pick.randint(15, 60)))
+            left -= amounts[-1]
+    pick.shuffle(amounts)
+    devices = TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=n) for n in amounts])
+    request = a_request(dry_run=dry_run, budget_ms=60_000)
+    request = msgspec.structs.replace(
+        request, spec=RequestSpec(resources={'VCPU': 1}, tree=devices)
+    )
+    answer = top.select(request)
+    assert answer.outcome is Outcome.UNKNOWN
+    assert 'not known: the search was ended' in answer.reason
 
 
 def test_what_a_zone_above_was_offered_is_no_destination_that_it_named(zone):

@@ -113,11 +113,16 @@ def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tupl
     if half:
         reason += f'; not known: not all zones below {", ".join(half)} have answered'
     elif outcome is Outcome.UNKNOWN:
-        cut = [step.zone for step in found.steps if step.outcome == Outcome.UNKNOWN.value]
-        if any(cut):
-            names = ', '.join(filter(None, cut))
-            reason += f'; not known: {names} cannot say what all zones below it have'
+        reason += _undecided(found)
     return outcome, reason
+
+
+def _undecided(found: Evaluated) -> str:
+    """Why the places that have answered do not know whether there is room."""
+    cut = [step.zone for step in found.steps if step.outcome == Outcome.UNKNOWN.value]
+    names = ', '.join(filter(None, cut))
+    line = f'; not known: {names} cannot say what all zones below it have' if names else ''
+    return f'{line}; not known: {found.reason}' if '' in cut and found.reason else line
 
 
 def _no_room(found: Evaluated, many: int) -> str:

@@ -2,6 +2,7 @@
 """What the own hosts have for a request, on scores that may be compared between zones."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import cast
 
 import msgspec
@@ -82,7 +83,7 @@ class OwnHosts:
         requested: Callable[[], object],
     ) -> None:
         self._cache, self._pipeline, self._requested = cache, pipeline, requested
-        self._planner = trial.planner(cache, settings)
+        self._planner, self._settings = trial.planner(cache, settings), settings
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
         """What they have for a request.
@@ -115,8 +116,12 @@ class OwnHosts:
         return self._read(request, want, clock.monotonic() - began)
 
     def _read(self, request: SelectDestinations, want: int, max_age: float) -> OwnOffers:
-        """As of so many seconds ago at most."""
-        with self._cache.borrowed(max_age) as table:
+        """As of so many seconds ago at most.
+
+        What takes of trees may be searched for long: on a copy, so that nobody waits for it.
+        """
+        cache, is_brief = self._cache, request.spec.tree is None
+        with cache.borrowed(max_age) if is_brief else nullcontext(cache.table(max_age)) as table:
             if self._cache.read_seconds_ago > OLD_SECONDS:
                 raise exceptions.HostsUnknown(problem='they were read some time ago')
             return self._offers(table, request, want)
@@ -129,13 +134,13 @@ class OwnHosts:
             # An empty zone would offer the same few to everybody.
             pipeline = pipeline.shuffling()
         dry = msgspec.structs.replace(request, dry_run=True, alternates=want - 1, places=[])
-        decision = self._planned(dry, pipeline)
+        decision = self._planned(table, dry, pipeline)
         fits = len(decision.members)
         if decision.outcome is Outcome.NO_VALID_HOST:
             fits -= 1  # the last one has no place
             if fits > 0 and not choice.is_whole(request):
                 fewer = msgspec.structs.replace(dry, consumers=dry.consumers[:fits])
-                placed = self._planned(fewer, pipeline)
+                placed = self._planned(table, fewer, pipeline)
                 if placed.is_placed:
                     return self._found(table, request, placed, want)
         if not decision.is_placed:
@@ -181,7 +186,7 @@ class OwnHosts:
         with self._cache.borrowed(FRESH_SECONDS) as table:
             if not len(table):
                 return dict.fromkeys(shapes, 0)
-            decision = self._planned(_LEAST, self._pipeline())
+            decision = self._planned(table, _LEAST, self._pipeline())
             verdicts = np.frombuffer(decision.members[0].verdicts, np.uint8)
             rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
             return {
@@ -193,9 +198,14 @@ class OwnHosts:
         """All that is known of the own hosts."""
         return self._cache.table(FRESH_SECONDS)
 
-    def _planned(self, request: SelectDestinations, pipeline: Pipeline) -> Decision:
-        """By who has borrowed the table."""
-        return trial.on_table(self._planner, request, pipeline, self._cache.clock).decision
+    def _planned(
+        self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
+    ) -> Decision:
+        """By who has borrowed the table, or on a copy of another one."""
+        cache = self._cache
+        if table is cache.working:
+            return trial.on_table(self._planner, request, pipeline, cache.clock).decision
+        return trial.plan(table, request, cache, pipeline, self._settings).decision
 
 
 def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:
