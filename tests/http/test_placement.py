@@ -511,6 +511,8 @@ def test_no_name_ends_with_a_newline(with_room):
         ('PUT', '/resource_classes/CUSTOM_A%0A', None),
         ('POST', '/resource_classes', {'name': 'CUSTOM_A\n'}),
         ('GET', '/usages?project_id=p&consumer_type=all%0A', None),
+        ('GET', '/allocation_candidates?resources=VCPU:1&limit=5%0A', None),
+        ('GET', '/allocation_candidates?resources_A%0A=VCPU:1', None),
     ):
         refused = with_room.ask(method, path, body)
         assert (refused.status_code, r'\Z' in refused.text) == (400, False), path

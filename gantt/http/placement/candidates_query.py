@@ -30,7 +30,7 @@ def _schema(version: int) -> dict[str, Any]:
     if version >= _LIMIT:
         plain['limit'] = {
             'type': ['integer', 'string'],
-            'pattern': '^[1-9][0-9]*$',
+            'pattern': r'^[1-9][0-9]*\Z',
             'minimum': 1,
             'minLength': 1,
         }
@@ -50,7 +50,7 @@ def _schema(version: int) -> dict[str, Any]:
         plain['same_subtree'] = _TEXT
     found = schemas.exactly([], **plain)
     found['patternProperties'] = {
-        f'^{name}({_suffix(version)})?$': copy.copy(_TEXT) for name in grouped
+        rf'^{name}({_suffix(version)})?\Z': copy.copy(_TEXT) for name in grouped
     }
     return found
 
@@ -102,7 +102,7 @@ def _refuse(detail: str, code: str = errors.UNDEFINED) -> NoReturn:
 # -- groups -------------------------------------------------------------------------------
 def _groups(call: Call) -> dict[str, GroupQuery]:
     """Suffix -> group, in the order in which they come first."""
-    pattern = re.compile(f'^(resources|required|member_of|in_tree)({_suffix(call.version)})?$')
+    pattern = re.compile(rf'^(resources|required|member_of|in_tree)({_suffix(call.version)})?\Z')
     wanted: dict[str, dict[str, Any]] = {}
     for key, value in call.pairs:
         match = pattern.match(key)
