@@ -515,3 +515,29 @@ def test_no_answer_has_what_its_caller_may_not_see_for_long(tmp_path, sqlite_tem
     walk = _walk(tmp_path, sqlite_template, 10_000, 2)
     fine = sum(count for (*_, status), count in walk.kinds.items() if status < 300)
     assert fine > 2000, 'else nothing is shown'
+
+
+def test_a_zone_below_that_is_silent_is_not_named_to_a_tenant(tmp_path, sqlite_template):
+    site = WalkedSite(tmp_path, sqlite_template)
+    try:
+        guest = next(one for one in site.top.store.claims_below(project=RED) if one.holds)
+        wanted = {'consumers': [guest.consumer], 'spec': {'resources': {'VCPU': 1}}}
+        wanted['spec']['purpose'] = 'rebuild'
+        url = site.low.url
+        site.low.cut()
+        answers = [
+            site.ask('member', 'PUT', f'/v1/requests/{guest.request_id}/lease', {'seconds': 60}),
+            *(
+                site.ask('member', 'POST', '/v1/requests', {**wanted, **more})
+                for more in (
+                    {'request_id': str(uuid.uuid4()), 'dry_run': True},
+                    {'request_id': str(uuid.uuid4())},
+                )
+            ),
+        ]
+        for answer in answers:
+            assert answer.status_code == 503, answer.text
+            assert not site.leaks('member', True, '', answer), answer.text
+            assert url not in answer.text and guest.key not in answer.text, answer.text
+    finally:
+        site.stop()

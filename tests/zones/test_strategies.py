@@ -351,6 +351,10 @@ def rebuild(consumer, **spec):
     return a_request(vcpu=1, consumers=[consumer], purpose=Purpose.REBUILD, **spec)
 
 
+def dry(request):
+    return msgspec.to_builtins(msgspec.structs.replace(request, dry_run=True))
+
+
 def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
     top, mid, leaf = zone('top').hosts(1, 2), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 16)
     leaf.report('leaf-1', vcpu=16, traits=['CUSTOM_A'])
@@ -373,7 +377,13 @@ def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
         refused = top.select(rebuild(consumer, required_traits=[trait]))
         assert refused.outcome is Outcome.NO_VALID_HOST, (consumer, refused)
         assert 'leaf' not in refused.reason
+        tried = top.post('/v1/requests', dry(rebuild(consumer, required_traits=[trait])))
+        assert tried.status_code == 409, tried.text
+        assert refused.reason in tried.json()['errors'][0]['detail']
     assert top.select(rebuild(near)).outcome is Outcome.PLACED
+    tried = top.post('/v1/requests', dry(rebuild(near)))
+    assert tried.status_code == 200, tried.text
+    assert tried.json()['answer']['selections'][0][0]['child'] == 'mid'
     # What lives there may be rebuilt when nothing new goes there.
     top.put('/v1/zones/mid', {'enabled': False})
     top.scheduler._zones.directory.refresh()

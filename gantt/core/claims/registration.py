@@ -20,7 +20,7 @@ from gantt.core.resources.host_keys import HostKey
 HELD_REPORTS = 4
 #: ``speaks_for`` where nobody has said it: as an agent's, until a source that does not say
 #: it either lists the guests.
-UNDECLARED = 'unsaid'
+UNDECLARED = 'zone_failure'
 #: How far an agent may move the epoch of its host on: epochs are numbers up to 2**53, and
 #: one who lies must not be able to use them up.
 AFTER_MOST = 1_000_000

@@ -122,7 +122,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     service_disabled: str | None = None
     over_committed: bool = False
     reported_at: float = 0.0
-    # 'host': an agent of ours confirms; 'nova': casts only; 'unsaid': see registering
+    # 'host': an agent of ours confirms; 'nova': casts only; 'zone_failure': see registering
     speaks_for: str = 'host'
     key: HostKey | None = None  # of the agent that reports for it
     # Whose word on inventories, traits and aggregates counts: API, or None: its reports'

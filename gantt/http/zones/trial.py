@@ -1,19 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """A dry run over zones: nothing is claimed, nothing is written, and no scheduler is asked."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gantt.core.messages import request as requests
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
-from gantt.core.records.decision import Answer, error_of
+from gantt.core.messages.request import (
+    Lifecycle,
+    OfferedPlace,
+    Purpose,
+    RequestKind,
+    SelectDestinations,
+)
+from gantt.core.records.decision import Answer, Outcome, error_of
 from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.zones import choice
+from gantt.core.zones.choice import Choice, Share
+from gantt.core.zones.messages import ZoneRecord
 from gantt.core.zones.not_queried import zones_not_queried
+from gantt.core.zones.score import ZoneScore
 from gantt.http.context import HandlerContext
 from gantt.insights.explain import explaining, redacting
 from gantt.insights.views import Explanation
+from gantt.scheduler.ports.zones import StoredBelow
 from gantt.scheduler.zones.dry_run import would_be
+from gantt.scheduler.zones.offers.evaluate import Evaluated
+from gantt.scheduler.zones.present import as_evaluated
 
 #: Offers of one zone.
 WANT = 5
@@ -42,6 +56,9 @@ def over_zones(
     if not (sees_zones and request.hops and request.lifecycle is Lifecycle.HOST):
         world.zones.bound.check_here(ruled)
         return request
+    if request.spec.purpose is Purpose.REBUILD:
+        where = world.zones.present.below(request)
+        return request if where is None else _rebuilt(world, request, public, *where)
     if world.zones.bound.of(ruled) == {directory.own_uuid()}:
         return request
     world.insights.quotas.check(request, is_own_caller)
@@ -53,6 +70,31 @@ def over_zones(
         return request
     known = world.insights.cache.declared_classes(request.spec.classes)
     requests.check(request, known.union(request.spec.classes))
+    return _would_be(world, request, public, found, shares)
+
+
+def _rebuilt(
+    world: HandlerContext,
+    request: SelectDestinations,
+    public: bool,
+    zone: ZoneRecord,
+    row: StoredBelow,
+) -> tuple[Answer, Explanation]:
+    """Whether the host of a guest fits, which is in a zone below."""
+    evaluated = world.zones.present.evaluated(zone, row.key, request, request.budget_ms / 1000)
+    place = Choice(zone.uuid, OfferedPlace(), ZoneScore(0, 0.0, 0.0), 1)
+    shares = [Share(place, [0])] if evaluated.outcome is Outcome.PLACED else []
+    return _would_be(world, request, public, as_evaluated(zone, evaluated), shares)
+
+
+def _would_be(
+    world: HandlerContext,
+    request: SelectDestinations,
+    public: bool,
+    found: Evaluated,
+    shares: Sequence[Share],
+) -> tuple[Answer, Explanation]:
+    children = world.zones.directory.children()
     decision_id = derived_id('dry run over zones', request.request_id)
     answer, decision = would_be(request, found, shares, children, decision_id)
     now = world.insights.cache.database_now

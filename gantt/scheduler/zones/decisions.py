@@ -7,7 +7,7 @@ import msgspec
 
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.claims.quota import Excess
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Decision, Outcome, ZoneStep
 from gantt.core.zones import choice
@@ -96,7 +96,8 @@ def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tupl
     outcome, many = found.outcome, len(request.consumers)
     if outcome is Outcome.PLACED:
         outcome = Outcome.NO_VALID_HOST if found.complete else Outcome.UNKNOWN
-    if outcome not in (Outcome.NO_VALID_HOST, Outcome.UNKNOWN):
+    is_rebuilt = request.spec.purpose is Purpose.REBUILD  # the one host that it asks for
+    if is_rebuilt or outcome not in (Outcome.NO_VALID_HOST, Outcome.UNKNOWN):
         reason = found.reason
     elif choice.is_whole(request) and many > 1:
         reason = f'no one place has room for all {many} members together'

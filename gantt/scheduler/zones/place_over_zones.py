@@ -54,6 +54,7 @@ from gantt.scheduler.zones.bound import may_be_bound
 from gantt.scheduler.zones.dry_run import would_be
 from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
+from gantt.scheduler.zones.offers.queries import zone_failure
 from gantt.scheduler.zones.opening import Ended, Opening, RequestRows
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.present import as_evaluated
@@ -217,8 +218,14 @@ class PlaceOverZones:
         known = {zone.uuid: zone for zone in self._children()}
         for child, key in sorted(keys):
             if child in known:
-                self._calls.extend(known[child], key, message.seconds, RESOLVE_SECONDS)
+                self._extend(known[child], key, message.seconds)
         return bool(keys)
+
+    def _extend(self, zone: ZoneRecord, key: str, lease_seconds: int) -> None:
+        try:
+            self._calls.extend(zone, key, lease_seconds, RESOLVE_SECONDS)
+        except exceptions.GanttError as e:
+            raise zone_failure(zone, 'a zone below has not lengthened its leases', e) from None
 
     # -- the story ---------------------------------------------------------------------
     def _answer(self, request: SelectDestinations, end: float) -> Answer:

@@ -19,7 +19,7 @@ from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.bound import live_below
 from gantt.scheduler.zones.offers.evaluate import Evaluated, for_below
-from gantt.scheduler.zones.offers.queries import while_busy
+from gantt.scheduler.zones.offers.queries import while_busy, zone_failure
 
 
 class PresentPlace:
@@ -68,7 +68,11 @@ class PresentPlace:
         below = for_below(request, self._own_uuid(), seconds)
         body = ZoneEvaluation(request=going_down.told(zone, below), want=1, key=key)
         end = self._clock.monotonic() + seconds
-        return while_busy(self._clock, end, lambda left: self._zones.evaluate(zone, body, left))
+        try:
+            return while_busy(self._clock, end, lambda left: self._zones.evaluate(zone, body, left))
+        except exceptions.GanttError as e:
+            what = 'the zone where the guest runs has not said whether its host fits'
+            raise zone_failure(zone, what, e) from None
 
     def under(
         self, key: str, parent: str, request: SelectDestinations

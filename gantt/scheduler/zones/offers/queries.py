@@ -85,6 +85,19 @@ def while_busy(clock: Clock, end: float, call: Callable[[float], T]) -> T:
     return call(max(0.001, end - clock.monotonic()))
 
 
+def zone_failure(
+    zone: ZoneRecord, what: str, error: exceptions.GanttError
+) -> exceptions.GanttError:
+    """The error for whoever asked, who may be a tenant: address and words of a zone are logged.
+
+    :param what: has not happened
+    """
+    LOG.warning('zone %s: %s: %s', zone.name, what, error.message)
+    if isinstance(error, exceptions.Unavailable):
+        return exceptions.Unavailable(f'{what}; ask again')
+    return exceptions.Refused(what)
+
+
 class CallRunner(Protocol):
     """What carries out calls next to each other."""
 
