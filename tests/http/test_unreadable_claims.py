@@ -154,3 +154,28 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
     assert [one.purpose for one in store.claims_below(consumers=request.consumers)] == ['create']
     for consumer in request.consumers:
         assert outcome_of(store, a_request(consumers=[consumer])) == 'barred'
+
+
+def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_store):
+    site = Site(store=make_store('sqlite'))
+    store = site.world.store
+    store.save_child_zone(EAST)
+    request = a_request(consumers=[new_uuid(), new_uuid()])
+    assert outcome_of(store, request) == 'ours'
+    bad, sound = new_uuid(), new_uuid()
+    rows_below = [
+        below(request, claim_id=claim_id, consumer=consumer)
+        for claim_id, consumer in zip((bad, sound), request.consumers, strict=True)
+    ]
+    assert finish(store, request, *rows_below)
+    columns = models.claims_below.c
+    with store.engine.begin() as connection:
+        spoiled_row = models.claims_below.update().where(columns.claim_id == bad)
+        connection.execute(spoiled_row.values(state='parked'))
+    with calling(site) as caller:
+        listed = caller.get('/v1/claims')
+        assert listed.status_code == 200, listed.text
+        problems = {one['id']: one['problem'] for one in listed.json()['claims']}
+        assert problems.keys() == {bad, sound}
+        assert [one for one, problem in problems.items() if 'parked' in problem] == [bad]
+        assert caller.get(f'/v1/claims/{bad}').json()['problem'] == problems[bad]

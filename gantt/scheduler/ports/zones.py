@@ -33,6 +33,7 @@ from gantt.core.zones.messages import (
 
 #: States of a claim below that holds its consumer: it lives, or may.
 HOLDS = (State.RESERVED.value, State.CONFIRMED.value, LOST)
+_STATES = frozenset(State)
 
 
 class ZoneIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,13 +131,13 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def claim(self) -> Claim:
         """As a claim: of a host that is named to nobody here."""
-        is_lost = self.state == LOST
+        is_lost, is_known = self.state == LOST, self.state in _STATES
         return Claim(
             id=self.claim_id,
             request_id=self.request_id,
             consumer=self.consumer,
             provider_id=0,
-            state=State.CONFIRMED if is_lost else State(self.state),
+            state=State(self.state) if is_known else State.CONFIRMED,
             purpose=self.purpose,
             allocations={0: self.resources} if self.resources else {},
             group=self.group,
@@ -148,6 +149,7 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
             updated_at=self.updated_at,
             child=self.child,
             is_lost=is_lost,
+            problem='' if is_known or is_lost else f'state: {self.state!r} is not known',
         )
 
 
