@@ -25,7 +25,8 @@ from gantt.http.placement import app as placement_app
 from gantt.http.placement.versions import HEADER
 from gantt.insights.candidates import Candidates
 from gantt.testing.store.memory import MemoryStore
-from tests.hostile.walked_site import CALLERS, PARENTS, RED, WalkedSite
+from tests.hostile import walked_site
+from tests.hostile.walked_site import BLUE, CALLERS, PARENTS, RED, WalkedSite
 
 #: Requests to one site before another one takes its place: what callers have is used up.
 OF_ONE_SITE = 2_000
@@ -539,5 +540,28 @@ def test_a_zone_below_that_is_silent_is_not_named_to_a_tenant(tmp_path, sqlite_t
             assert answer.status_code == 503, answer.text
             assert not site.leaks('member', True, '', answer), answer.text
             assert url not in answer.text and guest.key not in answer.text, answer.text
+    finally:
+        site.stop()
+
+
+def test_a_trial_says_nothing_of_a_guest_of_another_project_below(
+    tmp_path, sqlite_template, monkeypatch
+):
+    monkeypatch.setattr(walked_site, 'MEMBERS_CLAIM', '{}')
+    site = WalkedSite(tmp_path, sqlite_template)
+    try:
+        spec = {'resources': {'VCPU': 1}, 'purpose': 'rebuild'}
+        own, blue = (
+            next(one.consumer for one in site.top.store.claims_below(project=of) if one.holds)
+            for of in (RED, BLUE)
+        )
+        answers = []
+        for consumer in (own, blue, NOBODY):
+            body = {'request_id': NOBODY, 'consumers': [consumer], 'spec': spec, 'dry_run': True}
+            answer = site.ask('member', 'POST', '/v1/requests', body)
+            assert answer.status_code == 200, answer.text
+            [chosen] = answer.json()['answer']['selections'][0]
+            answers.append({**chosen, 'consumer': ''})
+        assert answers[0] != answers[1] == answers[2]
     finally:
         site.stop()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gantt.core.claims.commit import is_foreign
 from gantt.core.messages import request as requests
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
@@ -58,7 +59,10 @@ def over_zones(
         return request
     if request.spec.purpose is Purpose.REBUILD:
         where = world.zones.present.below(request)
-        return request if where is None else _rebuilt(world, request, public, *where)
+        # Of a guest of another project nothing is said, whether or not there is one.
+        if where is None or is_foreign(where[1].project_id, request.only_project):
+            return request
+        return _rebuilt(world, request, public, *where)
     if world.zones.bound.of(ruled) == {directory.own_uuid()}:
         return request
     world.insights.quotas.check(request, is_own_caller)
