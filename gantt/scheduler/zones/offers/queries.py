@@ -95,7 +95,8 @@ def zone_failure(
     LOG.warning('zone %s: %s: %s', zone.name, what, error.message)
     if isinstance(error, exceptions.Unavailable):
         return exceptions.Unavailable(f'{what}; ask again')
-    return exceptions.Refused(what)
+    kind = exceptions.NotFound if isinstance(error, exceptions.NotFound) else exceptions.Refused
+    return kind(what)
 
 
 class CallRunner(Protocol):
