@@ -6,16 +6,18 @@ again.  Nothing waits for it; while the database is away nothing is noted.
 """
 
 import dataclasses
+import hashlib
 import logging
 import os
+import re
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from gantt import exceptions
-from gantt.conf import digest
+from gantt.conf import claims, decisions, filters, scheduler, security
 from gantt.core.records.process import NOTE_SECONDS, ServiceNote
 from gantt.version import version_string
 
@@ -66,7 +68,7 @@ class Presence:
 
     def start(self) -> 'Presence':
         """Start the thread."""
-        self._configuration = digest.of(self.conf, self.described())
+        self._configuration = configuration_digest(self.conf, self.described())
         self._thread.start()
         _running.add(self)
         return self
@@ -79,7 +81,7 @@ class Presence:
         self._problem = problem
         if not problem:
             self._configured = time.monotonic()
-            self._configuration = digest.of(self.conf, self.described())
+            self._configuration = configuration_digest(self.conf, self.described())
         self._wake.set()
 
     def stop(self) -> None:
@@ -139,3 +141,49 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+#: Group -> its options, where all processes of a site should agree.
+_AGREED = {
+    'scheduler': scheduler.OPTS,
+    'claims': claims.OPTS,
+    'decisions': decisions.OPTS,
+    'security': security.OPTS,
+}
+#: Of one machine.
+_OWN = {('scheduler', 'workers')}
+#: Options of plugins are not marked as secret: these names are taken for it.
+_SECRET = re.compile(r'passw|secret|token|credential|(^|_)key($|_)|url|connection', re.IGNORECASE)
+_BYTES = 8
+
+
+def configuration_digest(conf: Any, described: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits of the configuration, by which two processes are compared.
+
+    They are of what decides how requests are answered.  What may differ from machine to machine
+    (names, addresses, ports, paths, how many workers) is left out, and so is what is secret:
+    a reader of the digest could try values until it matches.
+
+    :param described: of the pipeline in force: filters and weighers with their options
+    """
+    found: list[Any] = []
+    for group, opts in _AGREED.items():
+        found += [
+            (group, opt.name, repr(conf[group][opt.dest]))
+            for opt in sorted(opts, key=lambda opt: opt.name)
+            if not opt.secret and (group, opt.name) not in _OWN
+        ]
+    for key in sorted(described):
+        found.append((filters.FILTERS.name, key, _plain(described[key])))
+    return hashlib.blake2b(repr(found).encode(), digest_size=_BYTES).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """In the order of the configuration, without options that may be secret."""
+    if not isinstance(value, Mapping):
+        return repr(value)
+    return [
+        (name, _plain(inner))
+        for name, inner in value.items()
+        if isinstance(inner, Mapping) or not _SECRET.search(str(name))
+    ]

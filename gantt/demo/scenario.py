@@ -2,6 +2,7 @@
 """What is played: hosts appear, Nova asks, a conductor asks a thousand times."""
 
 import collections
+import datetime
 import itertools
 import queue
 import random
@@ -10,19 +11,22 @@ import time
 import uuid
 from typing import Any
 
+import oslo_messaging as om
+
 from gantt import exceptions
 from gantt.compute.farm.faults import Fault, Selector
 from gantt.core.messages.build import Delete
 from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
-from gantt.demo import nova, say
+from gantt.demo import say
 from gantt.demo.environment import Stage, wait_until
 from gantt.examples.addresses import AddressService
 from gantt.examples.volumes import VolumeService
 from gantt.insights.read_model import Insights
 from gantt.insights.views import Explanation, MemberExplanation
 from gantt.rpc.amqp.transport import nova_transport
+from gantt.rpc.nova import captures
 
 FLAVORS = {
     'small': {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20},
@@ -67,14 +71,14 @@ def hosts_appear(stage: Stage, count: int) -> None:
 
 def nova_asks(stage: Stage) -> None:
     """Captured messages of an unmodified Nova, on Nova's own topic."""
-    conductor = nova.NovaConductor(nova_transport(stage.conf))
+    conductor = NovaConductor(nova_transport(stage.conf))
     rows = []
-    for name, what in nova.CAPTURES:
+    for name, what in CAPTURES:
         try:
             answer = conductor.call(name)
             hosts = ', '.join(selections[0]['service_host'] for selections in answer)
             rows.append((what, hosts))
-        except nova.NoValidHost as e:
+        except NoValidHost as e:
             rows.append((what, 'NoValidHost'))
             verdict = str(e)
     say.table(('what Nova asked', 'answer'), rows)
@@ -345,3 +349,47 @@ def audit(stage: Stage, leased: float) -> bool:
     say.line(f'{len(confirmed)} guests run, each under its confirmed claim')
     say.line(f'{on_pools} claims on pools stay until who asked releases them')
     return not any(counts.values())
+
+
+CAPTURES = (
+    ('boot', 'one instance'),
+    ('boot-multi3', 'three instances in one call'),
+    ('boot-anti-affinity-third', 'third member of an anti-affinity group'),
+    ('boot-host-2.74', 'a host that does not exist here'),
+)
+
+
+class NoValidHost(Exception):
+    """What Nova would rebuild from the answer."""
+
+
+def _captured_call(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Context and arguments of a captured call."""
+    found = captures.load(name)
+    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    return found.context | {'timestamp': now.isoformat()}, found.args
+
+
+class NovaConductor:
+    """Calls ``select_destinations`` the way nova-conductor does.
+
+    :param transport: of Nova's exchange
+    """
+
+    def __init__(self, transport: Any) -> None:
+        target = om.Target(exchange='nova', topic='scheduler', version='4.5')
+        self._client = om.get_rpc_client(transport, target, timeout=60, call_monitor_timeout=30)
+
+    def call(self, name: str) -> list[list[dict[str, Any]]]:
+        """Per instance the chosen host and its alternates.
+
+        :raises NoValidHost: with the verdict
+        """
+        context, args = _captured_call(name)
+        try:
+            answer = self._client.call(context, 'select_destinations', **args)
+        except om.RemoteError as e:
+            if e.exc_type == 'NoValidHost':
+                raise NoValidHost(e.value) from None
+            raise
+        return [[s['nova_object.data'] for s in selections] for selections in answer]

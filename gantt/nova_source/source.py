@@ -8,6 +8,7 @@ A pass that cannot read everything says nothing: hosts that nothing is reported 
 """
 
 import dataclasses
+import json
 import logging
 import random
 import time
@@ -30,16 +31,17 @@ from gantt.core.messages import base
 from gantt.core.messages.report import HostReport, Registered, RegisterHost
 from gantt.core.nova.events import GuestLocation, NovaAggregate
 from gantt.core.nova.source import (
+    GUESTS_MOST,
     AggregateUpdate,
     GroupUpdate,
+    GuestList,
     GuestLocations,
     ListMoves,
     PendingMove,
 )
-from gantt.nova_source import facts, groups, lists
+from gantt.nova_source import facts, groups
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.facts import HostPicture, HostPictures
-from gantt.nova_source.lists import NOW_AND_THEN, Guests
 from gantt.nova_source.reading import Picture, Reader
 
 
@@ -188,7 +190,7 @@ class Source:
         self._moving = {consumer for consumer, moves in picture.open.items() if moves}
         before = self._pictures
         found = facts.host_pictures(picture, cells, self._port.left_out, self._nodes)
-        self._pictures = lists.fitting(found, self.list_bytes)
+        self._pictures = fitting(found, self.list_bytes)
         self._bring_in(before)
         self._passes += 1
         self._resolve_moves()
@@ -298,7 +300,7 @@ class Source:
             raise exceptions.Unavailable(f'nothing is known of host {host} now')
         due = self._guests.is_due(host, host_picture)
         if due:
-            result = self.nova.list_guests(lists.listed(host, host_picture))
+            result = self.nova.list_guests(listed(host, host_picture))
             for what in ('confirmed', 'released', 'adopted'):
                 self.count('gantt_nova_source_claims_total', getattr(result, what), what=what)
         self._guests.done(host, host_picture, pictures=due)
@@ -396,3 +398,83 @@ def _parts(items: list[T]) -> Iterator[list[T]]:
         size += length
     if part:
         yield part
+
+
+#: A list of guests that changed is told in so many passes: what releases and confirms takes
+#: that many.  After it, and what is told of aggregates, now and then again.
+REPEATS, NOW_AND_THEN = 3, 10
+#: Bytes that no guest takes in a message, and those of a message beside its guests.
+GUEST_BYTES, OTHER_BYTES = 2048, 4096
+
+_replace = msgspec.structs.replace
+
+
+class Guests:
+    """Which lists of guests are to be told in a pass: those that changed, for a while."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, tuple[list[str], int]] = {}
+
+    def is_due(self, host: str, picture: HostPicture) -> bool:
+        """Whether the list of a host is to be told."""
+        before, times = self._sent.get(host, ([], 0))
+        return before != _marks(picture) or times < REPEATS or times % NOW_AND_THEN == 0
+
+    def done(self, host: str, picture: HostPicture, *, pictures: bool) -> None:
+        """A pass over the host."""
+        before, times = self._sent.get(host, ([], 0))
+        now = _marks(picture)
+        self._sent[host] = (now, times + 1 if before == now else int(pictures))
+
+    def forget(self, host: str) -> None:
+        self._sent.pop(host, None)
+
+
+def _marks(picture: HostPicture) -> list[str]:
+    """What of a list matters to claims."""
+    return sorted(
+        f'{guest.consumer} {sorted(guest.resources.items())} {guest.group}'
+        for guest in picture.guests
+    )
+
+
+def listed(host: str, picture: HostPicture) -> GuestList:
+    """The words for the guests of a host."""
+    guests = picture.guests
+    if picture.is_short:
+        # What is only for people, and what a scheduler does not look at in a list.
+        guests = [
+            _replace(guest, node='', vm_state='', task_state='', user_id=None) for guest in guests
+        ]
+    return GuestList(host=host, asked_at=picture.asked_at, begun=picture.begun, guests=guests)
+
+
+def fitting(pictures: HostPictures, most: int) -> HostPictures:
+    """What is told, with lists of guests that fit a message; no part of one can be told.
+
+    :param most: bytes that a scheduler takes
+    """
+    hosts, silent = dict(pictures.hosts), dict(pictures.silent)
+    for host, picture in pictures.hosts.items():
+        short = _replace(picture, is_short=True)
+        if len(picture.guests) > GUESTS_MOST:
+            problem = f'it has {len(picture.guests)} guests, and {GUESTS_MOST} can be told of'
+        elif len(picture.guests) * GUEST_BYTES + OTHER_BYTES <= most or size(host, picture) <= most:
+            continue
+        elif size(host, short) <= most:
+            hosts[host] = short
+            continue
+        else:
+            problem = (
+                f'the list of its {len(picture.guests)} guests has {size(host, short)} bytes, and '
+                f'[rpc] payload_bytes_max is {most}: raise it on the schedulers and here'
+            )
+        silent[host] = problem
+        del hosts[host]
+    return _replace(pictures, hosts=hosts, silent=silent)
+
+
+def size(host: str, picture: HostPicture) -> int:
+    """Bytes of the message, which travels as text within text."""
+    words = base.to_builtins(listed(host, picture))
+    return len(json.dumps(json.dumps(words))) + OTHER_BYTES

@@ -5,19 +5,12 @@ import numpy as np
 
 from gantt.core.plugin import KNOWN_COLUMNS
 from gantt.core.table import columns
-from gantt.plugin_api import COLUMNS, Filter
+from gantt.plugin_api import COLUMNS
 from tests.core.builders import a_change, a_host, a_table
 
 
 def test_what_plug_ins_may_name_is_what_is_declared():
     assert columns.COLUMNS.keys() | columns.OBJECTS.keys() == KNOWN_COLUMNS == COLUMNS
-
-
-def test_a_plug_in_that_names_a_column_of_an_earlier_release_is_loaded():
-    class Older(Filter):
-        columns = ('free', 'pools', 'pool')
-
-    Older.check_columns()
 
 
 def test_plain_columns_are_read_from_the_row_with_every_write():

@@ -14,9 +14,8 @@ import time
 import pytest
 from msgspec import UNSET
 
-from gantt.compute.agent.agent import AgentSettings
+from gantt.compute.agent.agent import AgentSettings, Trust
 from gantt.compute.agent.journal import PENDING, Journal, JournalEntry, SqliteJournal
-from gantt.compute.agent.trust import Trust
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.drivers.qemu import Qemu
 from gantt.core.messages.build import Build

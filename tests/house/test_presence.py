@@ -9,8 +9,8 @@ from oslo_messaging import conffixture
 
 from gantt import conf as options
 from gantt import exceptions
+from gantt.cmd import presence
 from gantt.cmd.presence import Presence
-from gantt.conf import digest
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
 from gantt.core.placement.pipeline import Pipeline
@@ -33,7 +33,7 @@ def _conf(path, text=''):
 
 def _digest(path, text=''):
     conf = _conf(path, text)
-    return digest.of(conf, pipeline_from_conf(conf).described())
+    return presence.configuration_digest(conf, pipeline_from_conf(conf).described())
 
 
 class SecretFilter(Filter):
@@ -75,8 +75,10 @@ def test_the_digest_has_nothing_of_one_machine_and_nothing_secret(tmp_path):
     assert _digest(path, own) == _digest(path)
     conf = _conf(path)
     one, other = _of_plugin(inventory_password='swordfish'), _of_plugin(inventory_password='x')
-    assert digest.of(conf, one) == digest.of(conf, other)
-    assert digest.of(conf, one) != digest.of(conf, _of_plugin(least_share=0.5))
+    assert presence.configuration_digest(conf, one) == presence.configuration_digest(conf, other)
+    assert presence.configuration_digest(conf, one) != presence.configuration_digest(
+        conf, _of_plugin(least_share=0.5)
+    )
 
 
 class Flaky(SqlStore):

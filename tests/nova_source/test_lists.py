@@ -6,7 +6,7 @@ import copy
 import pytest
 
 from gantt import client
-from gantt.nova_source import lists
+from gantt.nova_source import source
 from tests.nova_source.openstack import new_uuid
 from tests.rpc.bus import Bus
 
@@ -65,4 +65,4 @@ def test_more_guests_than_a_list_can_have_are_named(openstack, region):
     region.source.list_bytes = 64 << 20
     region.source.step()
     assert '10001 guests, and 10000' in region.source._pictures.silent['cluster']
-    assert lists.GUESTS_MOST == 10_000
+    assert source.GUESTS_MOST == 10_000

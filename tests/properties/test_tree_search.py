@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.candidates import packing, tree_search
+from gantt.core.candidates import feasibility, tree_search
 from gantt.core.candidates.columns import ClassInventory
 from gantt.core.candidates.find import find
-from gantt.core.candidates.of_request import query_of
 from gantt.core.candidates.one_tree import OneTreeSearch
+from gantt.core.candidates.query import query_of
 from gantt.core.candidates.table import ProviderEntry
 from gantt.core.messages.tree_request import TreeRequest
 from tests.properties.candidate_worlds import CandidateWorld
@@ -111,7 +111,7 @@ def test_bounds_never_say_that_what_goes_does_not(rooms, amounts):
         )
         for choice in itertools.product(range(len(rooms)), repeat=len(amounts))
     )
-    assert packing.is_possible(amounts, rooms, lambda looks: None) or not goes
+    assert feasibility.may_be_packed(amounts, rooms, lambda looks: None) or not goes
 
 
 @pytest.mark.parametrize(

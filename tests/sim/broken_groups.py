@@ -4,7 +4,7 @@
 import msgspec
 
 from gantt.core.claims import place_commit, places
-from gantt.scheduler.groups import earlier_answers, place_group, standing_places
+from gantt.scheduler.groups import place_group, standing_places
 from gantt.scheduler.groups.standing_places import Staying
 from gantt.testing.store import commit, tables
 from gantt.testing.store.operators import atomic
@@ -69,9 +69,9 @@ def who_stands_counts_for_no_policy(monkeypatch):
 
 def repeats_are_told_what_was_planned_last(monkeypatch):
     """Who asks again is not told what is stored."""
-    repeated = earlier_answers.EarlierAnswers.repeated
+    repeated = place_group.EarlierAnswers.repeated
 
     def another(self, request, stored):
         return _replace(repeated(self, request, stored), stayed=['nobody'])
 
-    monkeypatch.setattr(earlier_answers.EarlierAnswers, 'repeated', another)
+    monkeypatch.setattr(place_group.EarlierAnswers, 'repeated', another)

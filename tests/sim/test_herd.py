@@ -16,8 +16,8 @@ from gantt.core.zones.strategies import DEFAULT
 from gantt.sim.loop import Loop, Process, ProcessClock, Stacks
 from gantt.sim.zones import stock
 from gantt.sim.zones.links import ZoneLinks
-from gantt.sim.zones.orders import orders
 from gantt.sim.zones.placing import carry_out
+from gantt.sim.zones.run import orders
 from gantt.sim.zones.runner import TaskRunner
 from gantt.sim.zones.zone import SimZone, Surroundings
 

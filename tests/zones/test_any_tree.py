@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.best_seen import REMEMBERED_SECONDS
+from gantt.core.zones.summary import REMEMBERED_SECONDS
 from gantt.sim.zones.placing import carry_out
 from tests.zones.any_tree import GOOD_ENOUGH, AnyTree
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from gantt import exceptions
-from gantt.core.candidates import matching, packing
+from gantt.core.candidates import feasibility
 from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderEntry
 
@@ -345,7 +345,7 @@ class _Walk:
                 continue
             free = [[s for s in self._options[n] if s not in occupied] for n in isolated]
             take(sum(map(len, free)) // 4)
-            if not matching.is_possible(free, lambda slot: 1, take):
+            if not feasibility.has_matching(free, lambda slot: 1, take):
                 return False
         return all(self._has_room(name, rest) for name in self._search.contended)
 
@@ -358,10 +358,10 @@ class _Walk:
         column = self._table.classes[name]
 
         def most(slot: int) -> int:
-            return matching.most_of(sums, column.room(slot) - self._taken.get((slot, name), 0))
+            return feasibility.most_of(sums, column.room(slot) - self._taken.get((slot, name), 0))
 
         options = [self._options[n] for n in wanting]
-        return matching.is_possible(options, most, self._budget.take)
+        return feasibility.has_matching(options, most, self._budget.take)
 
     def _may_pack(self) -> bool:
         """Whether amounts can be packed into all that there is, as far as bounds tell: once."""
@@ -370,7 +370,7 @@ class _Walk:
             wanting, amounts = self._wanting(name, self._order)
             slots = set[int]().union(*(self._options[n] for n in wanting))
             rooms = [self._table.classes[name].room(slot) for slot in slots]
-            if not packing.is_possible(amounts, rooms, self._budget.take):
+            if not feasibility.may_be_packed(amounts, rooms, self._budget.take):
                 self._is_hopeless = True
         return not self._is_hopeless
 
@@ -430,7 +430,7 @@ class _Walk:
             looks: list[int] = [may, of.traits[slot] & ~meets]
             for name, rooms, sums in of.wanted[depth]:
                 gone = taken.get((slot, name), 0)
-                looks.append(packing.filled(sums, rooms.get(slot, 0) - gone))
+                looks.append(feasibility.filled(sums, rooms.get(slot, 0) - gone))
                 looks.append(of.has_whole and gone > 0)
             looks += [slot in self._occupied[k] for k in open_sets]
             yield of.number(tuple(looks))
@@ -523,7 +523,7 @@ class _LeftOver:
                     amount = dict(search.scarce[part])[name]
                     take(len(sums))
                     more = {one + amount for one in sums if one + amount <= most}.union(sums)
-                    sums = sorted(more) if len(more) <= packing.SUMS_MAX else None
+                    sums = sorted(more) if len(more) <= feasibility.SUMS_MAX else None
                 if any(wanting[n] for n in order[depth:]):
                     self.wanted[depth].append((name, rooms, sums))
 

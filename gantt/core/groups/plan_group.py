@@ -13,7 +13,7 @@ import numpy as np
 
 from gantt.core.group_policies.levels import UNKNOWN, Levels
 from gantt.core.group_policies.policies import violation
-from gantt.core.groups import bound, check, improve, reduce, sequential
+from gantt.core.groups import bound, improve, reduce, sequential
 from gantt.core.groups.build import build
 from gantt.core.groups.conflict import Conflicts
 from gantt.core.groups.group_plan import (
@@ -34,7 +34,7 @@ from gantt.core.groups.model import (
     SolverGoal,
     SolverResult,
 )
-from gantt.core.groups.problem import Assignment, Goals, GroupProblem, goals
+from gantt.core.groups.problem import Assignment, Goals, GroupProblem, goals, taken
 from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.layout import plain
 from gantt.core.placement.pipeline import Pipeline
@@ -143,7 +143,7 @@ def _known(
         plan.rows[unit] = row
         plan.choices[unit] = problem.choices_of[problem.kinds[unit]][one.alternative]
     trial = GroupTable(table, problem, pipeline, over)
-    if check.faults(problem, plan) or trial.refused(plan):
+    if plan_faults(problem, plan) or trial.refused(plan):
         return None
     return goals(problem, plan, trial.score()), plan, trial
 
@@ -306,7 +306,7 @@ class _Planning:
         """Take a plan that is sound and better; whether it is at least sound."""
         assert self._model is not None, 'it was reduced'
         plan = reduce.plan_of(self._model, counts)
-        if check.faults(self._problem, plan):
+        if plan_faults(self._problem, plan):
             return False
         reached = goals(self._problem, plan)
         if not self._problem.is_steady:
@@ -553,3 +553,68 @@ def drop_broken(problem: GroupProblem, plan: Assignment) -> bool:
                 break
             plan.rows[unit], dropped = -1, True
     return dropped
+
+
+class PlanFault(msgspec.Struct, frozen=True):
+    """Why a plan is no plan.
+
+    :ivar kind: ``choice``, ``host``, ``room``, ``count``, ``cut`` or ``policy``
+    :ivar line: what is wrong, in words
+    """
+
+    kind: str
+    line: str
+
+
+def plan_faults(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
+    """All that is wrong with a plan; empty: it may be used."""
+    # What is no unit of the problem, or on none of its hosts, cannot be counted.
+    of_units = _of_units(problem, plan)
+    return of_units or [*_of_room(problem, plan), *_of_policies(problem, plan)]
+
+
+def _of_units(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
+    found = []
+    for unit, (row, choice) in enumerate(
+        zip(plan.rows.tolist(), plan.choices.tolist(), strict=True)
+    ):
+        name = problem.names[unit]
+        if row < 0:
+            continue
+        if choice not in problem.choices_of[problem.kinds[unit]]:
+            found.append(PlanFault('choice', f'{name} is planned as what it is not'))
+        elif row >= problem.hosts or not problem.choices[choice].mask[row]:
+            found.append(PlanFault('host', f'{name} is on row {row}, which a filter removes'))
+    return found
+
+
+def _of_room(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
+    found, used = [], taken(problem, plan)
+    for k, at in np.argwhere(used > np.maximum(problem.free, 0)).tolist():
+        found.append(
+            PlanFault(
+                'room',
+                f'{used[k, at]} {problem.classes[k]} taken of {problem.free[k, at]} in bin {at}',
+            )
+        )
+    placed = plan.rows[plan.rows >= 0]
+    counts = np.bincount(placed, minlength=problem.hosts)
+    for row in np.flatnonzero(counts > problem.limit).tolist():
+        found.append(
+            PlanFault(
+                'count', f'{counts[row]} members on row {row}, which takes {problem.limit[row]}'
+            )
+        )
+    for cut in problem.cuts:
+        here = plan.choices[plan.rows == cut.row]
+        if all(np.count_nonzero(here == c) >= n for c, n in cut.counts.items()):
+            found.append(PlanFault('cut', f'row {cut.row} does not take its members together'))
+    return found
+
+
+def _of_policies(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
+    return [
+        PlanFault('policy', f'{policy.line} is violated by {found:g}')
+        for policy in problem.policies
+        if policy.is_hard and (found := violation(policy, plan.rows)) > 0
+    ]

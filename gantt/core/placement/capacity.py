@@ -7,13 +7,17 @@ group.  Where a request asks for cells, cores, pages or devices they are laid ou
 on each host, within a bound on the cost; beyond it amounts alone are counted.
 """
 
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 
 from gantt.core.filters import tree_room
 from gantt.core.group_policies import policy_counting
 from gantt.core.messages.request import Policy, RequestSpec
-from gantt.core.placement import topology_counting, tree_counting
+from gantt.core.placement import topology_counting
+from gantt.core.placement.tree_choice import TreeChoice
+from gantt.core.resources.host import Placed
 from gantt.core.table.columns import IntArray
 from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
@@ -83,7 +87,7 @@ def room(
         counts, uncounted = laid.counts, laid.uncounted
         _note_layouts(laid, bounds, names)
     if tree_room.concerns(table, spec):
-        of_trees = tree_counting.count(table, spec, rows, counts)
+        of_trees = count_in_trees(table, spec, rows, counts)
         bounds = np.where(of_trees.counts < counts, len(names), bounds)
         names, counts = [*names, TREE], of_trees.counts
         uncounted += of_trees.uncounted
@@ -223,3 +227,58 @@ def _within_services(
             counts[at] = min(counts[at], left)
             left -= int(counts[at])
     return counts
+
+
+#: Of one count: searches that differ, steps of all of them, and members on one host.
+TREES_MAX, STEPS_MAX, EACH_MAX = 10_000, 2_000_000, 1024
+
+
+class TreeCount(NamedTuple):
+    """Counts by host, in the order of the rows.
+
+    :ivar uncounted: on how many of them the count is the most that may fit
+    """
+
+    counts: IntArray
+    uncounted: int
+
+
+def count_in_trees(
+    table: HostTable, spec: RequestSpec, rows: IntArray, most: IntArray
+) -> TreeCount:
+    """Return how often a request that takes of trees fits on each of these hosts.
+
+    Members are laid one after the other on a copy of the table.  Bounded by searches and steps,
+    not by time; beyond, hosts count by their own amounts alone.
+
+    :param most: by their own amounts
+    """
+    other = table.copy()
+    trees = TreeChoice(other, spec, steps=STEPS_MAX, trees=TREES_MAX)
+    found, uncounted = most.copy(), 0
+    for at, row in enumerate(rows.tolist()):
+        number = _fill(other, trees, row, min(int(most[at]), EACH_MAX))
+        if row in trees.given_up or (number == EACH_MAX and number < most[at]):
+            uncounted += 1
+        else:
+            found[at] = number
+    return TreeCount(np.asarray(found, np.int64), uncounted)
+
+
+def _fill(table: HostTable, trees: TreeChoice, row: int, most: int) -> int:
+    """How many go on a host, which they are put on."""
+    host = table.hosts[row].id
+    for number in range(most):
+        if not all(
+            table.has(row, name, amount) or table.pool_for(row, name, amount) is not None
+            for name, amount in trees.rest.items()
+        ):
+            return number
+        solution = trees.solve(row)
+        if solution is None:
+            return number
+        shares = trees.amounts(row, solution)
+        own = shares.pop(host)
+        name = f'count {row} {number}'
+        table.take(host, own, Placed(name, name, host), shares)
+    return most

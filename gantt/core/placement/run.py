@@ -9,16 +9,21 @@ written for all of them together.  What is picked is the same, bit for bit.
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gantt.core.claims.claim import claim_id, claim_ids
+from gantt.core.filters.base import Ceiling
 from gantt.core.messages import image_properties
 from gantt.core.messages.base import topic_of
+from gantt.core.messages.keys.topology_settings import pmem_class, refuse
 from gantt.core.messages.layout import Layout, plain
 from gantt.core.messages.request import Purpose, RequestSpec, SelectDestinations, name_of
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.topology_request import Wish
 from gantt.core.pause import AskPause
-from gantt.core.placement import given, ranges, verdict
+from gantt.core.placement import verdict
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.layout_choice import Fitting
 from gantt.core.placement.pipeline import Pipeline
@@ -37,6 +42,10 @@ from gantt.core.resources.host import HostKind, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import NO_SHARES, Shares
 from gantt.core.table.usage import Pick
+
+if TYPE_CHECKING:
+    from gantt.core.table.host_table import HostTable
+
 
 #: Nobody has anything of pools already.
 NOTHING_HELD: Mapping[str, Shares] = {}
@@ -77,7 +86,7 @@ class Run:
         )
         wish = pipeline.inside.wish(spec) if spec.may_need_topology else None
         if wish is not None and spec.most:
-            ranges.check_inside(spec, wish)
+            check_inside(spec, wish)
         self.fitting = (
             None if wish is None else Fitting(table, wish, pipeline.inside, self.filter_run)
         )
@@ -373,9 +382,7 @@ class Run:
             self.members.looks[-1].claim_ids.append(identity)
             if self.filter_run.is_pooled or spec.most:
                 look = self.members.looks[-1]
-                look.allocations.append(
-                    given.by_provider(self.table, spec, row, wanted, self._shares)
-                )
+                look.allocations.append(by_provider(self.table, spec, row, wanted, self._shares))
                 if self.filter_run.is_pooled:
                     self._heed(self._shares)
         self.chosen.append(row)
@@ -394,9 +401,9 @@ class Run:
         shares = self.trees.amounts(row, solution)
         if spec.most:  # then there are no groups but the one
             ceilings = self.filter_run.ceilings(row)
-            shares = ranges.given(self.table, row, spec, shares, behind, ceilings)
+            shares = ranged_shares(self.table, row, spec, shares, behind, ceilings)
             groups = [GroupShare('', pid, dict(amounts)) for pid, amounts in shares.items()]
-        parts = given.by_group(self.table, row, groups)
+        parts = by_group(self.table, row, groups)
         own = shares.pop(placed.provider_id)
         self.table.take(placed.provider_id, own, placed, shares)
         self._shares = shares
@@ -420,7 +427,7 @@ class Run:
         shares = table.providers_of(row, spec.resources)
         if spec.most:
             ceilings = self.filter_run.ceilings(row)
-            shares = ranges.given(table, row, spec, shares, behind, ceilings)
+            shares = ranged_shares(table, row, spec, shares, behind, ceilings)
         of_class = {name: n for amounts in shares.values() for name, n in amounts.items()}
         wanted = {name: of_class[name] for name in spec.resources}
         own = shares.pop(placed.provider_id)
@@ -448,7 +455,7 @@ class Run:
         table.pools.lay(host, identity, shares)
         self._shares = shares
         look.allocations.append(
-            given.by_provider(table, self.request.spec, row, self.request.spec.resources, shares)
+            by_provider(table, self.request.spec, row, self.request.spec.resources, shares)
         )
         self._heed(shares)
         return [shares]
@@ -475,13 +482,13 @@ class Run:
             with table.pools.giving_back(table.pools.shared_of(self._shares)):
                 solution = self.trees.solve(row)
                 shares = [] if solution is None else self.trees.shares(row, solution)
-            return given.by_group(table, row, shares)
+            return by_group(table, row, shares)
         if not (table.pools.of_class and table.pools.have_any(wanted)):
             return []
         with table.pools.giving_back(self._shares):
             found = table.providers_of(row, wanted)
         del found[table.hosts[row].id]
-        return given.by_provider(table, self.request.spec, row, wanted, found)
+        return by_provider(table, self.request.spec, row, wanted, found)
 
     def _place_of(self, row: int, *, is_alternate: bool) -> Selection:
         """A host as it is selected, without what is the member's own."""
@@ -616,3 +623,117 @@ def _mix(seed: int, member: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
     return z ^ (z >> 31)
+
+
+def by_provider(
+    table: HostTable, spec: RequestSpec, row: int, wanted: dict[str, int], shares: Shares
+) -> list[ProviderAllocation]:
+    """Who gives what: the host first, then pools by id; empty where all is the host's own.
+
+    Not where that is another amount for each member.
+    """
+    if not (shares or spec.most):
+        return []
+    pooled = {name for of in shares.values() for name in of}
+    own = {name: amount for name, amount in wanted.items() if name not in pooled}
+    host = table.hosts[row].id
+    found = [GroupShare('', host, own)]
+    found += [GroupShare('', pool, dict(shares[pool])) for pool in sorted(shares)]
+    return by_group(table, row, found)
+
+
+def by_group(table: HostTable, row: int, shares: Sequence[GroupShare]) -> list[ProviderAllocation]:
+    """The same of what is given to groups."""
+    host, pools = table.hosts[row], table.pools.of_id
+    found = []
+    for one in shares:
+        who = host if one.provider_id == host.id else pools[one.provider_id]
+        found.append(
+            ProviderAllocation(
+                provider_id=who.id,
+                uuid=who.uuid,
+                name=who.name,
+                resources=one.resources,
+                group=one.suffix,
+            )
+        )
+    return found
+
+
+# -- amounts that are ranges ---------------------------------------------------
+#: Classes that cells of a guest are made of.
+_OF_CELLS = ('VCPU', 'PCPU', 'MEMORY_MB')
+_UNLIMITED: Mapping[str, Ceiling] = {}
+
+
+def check_inside(spec: RequestSpec, wish: Wish) -> None:
+    """
+    :param wish: what is laid out inside of a host
+    :raises InvalidMessage: a range of something whose place is laid out: more of it has none
+    """
+    laid_out = {*(_OF_CELLS if wish.cells else ()), *map(pmem_class, wish.pmem)}
+    for name in spec.most:
+        if name in laid_out:
+            refuse(
+                f'request.spec.most.{name}',
+                'the request has it laid out in cells of the host; expected one amount, no range',
+            )
+
+
+def ranged_shares(
+    table: 'HostTable',
+    row: int,
+    spec: RequestSpec,
+    found: dict[int, dict[str, int]],
+    behind: int,
+    ceilings: Mapping[str, Ceiling] = _UNLIMITED,
+) -> dict[int, dict[str, int]]:
+    """Return who gives what, where each gives as much as it has; the chosen one is always in it.
+
+    Filters and weighers see the least, so that a range rules nobody out that the least would not,
+    and leads nowhere else.  The chosen one then gives as much as it has: at most ``most``, in one
+    piece by the rules about its units, and no more than a rule of the pipeline allows there.
+    Members are placed in order.  Each leaves the least for as many of those behind as can still
+    come to the same place, so that members that fit with the least are never refused for what the
+    first of them got.
+
+    Whose an amount is follows from the least, see ``core.table.pools``.
+
+    :param found: who gives the least: provider id -> class -> amount
+    :param behind: members of the request that are placed after this one
+    :param ceilings: of the chosen one's own classes, what rules of the pipeline leave
+    """
+    host, pools = int(table.ids[row]), table.pools
+    own = {name: _room(table, row, name, ceilings) for name in found[host]}
+    # Of a class that others have as well members may come here without taking it of the host.
+    others_have = pools.of_class.keys() | pools.nested.of_class.keys()
+    times = [room // spec.resources[n] for n, room in own.items() if n not in others_have]
+    here = min(times, default=behind + 1)
+    for provider, amounts in found.items():
+        for name in amounts.keys() & spec.most.keys():
+            least, piece = amounts[name], None
+            if provider == host:
+                inventory, room, many = table.hosts[row].facts.inventories[name], own[name], here
+                piece = ceilings[name].piece if name in ceilings else None
+            else:
+                inventory = pools.of_id[provider].inventories[name]
+                room, many = pools.free(provider, name), behind + 1
+            others = max(min(behind, many - 1, room // least - 1), 0)
+            amounts[name] = _piece(inventory, least, spec.most[name], room - others * least, piece)
+    return found
+
+
+def _room(table: 'HostTable', row: int, name: str, ceilings: Mapping[str, Ceiling]) -> int:
+    """What is left of a class on the chosen one itself."""
+    code = table.class_code(name)
+    assert code is not None, 'a filter has found it'
+    free = table.free.item(code, row)
+    return min(free, ceilings[name].room) if name in ceilings else free
+
+
+def _piece(inventory: Inventory, least: int, most: int, room: int, piece: int | None) -> int:
+    """The largest amount that may be had in one piece; the least may."""
+    amount = min(most, room, inventory.largest)
+    if piece is not None:
+        amount = min(amount, piece)
+    return max(least, amount - amount % inventory.step_size)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Container, Mapping
 
 from msgspec.structs import replace
 
-from gantt.core.candidates.of_request import query_of
-from gantt.core.candidates.query import CandidatesQuery, Part
+from gantt.core.candidates.query import CandidatesQuery, Part, query_of
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.resources.shared_pool import PoolUsage, SharedPool

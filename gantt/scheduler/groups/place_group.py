@@ -41,13 +41,12 @@ from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones.not_queried import enabled
 from gantt.scheduler.groups import plan_drafts, standing_places
-from gantt.scheduler.groups.earlier_answers import EarlierAnswers, NotPlaced
 from gantt.scheduler.groups.plan_drafts import PlanOwner, Request
 from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.groups.standing_places import Staying
 from gantt.scheduler.groups.what_if import without_each
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
 
@@ -61,6 +60,10 @@ LOOK_SECONDS = 0.2
 SPARE_SHARE, SPARE_MOST = 0.2, 2.0
 #: Members without a place that an error names.
 NAMED_MAX = 20
+
+
+#: Errors which say that nothing is placed; ``Unavailable`` leaves that open.
+NotPlaced = exceptions.Refused | exceptions.Conflict
 
 
 class Target(NamedTuple):
@@ -644,3 +647,80 @@ def _may_have(request: Request, project_id: str | None) -> bool:
 
 def _line(outcome: RequestOutcome) -> str:
     return f'{outcome.outcome.value}: {outcome.reason}' if outcome.reason else outcome.outcome.value
+
+
+class EarlierAnswers:
+    """Answers of groups by the rows of their requests, and refusals that are final.
+
+    A caller that hears nothing sends its request again, and another process may take the copy
+    while the first one is still at it.  A group that is refused must not have a plan: before a
+    repeat is refused, the refusal is stored as the request's row.  Either that finds the row of
+    the first copy, whose answer is the caller's as well, or the commit of the first copy finds
+    the refusal.
+    """
+
+    def __init__(self, store: Store, recorder: Recorder, retry_after_ms: Callable[[], int]) -> None:
+        self._store, self._recorder, self._retry_after_ms = store, recorder, retry_after_ms
+
+    def known(self, request: Request) -> GroupAnswer | None:
+        """What a repeat is answered; None: it was not answered yet.
+
+        :raises RequestIdReused, RequestCancelled: see there
+        :raises Refused, Conflict: as it was answered, as a repeat
+        """
+        stored = self._store.load_request(request.request_id)
+        return None if stored is None or stored.state == 'open' else self._of(request, stored)
+
+    def refused(self, request: Request, error: NotPlaced) -> GroupAnswer:
+        """What the first copy of a request was answered that is to be refused.
+
+        :raises Refused, Conflict: ``error``, or that of before; of a repeat no copy is placed then
+        :raises Busy: the first copy is being placed
+        """
+        if request.repeat:
+            packed = group_answer.pack_refusal(error)
+            stored = self._store.bar_request(request.request_id, request.fingerprint, packed)
+        else:
+            stored = self._store.load_request(request.request_id)
+        if stored is None:
+            raise error
+        if stored.state == 'open':
+            raise self.busy()
+        return self._of(request, stored)
+
+    def cancelled(self, request: Request) -> GroupAnswer:
+        """A commit has found that a request is not placed any more.
+
+        :raises RequestCancelled: it was taken back
+        :raises Refused, Conflict: as another copy was answered
+        """
+        found = self.known(request)
+        if found is None:
+            raise exceptions.RequestCancelled(request_id=request.request_id)
+        return found
+
+    def busy(self) -> exceptions.Busy:
+        """Somebody else is at it."""
+        return exceptions.Busy(
+            reason='another process is at this request', retry_after_ms=self._retry_after_ms()
+        )
+
+    def _of(self, request: Request, stored: StoredRequest) -> GroupAnswer:
+        if stored.state == 'cancelled':
+            refusal = group_answer.unpack_refusal(stored.answer) if not stored.attempt else None
+            if refusal is None:
+                raise exceptions.RequestCancelled(request_id=request.request_id)
+            if stored.fingerprint != request.fingerprint:
+                raise exceptions.RequestIdReused(request_id=request.request_id)
+            raise refusal
+        if stored.fingerprint != request.fingerprint:
+            raise exceptions.RequestIdReused(request_id=request.request_id)
+        return self.repeated(request, stored.answer)
+
+    def repeated(self, request: Request, stored: bytes) -> GroupAnswer:
+        """A stored answer once more.  :raises RequestIdReused: it is of no group"""
+        self._recorder.count('gantt_repeats_total')
+        found = group_answer.unpack(stored)
+        if found is None:
+            raise exceptions.RequestIdReused(request_id=request.request_id)
+        return found

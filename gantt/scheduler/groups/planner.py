@@ -4,18 +4,21 @@
 No logic of placing here.  RPC, the process with everything in it and the tests talk to this class.
 """
 
+import collections
 import contextlib
 import dataclasses
 import logging
 import queue
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.places import GroupPlanRecord
+from gantt.core.fair_queue import FairQueue
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.model import GroupSolver
 from gantt.core.groups.plan_view import GroupPlanView
@@ -32,7 +35,6 @@ from gantt.scheduler.groups import shown_plans
 from gantt.scheduler.groups.place_group import PlaceGroups
 from gantt.scheduler.groups.plan_drafts import Request
 from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.scheduler.groups.waiting_groups import WaitingGroups
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.quotas import QuotaChecks
@@ -359,3 +361,64 @@ def _project_of(request: Request) -> str:
     """Whose places a group takes, as far as its request says it."""
     own = request.project_id if isinstance(request, PlaceGroup) else None
     return own or request.only_project or ''
+
+
+Item = TypeVar('Item')
+#: Charged for a turn at least, and before it is known how long it took.
+LEAST_SECONDS = 0.001
+
+
+class WaitingGroups(queue.Queue[Item]):
+    """A bounded queue of groups that wait to be planned, in which projects take turns.
+
+    Turns are those of ``core.fair_queue``, by the weights of projects and by the seconds for which
+    plans kept the planner, whatever they were asked to take.  A project may have as many groups
+    waiting as it leaves free, the rule of ``http.gates``; groups of an unknown project are bounded
+    with all others only.
+
+    :param limit: how many may wait
+    :param project_of: whose an item is; '': nobody knows
+    :param weights: of projects as they are now; 1 where one has none
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        project_of: Callable[[Item], str],
+        weights: Callable[[], Mapping[str, float]],
+    ) -> None:
+        self._project_of, self._weights = project_of, weights
+        self._waiting: FairQueue[Item] = FairQueue()
+        self._own: collections.Counter[str] = collections.Counter()
+        super().__init__(limit)
+
+    # -- of queue.Queue, which calls these under its lock ----------------------------------
+    def _init(self, maxsize: int) -> None:
+        pass
+
+    def _qsize(self) -> int:
+        return len(self._waiting)
+
+    def _put(self, item: Item) -> None:
+        """:raises queue.Full: its project has as many here as it leaves free"""
+        project = self._project_of(item)
+        if project and self._own[project] >= self.maxsize - self._qsize():
+            raise queue.Full
+        self._own[project] += 1
+        self._waiting.put(project, item)
+
+    def _get(self) -> Item:
+        self._waiting.weights = self._weights()
+        item = self._waiting.first()
+        self._waiting.pop(LEAST_SECONDS)
+        project = self._project_of(item)
+        self._own[project] -= 1
+        if not self._own[project]:
+            del self._own[project]
+        return item
+
+    def took(self, item: Item, seconds: float) -> None:
+        """The turn of an item is over, and was so long."""
+        with self.mutex:
+            self._waiting.weights = self._weights()
+            self._waiting.charge(self._project_of(item), seconds)

@@ -12,8 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import longest
+from gantt.core.claims import inheritance
+from gantt.core.claims.claim import Claim, guest_of, is_rival, longest
 from gantt.core.claims.commit import (
+    ClaimColumns,
+    ClaimDraft,
     CommitResult,
     CommitStatus,
     DecisionRecord,
@@ -22,29 +25,22 @@ from gantt.core.claims.commit import (
     RequestDraft,
     RequestOutcome,
 )
+from gantt.core.claims.places import PlaceLetGo
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
 from gantt.core.groups import take_places
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import (
-    Lifecycle,
-    RequestKind,
-    SelectDestinations,
-)
+from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
 from gantt.core.pause import AskPause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Seen, place
-from gantt.core.records.decision import (
-    Decision,
-    Outcome,
-    not_known_here,
-)
+from gantt.core.records.decision import Decision, Outcome, not_known_here
+from gantt.core.records.members import MemberColumns
 from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing import drafts
 from gantt.scheduler.placing.admission import PendingRequest
 from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
 from gantt.scheduler.placing.group_swaps import GroupSwaps
@@ -127,7 +123,7 @@ class Planner:
                 spread=spread,
                 pause=pause,
                 seen=self._seen,
-                held=drafts.held(self._store, table, request),
+                held=held(self._store, table, request),
             )
         decision = msgspec.structs.replace(
             decision,
@@ -152,11 +148,11 @@ class Planner:
         plan = Plan(call, request, decision, members, group, self._lease(request), others)
         plan.ask_zones = ask_zones
         if plan.is_placed and not plan.claims_nothing:
-            plan.drafts = drafts.claims_of(table, request, attempt.number, decision)
+            plan.drafts = claims_of(table, request, attempt.number, decision)
             if seen is not None:
                 plan.lets_go = self._places.let_go(seen)
                 self._places.lay(plan.lets_go)
-                plan.drafts = drafts.of_members(plan.drafts, plan.lets_go)
+                plan.drafts = of_members(plan.drafts, plan.lets_go)
             self._cache.note_picks(plan.drafts)
         return plan
 
@@ -418,3 +414,68 @@ def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestin
     ignored = list(dict.fromkeys((*request.spec.ignore_hosts, *hosts)))
     spec = msgspec.structs.replace(request.spec, ignore_hosts=ignored)
     return msgspec.structs.replace(request, spec=spec)
+
+
+def held(
+    store: Store, table: HostTable, request: SelectDestinations
+) -> dict[str, dict[int, dict[str, int]]]:
+    """What consumers that move have of pools: consumer -> provider id -> class -> amount.
+
+    Asked for only where a pool has what they want; they do not need it once more.
+
+    :raises DatabaseUnavailable:
+    """
+    purpose = request.spec.purpose
+    if not (purpose.is_move and table.pools.have_any(request.spec.resources)):
+        return {}
+    of: dict[str, list[Claim]] = {}
+    for claim in store.live_claims_of(request.consumers):
+        if not is_rival(claim, purpose):  # it gives way
+            of.setdefault(guest_of(claim), []).append(claim)
+    return {one: found for one, mine in of.items() if (found := inheritance.held(mine))}
+
+
+def claims_of(
+    table: HostTable, request: SelectDestinations, attempt: int, decision: Decision
+) -> ClaimColumns:
+    """What the elected hosts' ``instance_claim`` or ``resize_claim`` say, to be committed."""
+    members, drafts = decision.members, ClaimColumns()
+    table = table.of_kind(request.spec.kind)
+    assert isinstance(members, MemberColumns), 'it was just decided'
+    like: dict[str, int] | None = None  # what the last kind takes of its host; None: no more of it
+    like_others: dict[int, dict[str, int]] = {}  # and of others
+    for one in members.placed():
+        place = one.host
+        # As it was picked: by now the table has the picks on it.
+        amounts = one.amounts(request.spec.resources)
+        others = dict(amounts)
+        own = others.pop(place.provider_id)
+        if own == like and others == like_others and one.layout is None and one.claim_id:
+            # As the first one's, but for whose and where it is.
+            drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
+            continue
+        host = table.host_state(one.row)
+        claim, generation = host.claim(request, one.member, attempt, amounts), None
+        claim = inheritance.reduced(claim, decision.held.get(one.consumer, {}))
+        like = None if one.layout is not None or request.spec.purpose.is_move else own
+        like_others = others
+        if one.layout is not None:
+            claim = msgspec.structs.replace(claim, layout=one.layout)
+            generation = host.generation
+        shared: tuple[int, ...] = ()
+        if inheritance.of_pools(claim):
+            of_id, host_id = table.pools.of_id, claim.provider_id
+            shared = tuple(
+                pid for pid in claim.allocations if pid in of_id and of_id[pid].root != host_id
+            )
+        drafts.add(ClaimDraft(claim=claim, generation=generation, served_by=shared))
+    return drafts
+
+
+def of_members(drafts: ClaimColumns, instead_of: Sequence[PlaceLetGo]) -> ClaimColumns:
+    """The same claims, each of the member of a plan whose place it comes in place of."""
+    named = ClaimColumns()
+    for draft, released in zip(drafts, instead_of, strict=True):
+        claim = msgspec.structs.replace(draft.claim, member_name=released.member_name)
+        named.add(msgspec.structs.replace(draft, claim=claim))
+    return named

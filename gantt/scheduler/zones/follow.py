@@ -18,13 +18,15 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import LIVE
+from gantt.core.messages.base import derived_id
+from gantt.core.records.decision import Answer, Outcome, Selection
+from gantt.core.records.members import pack
 from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges, ZoneRecord
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import StoredBelow, Zones
-from gantt.scheduler.zones import read_back
 from gantt.scheduler.zones.directory import ZoneDirectory
 from gantt.scheduler.zones.give_backs import GiveBacks
-from gantt.scheduler.zones.receipts import Receipts
+from gantt.scheduler.zones.receipts import Receipt, Receipts
 
 LOG = logging.getLogger(__name__)
 #: Between two rounds, and what one call of it may take.
@@ -209,12 +211,12 @@ class ZoneFollower:
                 continue
             places = {one.claim_id: one.place for one in state.members}
             made = [
-                read_back.row_of(zone, one, receipt, places.get(one.claim_id, ''))
+                restored_row(zone, one, receipt, places.get(one.claim_id, ''))
                 for one in of_key.values()
                 if (receipt := receipts[one.claim_id]) is not None
             ]
             rows += made
-            answers[key] = read_back.answer_of(zone, key, made)
+            answers[key] = restored_answer(zone, key, made)
         if rows:
             LOG.error(
                 '%d claims live in zone %s and were not known here, as after a database was put '
@@ -252,3 +254,56 @@ class ZoneFollower:
         if found:
             LOG.error('zone %s does not know %d claims of us any more', zone.name, len(found))
         return found
+
+
+def restored_row(zone: ZoneRecord, claim: ClaimBelow, receipt: Receipt, place: str) -> StoredBelow:
+    """Return the row of a claim below that was forgotten here, as it is stored again.
+
+    What it is comes from the receipt, what has become of it from the zone.  The request that made
+    it is unknown by now, and its caller too: it gets a request of its own, whose id is the key that
+    the zone has for it, by which it can be cancelled.
+
+    :param place: sealed by the zone; '': it did not say
+    """
+    return StoredBelow(
+        claim_id=claim.claim_id,
+        child=zone.uuid,
+        request_id=claim.key,
+        key=claim.key,
+        consumer=claim.consumer,
+        purpose=receipt.purpose,
+        project_id=receipt.project_id,
+        state=claim.state,
+        place=place,
+        group=receipt.group,
+        read_back=True,
+        resources=receipt.resources,
+        user_id=receipt.user_id,
+        consumer_type=receipt.consumer_type,
+    )
+
+
+def restored_answer(zone: ZoneRecord, key: str, rows: Sequence[StoredBelow]) -> bytes:
+    """The answer of the request that it gets, as it is stored."""
+    selections = [
+        [
+            Selection(
+                host='',
+                node='',
+                uuid='',
+                provider_id=0,
+                consumer=one.consumer,
+                claim_id=one.claim_id,
+                child=zone.name,
+                place=one.place,
+            )
+        ]
+        for one in rows
+    ]
+    answer = Answer(
+        request_id=key,
+        decision_id=derived_id('read back', key),
+        outcome=Outcome.PLACED,
+        selections=selections,
+    )
+    return pack(answer)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of a zone: its scheduler, and the interface for the zone above."""
 
+import collections
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
@@ -20,16 +22,16 @@ from gantt.http.handlers import zones
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.waiter import Signal, Waiter
 from gantt.scheduler.zones import follow
 from gantt.scheduler.zones.offers import summaries
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.sim import network
-from gantt.sim.loop import Loop
+from gantt.sim.loop import Loop, Process, SimSignal
 from gantt.sim.network import SimReply
 from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
 from gantt.sim.trees.databases import ZoneDatabase
 from gantt.sim.trees.links import LossyLinks, ZoneCall, ZoneReply
-from gantt.sim.trees.threads import TaskThreads
 from gantt.sim.zones.runner import TaskRunner
 
 Handler = Callable[..., object]
@@ -232,3 +234,58 @@ class ClientInside:
     def extend_claims(self, request_id: str, seconds: int) -> object:
         scheduler = self._process.scheduler
         return scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
+
+
+_Job = tuple[Callable[..., Any], tuple[Any, ...], 'Future[Any]']
+
+
+class TaskThreads:
+    """See ``scheduler.zones.threads``.
+
+    :param most: jobs at once
+    :param wake: is called when a job is about to wait for the thread that places
+    """
+
+    def __init__(
+        self, loop: Loop, process: Process, wake: Callable[[], None], most: int, name: str
+    ) -> None:
+        self._loop, self._process, self._wake = loop, process, wake
+        self._most, self._name = most, name
+        self._running = 0
+        self._waiting: collections.deque[_Job] = collections.deque()
+
+    def begin(self, job: Callable[..., Any], *args: Any) -> 'Future[Any]':
+        found: Future[Any] = Future()
+        self._waiting.append((job, args, found))
+        self._next()
+        return found
+
+    def wait(self, begun: 'Collection[Future[Any]]', seconds: float) -> None:
+        end = self._loop.now + seconds
+        signal = SimSignal(self._loop)
+        for one in begun:
+            one.add_done_callback(lambda _: signal.set())
+        while not all(one.done() for one in begun) and self._loop.now < end:
+            signal.wait(end - self._loop.now)
+            signal.clear()
+
+    def waiter(self) -> Waiter:
+        self._wake()
+        return Waiter(cast(Signal, SimSignal(self._loop)))
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+    def _next(self) -> None:
+        while self._waiting and self._running < self._most:
+            self._running += 1
+            self._loop.spawn(self._process, self._name, self._do, *self._waiting.popleft())
+
+    def _do(self, job: Callable[..., Any], args: tuple[Any, ...], found: 'Future[Any]') -> None:
+        try:
+            found.set_result(job(*args))
+        except Exception as e:
+            found.set_exception(e)
+        finally:
+            self._running -= 1
+            self._next()

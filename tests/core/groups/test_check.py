@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.groups import check
+from gantt.core.groups import plan_group
 from gantt.core.groups.build import build
 from gantt.core.groups.problem import Assignment, Cut
 from gantt.core.messages import group_description
@@ -42,7 +42,7 @@ def kinds(problem, rows, choices=None):
     plan.rows[:] = np.array(rows)
     if choices is not None:
         plan.choices[:] = choices
-    return [fault.kind for fault in check.faults(problem, plan)]
+    return [fault.kind for fault in plan_group.plan_faults(problem, plan)]
 
 
 def test_a_sound_plan_is_let_and_one_of_nobody_too():

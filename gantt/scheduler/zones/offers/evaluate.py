@@ -18,7 +18,6 @@ from gantt.core.messages.request import Purpose, RequestKind, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones import choice
-from gantt.core.zones.best_seen import BestSeen
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.messages import (
     ZoneEvaluated,
@@ -30,7 +29,7 @@ from gantt.core.zones.messages import (
 from gantt.core.zones.score import ScoreSet
 from gantt.core.zones.search import ZoneSearch
 from gantt.core.zones.strategy import KnownZone, ZoneStrategy
-from gantt.core.zones.summary import missing
+from gantt.core.zones.summary import BestSeen, missing
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.bound import BoundPlaces

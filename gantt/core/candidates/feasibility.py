@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of bin packing that no matching sees: whether amounts go into rooms of any sizes at all.
+"""Necessary conditions that end a search early: a matching, and bounds of bin packing.
+
+A matching says whether parts can be given to providers at all, each of which takes so many.  The
+bounds see what no matching sees: whether amounts go into rooms of any sizes at all.
 
 Every amount is given a weight; where all of them weigh more than the most that each room can take,
 they do not go into the rooms.  The weights are the amounts themselves, and those of the bounds by
@@ -37,7 +40,7 @@ def filled(sums: Sequence[int] | None, room: int) -> int:
     return room if sums is None else sums[bisect_right(sums, room) - 1]
 
 
-def is_possible(amounts: Sequence[int], rooms: Sequence[int], take: Take) -> bool:
+def may_be_packed(amounts: Sequence[int], rooms: Sequence[int], take: Take) -> bool:
     """Whether amounts may go into rooms; True is no promise."""
     total = sum(amounts)
     sums = sums_of(sorted(amounts, reverse=True), max(rooms, default=0), take)
@@ -76,3 +79,56 @@ def _most(ones: Sequence[int], twos: Sequence[int], size: int) -> int:
         2 * count + bisect_right(ones, size - taken) - 1
         for count, taken in enumerate(twos[: bisect_right(twos, size)])
     )
+
+
+def has_matching(
+    options: Sequence[Sequence[int]], most: Callable[[int], int], take: Callable[[int], None]
+) -> bool:
+    """Return whether each part finds one of its providers, none of which is given too many.
+
+    :param options: for each part the providers that may give it
+    :param most: how many parts one provider takes
+    :param take: charges so many looks
+    """
+    bounds: dict[int, int] = {}
+    given: dict[int, list[int]] = {}
+    return all(_give(n, options, most, take, bounds, given, set()) for n in range(len(options)))
+
+
+def _give(
+    part: int,
+    options: Sequence[Sequence[int]],
+    most: Callable[[int], int],
+    take: Callable[[int], None],
+    bounds: dict[int, int],
+    given: dict[int, list[int]],
+    seen: set[int],
+) -> bool:
+    """Give a part to a provider, moving others where that helps."""
+    for n, slot in enumerate(options[part]):
+        if slot not in bounds:
+            bounds[slot] = most(slot)
+        parts = given.setdefault(slot, [])
+        if len(parts) < bounds[slot]:
+            take(n + 1)
+            parts.append(part)
+            return True
+    take(2 * len(options[part]))
+    for slot in options[part]:
+        if slot in seen:
+            continue
+        seen.add(slot)
+        parts = given[slot]
+        for n, other in enumerate(parts):
+            if _give(other, options, most, take, bounds, given, seen):
+                parts[n] = part
+                return True
+    return False
+
+
+def most_of(sums: Sequence[int], room: int) -> int:
+    """Return how many of some amounts have room together at most.
+
+    :param sums: of the least so many of them, from none on
+    """
+    return max(bisect_right(sums, room) - 1, 0)
