@@ -17,7 +17,7 @@ from gantt.db.claims import one_trip
 from gantt.db.claims.batch import CommitBatch
 from gantt.db.claims.contract import ClaimsContract
 from gantt.db.hosts import claim_rows
-from gantt.db.schema import claim_form, migration, models
+from gantt.db.schema import claim_form, models
 from gantt.scheduler.clock import ManualClock
 from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, new_uuid, uuid_of
@@ -337,35 +337,6 @@ def test_processes_of_this_release_are_no_reason(store):
         ServiceNote(name='new', kind='api', host='ctl-1', version='1', configuration='a')
     )
     contract_of(store).mark()
-
-
-def test_the_release_before_starts_until_the_mark_and_not_after(store, monkeypatch):
-    before = migration.revisions()[1:]
-    monkeypatch.setattr(migration, 'revisions', lambda: before)
-    monkeypatch.setattr(claim_form, 'STEP', 'which it knows nothing of')
-    migration.check(store.engine)
-    monkeypatch.undo()
-    contract_of(store).mark()
-    migration.check(store.engine)
-    monkeypatch.setattr(migration, 'revisions', lambda: before)
-    monkeypatch.setattr(claim_form, 'STEP', 'which it knows nothing of')
-    with pytest.raises(exceptions.DatabaseNotSynced):
-        migration.check(store.engine)
-
-
-def test_later_steps_that_only_add_are_worked_with_after_it(store):
-    move_all(store)
-    with store.engine.begin() as connection:
-        connection.execute(models.schema_steps.insert().values(revision='0099_expand_future'))
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0099_expand_future'")
-    try:
-        migration.check(store.engine)
-    finally:
-        with store.engine.begin() as connection:
-            newest = migration.expected()
-            steps = models.schema_steps
-            connection.execute(steps.delete().where(steps.c.revision == '0099_expand_future'))
-            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{newest}'")
 
 
 # -- whose a consumer is -----------------------------------------------------------------

@@ -234,22 +234,6 @@ def test_what_is_written_the_release_before_can_read(store):
     assert host.row.facts.traits == TRAITS
 
 
-def test_requests_do_not_speak_for_a_host_beside_the_release_before(store):
-    host = a_host().on(store)
-    set_form(store.engine, 'wide')
-    with pytest.raises(exceptions.Refused, match='db contract'):
-        store.set_inventories_by(host.name, API)
-    set_form(store.engine)
-    note = {'name': 'old', 'kind': 'scheduler', 'host': 'ctl', 'version': '1', 'problem': ''}
-    times = dict.fromkeys(('started_at', 'configured_at', 'seen_at'), store.ping())
-    values = {**note, **times, 'configuration': '', 'revision': '0018_expand_placement'}
-    with store.engine.begin() as connection:
-        connection.execute(models.services.insert().values(values))
-    with pytest.raises(exceptions.Refused, match='old of an earlier release was seen'):
-        store.set_inventories_by(host.name, API)
-    assert store.set_inventories_by(host.name, None).row.inventories_by is None
-
-
 # -- who knows nothing of hosts writes what they have ---------------------------------------
 AGGREGATE_CHANGES = {
     'joins': lambda store, hosts: store.save_aggregate('new', {}, [one.name for one in hosts]),

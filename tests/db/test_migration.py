@@ -108,6 +108,21 @@ def test_a_schema_of_a_later_version_is_refused_too(engine):
         migration.check(engine)
 
 
+@pytest.mark.parametrize('step', ['0099_expand_future', '0099_contract_future'])
+def test_a_step_of_a_later_version_is_worked_with_where_it_only_adds(engine, step):
+    migration.sync(engine)
+    with engine.begin() as connection:
+        connection.execute(models.schema_steps.insert().values(revision=step))
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{step}'")
+    if migration.contracts(step):
+        with pytest.raises(exceptions.DatabaseNotSynced, match=f'{step}.*newer release'):
+            migration.check(engine)
+        return
+    migration.check(engine)
+    assert migration.added(engine, step) == [step]
+    assert migration.sync(engine) == step
+
+
 @pytest.mark.parametrize('act', [migration.check, migration.sync, migration.bump_incarnation])
 def test_a_database_of_another_service_is_left_alone(engine, act):
     with engine.begin() as connection:

@@ -2,24 +2,17 @@
 """Trees of providers on databases: changed by several at once, and beside releases of before."""
 
 import random
-import threading
 
 import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
-from gantt.core.messages.resource_classes import Inventory
-from gantt.core.records.process import ServiceNote
-from gantt.db.engine import session
-from gantt.db.schema import claim_form, migration, models
-from gantt.db.stores.store import SqlStore
+from gantt.db.schema import models
 from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
-from tests.conftest import WIDE
 from tests.db.conftest import KINDS, SERVERS
 from tests.db.test_concurrency import deadlocks, together
-from tests.forms import move_all
-from tests.services import PATIENT, UNHURRIED
+from tests.services import PATIENT
 
 _p = models.providers
 
@@ -234,40 +227,13 @@ def test_copies_of_a_registration_attach_once(stores):
     assert (host.uuid, host.host) == (made, winner)
 
 
-# -- beside releases of before ------------------------------------------------------------
-@pytest.mark.parametrize('store', WIDE, indirect=True)
-def test_none_is_made_before_the_contract_step(store):
-    with pytest.raises(exceptions.Refused, match='gantt-manage db contract'):
-        store.create_provider('pool')
-    assert store.providers() == []
-    move_all(store)
-    assert store.create_provider('pool').name == 'pool'
-
-
 @pytest.fixture(params=KINDS)
 def store(request, open_store):
     return open_store(request.param)
 
 
-@pytest.mark.parametrize('revision', [None, '0016_expand_narrow_claims'])
-def test_none_is_made_while_an_older_process_runs(store, revision):
-    note = ServiceNote(
-        name='ctl-1:7:ab', kind='scheduler', host='ctl-1', version='1.0', configuration='0123'
-    )
-    store.note_service(note)
-    store.create_provider('first')
-    with store.engine.begin() as connection:
-        connection.execute(models.services.update().values(revision=revision))
-    with pytest.raises(exceptions.Refused, match='ctl-1:7:ab of an earlier release'):
-        store.create_provider('second')
-    with store.engine.begin() as connection:
-        seen_at = models.services.c.seen_at - 301
-        connection.execute(models.services.update().values(seen_at=seen_at))
-    store.create_provider('second')
-
-
-def test_hosts_of_the_release_before_have_a_name_when_they_register_again(store):
-    """It writes no name; until then the host goes by its service, which nobody else may be."""
+def test_hosts_without_a_name_have_one_when_they_register_again(store):
+    """Until then the host goes by its service, which nobody else may be."""
     host = a_host('cmp-1').on(store, node='node-1')
     with store.engine.begin() as connection:
         connection.execute(_p.update().values(own_name=None))
@@ -293,72 +259,7 @@ def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
     }
 
 
-CASES = [
-    'sqlite',
-    pytest.param('postgresql', marks=pytest.mark.postgresql),
-    pytest.param('mysql', marks=pytest.mark.mysql),
-]
-
-
-@pytest.mark.parametrize('kind', CASES)
-def test_from_0016_with_rows_while_claims_are_made(request, kind, tmp_path):
-    """Nothing is filled and nobody is kept waiting: who has no root is one, and is found so."""
-    url = (
-        f'sqlite:///{tmp_path}/old.db'
-        if kind == 'sqlite'
-        else request.getfixturevalue(f'{kind}_url')
-    )
-    engine = session.build_engine(url, waits=UNHURRIED)
-    with engine.begin() as connection:
-        models.metadata.drop_all(connection)
-        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
-    migration.sync(engine, '0016_expand_narrow_claims')
-    before = sa.Table('providers', sa.MetaData(), autoload_with=engine)
-    assert 'own_name' not in before.c
-    names = [f'cmp-{n}' for n in range(50)]
-    rows = [{'uuid': uuid_of(name), 'name': name, 'kind': 'host', 'used_vcpu': 0} for name in names]
-    facts = {'build_topic': 't', 'boot_nonce': 'n', 'speaks_for': 'host', 'aggregates': '[]'}
-    with engine.begin() as connection:
-        connection.execute(models.meta.update().values(claims_form=claim_form.NARROW))
-        connection.execute(before.insert(), rows)
-        for pid, name in connection.execute(sa.select(before.c.id, before.c.name)).all():
-            row = {'provider_id': pid, 'node': name, 'facts': '{}', **facts}
-            connection.execute(models.provider_facts.insert().values(row))
-    stop, written = threading.Event(), []
-
-    def write():  # as a process of before does
-        while not stop.is_set():
-            with engine.begin() as connection:
-                step = before.c.used_vcpu + 1
-                connection.execute(before.update().where(before.c.id == 1).values(used_vcpu=step))
-            written.append(1)
-
-    writer = threading.Thread(target=write)
-    if kind != 'sqlite':
-        writer.start()
-    try:
-        migration.sync(engine)
-    finally:
-        stop.set()
-        if kind != 'sqlite':
-            writer.join(30)
-    with engine.begin() as connection:
-        connection.execute(_p.update().where(_p.c.id == 1).values(used_vcpu=0))
-    store = SqlStore(engine)
-    try:
-        assert the_trees(store) == {uuid_of(name): None for name in names}
-        below = store.create_provider(
-            'below', parent=uuid_of('cmp-7'), inventories={'VCPU': Inventory(total=1)}
-        )
-        assert below.root == uuid_of('cmp-7')
-        assert len(store.load_everything().hosts) == 50
-        assert store.audit() == CLEAN
-    finally:
-        store.close()
-
-
-def test_an_older_process_that_runs_all_the_same_takes_none_for_a_host(store):
-    """Its statements join the facts: it drops what has none."""
+def test_none_is_a_host_to_who_asks_for_records_of_hosts(store):
     host = a_host('cmp-1').on(store)
     store.create_provider('below', parent=host.row.uuid)
     store.create_provider('pool')

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.records.process import ServiceNote
 from gantt.db.hosts import claim_rows, providers
 from gantt.db.schema import models
 from gantt.scheduler.ports import ReshapedProvider
@@ -144,29 +143,6 @@ def test_nothing_is_given_twice_and_nobody_waits_in_a_circle(stores, seed):
     )
     assert deadlocks(stores[0]) == before
     assert stores[0].audit() == CLEAN
-
-
-def test_beside_a_process_that_does_not_know_guests_nothing_is_written(make_store):
-    store = make_store('sqlite')
-    host = a_host().on(store)
-    note = ServiceNote(
-        name='worker', kind='scheduler', host='here', version='1.0', configuration='0123'
-    )
-    store.note_service(note)
-    with store.engine.begin() as connection:
-        connection.execute(models.services.update().values(revision='0019_expand_inventories_by'))
-    with pytest.raises(exceptions.Refused, match='worker of an earlier release'):
-        store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
-    with store.engine.begin() as connection:
-        connection.execute(models.services.delete())
-    store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
-
-
-def test_before_the_contract_step_nothing_is_written(make_store):
-    store = make_store('sqlite-wide')
-    host = a_host().on(store)
-    with pytest.raises(exceptions.Refused, match='contract step'):
-        store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
 
 
 def test_what_is_known_of_consumers_goes_with_their_last_claim(make_store):

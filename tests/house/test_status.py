@@ -7,13 +7,14 @@ import sqlite3
 
 import pytest
 
-from gantt.db.engine import session
+from gantt.cmd.status import Checks
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
 from gantt.http import policy
 from gantt.http.context import Caller
 from gantt.policies import changed
 from tests.builders import a_draft, a_host, claimed
+from tests.options import options_of
 
 READY, LOOK, STOP = 0, 1, 2
 
@@ -55,19 +56,23 @@ def test_a_database_without_a_schema_stops_it(site, check):
     assert 'gantt-manage db sync' in said['Schema of the database'][1]
 
 
-def test_a_schema_of_the_last_release_stops_it_and_says_what_may_run_meanwhile(site, check):
-    engine = session.build_engine(f'sqlite:///{site}/gantt.db')
-    first, second, *_ = reversed(migration.revisions())
-    migration.sync(engine, first)
-    engine.dispose()
-    code, said = check()
-    assert code == STOP
-    result, details = said['Schema of the database']
-    assert result == STOP
-    assert second in details
-    assert 'while the processes of the last release still run' in details
-    assert said['Promises'] == (READY, 'not looked at: the schema comes first')
-    assert said['Hosts'] == (READY, '0 report')
+@pytest.mark.parametrize(
+    ('step', 'advice'),
+    [
+        ('0099_expand_later', 'while the processes of the last release still run'),
+        ('0099_contract_later', 'stop all its processes'),
+    ],
+)
+def test_a_schema_of_the_last_release_stops_it_and_says_what_may_run_meanwhile(
+    synced, tmp_path, monkeypatch, step, advice
+):
+    known = migration.revisions()
+    monkeypatch.setattr(migration, 'revisions', lambda: (step, *known))
+    text = f'[database]\nconnection = sqlite:///{synced}/gantt.db\n'
+    found = Checks(options_of(tmp_path / 'later.conf', text)).schema()
+    assert found.code == STOP
+    assert step in found.details
+    assert advice in found.details
 
 
 def test_a_schema_of_a_later_release_stops_it(synced, check):

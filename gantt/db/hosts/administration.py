@@ -19,7 +19,7 @@ from gantt.core.resources.host import HostChange
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.engine import session
 from gantt.db.engine.session import reading, writing
-from gantt.db.hosts import details, host_events, providers, rows, trees
+from gantt.db.hosts import details, host_events, providers, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.hosts import FORMER, KEY, NAMED, HostRecords
 from gantt.db.hosts.nova_hosts import key_of_host
@@ -50,8 +50,6 @@ class HostAdministration(HostTables):
     def set_inventories_by(
         self, tx: session.Tx, name: str, by: str | None, who: str = ''
     ) -> HostChange:
-        if by is not None:
-            trees.must_be_known(tx)
         hosts = HostRecords(tx, self.memory, who)
         locked, counters, template = hosts.lock_one(name)
         row = with_inventories_by(locked.row(counters.id), by)

@@ -8,7 +8,7 @@ one tree have written the same row.
 
 import uuid as uuids
 from collections.abc import Collection, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -17,7 +17,6 @@ from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
 from gantt.core.resources import provider as rules
 from gantt.core.resources.host import HostFacts, HostKind
 from gantt.core.resources.provider import ResourceProvider
-from gantt.db.claims.contract import OLDER_SECONDS
 from gantt.db.engine import engine, session
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing
@@ -27,17 +26,13 @@ from gantt.db.hosts.hosts import CHILDREN, LIVE_CLAIMS, HostRecords
 from gantt.db.hosts.inventories import inventories_of
 from gantt.db.hosts.pools import in_parts
 from gantt.db.hosts.providers import LockedProviders
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-#: The step of the schema from which on processes take account of providers that are no hosts, and
-#: of hosts whose reports do not say what they have.
-STEP = '0019_expand_inventories_by'
 #: Before the uuid, in the place of the name of a host: no host can be called so.
 NO_HOST = '\x7f'
 
 _p = models.providers
-_s = models.services
 _uuid: Any = sa.bindparam('uuid')
 
 #: Of a root it is null: a root is its own root.
@@ -71,14 +66,6 @@ READ = sa.select(
     _p.outerjoin(_parent, _parent.c.id == _p.c.parent_id).outerjoin(_top, _top.c.id == ROOT_ID)
 )
 ONE = READ.where(_p.c.uuid == _uuid)
-OLDER = (
-    sa.select(_s.c.name)
-    .where(
-        sa.or_(_s.c.revision.is_(None), _s.c.revision < sa.bindparam('step')),
-        _s.c.seen_at > sa.bindparam('since'),
-    )
-    .order_by(_s.c.name)
-)
 
 
 class _Tree:
@@ -157,7 +144,6 @@ class SqlProviders(HostTables):
         parent: str | None,
         inventories: Mapping[str, Inventory],
     ) -> ResourceProvider:
-        must_be_known(tx)
         above = None if parent is None else _parent_of(tx, parent)
         locked = providers.lock(tx, self.memory, _around(above))
         if parent is not None and above != _parent_of(tx, parent):
@@ -378,30 +364,6 @@ def _around(above: Any) -> set[int]:
 
 
 # -- making one -----------------------------------------------------------------------
-def must_be_known(tx: session.Tx, step: str = STEP) -> None:
-    """
-    :param step: of the schema from which on processes know what is to be done
-    :raises Refused: processes may run that take no account of providers which are no hosts, or of
-        hosts whose reports do not say what they have
-    """
-    if tx.first(claim_form.FORM).claims_form == claim_form.WIDE:
-        _refuse('the contract step is not taken: run "gantt-manage db contract --yes" first')
-    older = [row.name for row in tx.all(OLDER, since=tx.now - OLDER_SECONDS, step=step)]
-    if older:
-        _refuse(
-            f'{", ".join(older[:10])} of an earlier release was seen within {OLDER_SECONDS:g} s; '
-            'stop what runs of it, and come again when that is past'
-        )
-
-
-def _refuse(why: str) -> NoReturn:
-    raise exceptions.Refused(
-        'a provider that is no host can be made, the Placement interface say what a host has, and '
-        'allocations be written, when no process of a release runs that takes no account of such: '
-        f'{why}'
-    )
-
-
 def _must_be_free(tx: session.Tx, name: str, uuid: str) -> None:
     same = tx.first(WITH_UUID, uuid=uuid)
     if same is not None:

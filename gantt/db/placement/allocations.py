@@ -7,7 +7,6 @@ of one consumer meet at its row, also where it does not exist yet; schedulers an
 nothing of that row, are met at the providers.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -39,7 +38,7 @@ from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import claim_rows, providers, rows, sole, trees
+from gantt.db.hosts import claim_rows, providers, rows, sole
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.placement import consumers as stored
 from gantt.db.placement.places import KnownPlace, KnownPlaces
@@ -57,10 +56,6 @@ NOTHING_RESHAPED: Inventories = MappingProxyType({})
 #: Claims as they were, and as they become.
 Heirs = Sequence[tuple[Claim, Claim]]
 
-#: The step of the schema from which on processes know whose guest a claim is.
-STEP = '0020_expand_allocations'
-#: So long it holds that no process of before was seen.
-ALONE_SECONDS = 10.0
 _ids: Any = sa.bindparam('ids', expanding=True)
 _uuids: Any = sa.bindparam('uuids', expanding=True)
 #: What claims are known by: each change of one writes when it was.
@@ -464,9 +459,6 @@ class NotTogether(Exception):
 class SqlAllocations(HostTables):
     """See ``scheduler.ports.allocations``; what is read is in ``placement.usages``."""
 
-    _alone_until = float('-inf')
-    _all_narrow = False
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.known_places = KnownPlaces()
@@ -501,7 +493,6 @@ class SqlAllocations(HostTables):
 
         def work(tx: session.Tx) -> bool:
             stamps.append(tx.stamp)
-            self.must_be_known(tx)
             writer = AllocationWriter(tx, self.memory, self.known_places)
             writer.begin(wishes)
             writer.must_be_apart([request.consumers for request in requests])
@@ -533,15 +524,3 @@ class SqlAllocations(HostTables):
             self.database.write(work, already_committed, once_locked=True)
         except retry.RowsLocked as e:
             raise retry.busy() from e
-
-    def must_be_known(self, tx: session.Tx) -> None:
-        """
-        :raises Refused: processes that take no account of such claims may run
-        """
-        is_known = time.monotonic() < self._alone_until
-        if is_known and self._all_narrow:
-            return  # the form does not change any more
-        self._all_narrow = claim_rows.form_held(tx) == claim_form.NARROW
-        if not is_known:
-            trees.must_be_known(tx, STEP)
-            self._alone_until = time.monotonic() + ALONE_SECONDS

@@ -28,7 +28,6 @@ class SqlReshaping(SqlAllocations):
 
         def work(tx: session.Tx) -> bool:
             stamps.append(tx.stamp)
-            self.must_be_known(tx)
             self._reshape(tx, providers, wishes)
             return True
 

@@ -118,8 +118,8 @@ providers = sa.Table(
     sa.Column('kind', Word, nullable=False),  # host | pool | nested
     sa.Column('root_id', sa.BigInteger),  # null: it is a root itself
     sa.Column('parent_id', sa.BigInteger),
-    sa.Column('own_name', Name),  # null: of a host that no release since 0017 registered
-    sa.Column('changed_at', Seconds),  # of what is said of it by requests; null: never since 0018
+    sa.Column('own_name', Name),  # null: of a host that was renamed, till it registers
+    sa.Column('changed_at', Seconds),  # of what is said of it by requests; null: never
     count('generation'),
     count('version'),
     count('claims_stamp'),
@@ -554,7 +554,7 @@ services = sa.Table(
     sa.Column('started_at', Seconds, nullable=False),
     sa.Column('configured_at', Seconds, nullable=False),
     sa.Column('seen_at', Seconds, nullable=False),
-    sa.Column('alarm', Note),  # releases before schema 0015 write none
+    sa.Column('alarm', Note),
     sa.Column('revision', Id),  # of the schema that it knows; releases before 0016 write none
 )
 

@@ -14,8 +14,6 @@ if connection is None:
 def note_step(ctx, step, heads, run_args):
     """Keep the name of a step that was taken, in its own transaction where there are such."""
     steps = models.schema_steps
-    if not sa.inspect(ctx.connection).has_table(steps.name):
-        return  # the steps before the table: the one that makes it knows them
     revision = step.up_revision_id
     there = sa.select(steps.c.revision).where(steps.c.revision == revision)
     if ctx.connection.execute(there).first() is None:
