@@ -34,12 +34,6 @@ STORES = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
-#: Databases of before the contract step, see ``gantt.db.schema.claim_form``.
-WIDE = [
-    'sqlite-wide',
-    pytest.param('postgresql-wide', marks=[pytest.mark.postgresql, pytest.mark.slow]),
-    pytest.param('mysql-wide', marks=[pytest.mark.mysql, pytest.mark.slow]),
-]
 #: Those that have what people read: the one in memory is a reference of what is written.
 READERS = STORES[1:]
 
@@ -151,29 +145,20 @@ def store_url(
     tmp_path: Path,
     server_engine: Callable[[str], Any],
 ) -> Callable[[str], str]:
-    """``store_url(kind)``: a synced, empty database of this test; ``KIND-wide``: of wide claims."""
-    from gantt.db.engine import session
+    """``store_url(kind)``: a synced, empty database of this test."""
     from gantt.db.schema import migration
-    from tests.forms import set_form
 
     numbers = itertools.count()
 
     def url(kind: str) -> str:
-        kind, _, form = kind.partition('-')
         if kind == 'sqlite':
             path = tmp_path / f'gantt-{next(numbers)}.db'
             shutil.copy(sqlite_template, path)
-            found = f'sqlite:///{path}'
-            if form:
-                engine = session.build_engine(found, waits=UNHURRIED)
-                set_form(engine, form)
-                engine.dispose()
-            return found
+            return f'sqlite:///{path}'
         found = request.getfixturevalue(f'{kind}_url')
         engine = server_engine(found)
         migration.sync(engine)
         migration.empty(engine)
-        set_form(engine, form)
         engine.dispose()  # a test counts its own connections, and may make the server fail
         return found
 

@@ -3,9 +3,9 @@
 
 That interface has no dry run.  What a write would meet is told by the same rules that the service
 judges it by, on the inventories, usages, allocations and trees as they are read now, and refused in
-the words of the interface.  Three things cannot be read there: processes of an earlier release that
-forbid writes, whether a host whose node has another name than its service reports what it has, and
-what nobody has claimed but a host runs, where an allocation that is there already is to grow.
+the words of the interface.  Two things cannot be read there: whether a host whose node has another
+name than its service reports what it has, and what nobody has claimed but a host runs, where an
+allocation that is there already is to grow.
 """
 
 import re

@@ -25,7 +25,6 @@ from gantt.cmd import (
     dev,
     doctor,
     manage_broker,
-    manage_claims,
     manage_hosts,
     manage_placement,
     manage_shadow,
@@ -187,10 +186,6 @@ def add_commands(parsers: Any) -> None:
     database = group('db', 'The schema of the database.')
     add(database, 'sync', db_sync, writes=True)
     add(database, 'version', db_version, json_too=True)
-    contracted = add(database, 'contract', manage_claims.contract, writes=True)
-    contracted.add_argument(
-        '--yes', action='store_true', help='do it: the release before cannot be put back then'
-    )
     add(database, 'incarnation', db_restored, writes=True)
     add(database, 'restored', db_restored, writes=True)  # the same: what it is for
     _host_commands(add, group, parsers)

@@ -11,9 +11,7 @@ from typing import Any
 from gantt import exceptions
 from gantt.cli import login
 from gantt.cli.endpoint import NO_AUTH_TOKEN, Failure
-from gantt.cmd import console, manage_claims
-from gantt.db.claims.contract import ClaimsContract
-from gantt.db.schema import claim_form
+from gantt.cmd import console
 from gantt.db.stores import store
 from gantt.transfer import copying, differences
 from gantt.transfer.own import OwnSide
@@ -141,7 +139,6 @@ def copy_in(conf: Any) -> int:
     hosts, stay as they are. 1 where something could not be taken over, which is named.
     """
     with _sides(conf) as (connected, server):
-        _must_be_narrow(connected)
         return _copied(conf, server, OwnSide(connected))
 
 
@@ -152,17 +149,6 @@ def copy_out(conf: Any) -> int:
     """
     with _sides(conf) as (connected, server):
         return _copied(conf, OwnSide(connected), server)
-
-
-def _must_be_narrow(connected: store.SqlStore) -> None:
-    """
-    :raises Refused: else each provider and each consumer would be refused, by the same reason
-    """
-    found = ClaimsContract(connected).look()
-    if found.form == claim_form.WIDE:
-        raise exceptions.Refused(
-            f'{manage_claims.describe(found)}; run "gantt-manage db contract" first'
-        )
 
 
 def _copied(conf: Any, source: PlacementSide, target: PlacementSide) -> int:

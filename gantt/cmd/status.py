@@ -19,14 +19,13 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from gantt import client, exceptions
-from gantt.cmd import USAGE, dead_letters, manage_claims, wiring
+from gantt.cmd import USAGE, dead_letters, wiring
 from gantt.cmd.config_check import check_options
 from gantt.conf import files, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.base import derived_id
-from gantt.db.claims.contract import ClaimsContract
 from gantt.db.engine import session
-from gantt.db.schema import claim_form, migration, models
+from gantt.db.schema import migration, models
 from gantt.db.stores import store
 from gantt.http import policy
 from gantt.policies import changed
@@ -81,28 +80,6 @@ class Checks(upgradecheck.UpgradeCommands):
                 'sync" while the processes of the last release still run'
             )
         return _success(f'at {found}')
-
-    def claims(self) -> Result:
-        """Whether claims are in the form that costs least, and what is to be done for it."""
-        try:
-            connected = store.connect(self._conf)
-        except exceptions.DatabaseNotSynced:
-            return _success('not looked at: the schema comes first')
-        try:
-            found = ClaimsContract(connected).look()
-        finally:
-            connected.close()
-        says = manage_claims.describe(found)
-        if found.form == claim_form.NARROW:
-            return _success(says)
-        if found.form == claim_form.MOVING:
-            return _warning(f'{says}; run "gantt-manage db contract --yes" again')
-        if found.older:
-            return _success(f'{says}, as processes of the release before run')
-        return _warning(
-            f'{says}; "gantt-manage db contract" is due once the release before is not to be put '
-            'back any more'
-        )
 
     def options(self) -> Result:
         """Whether all of the configuration is understood, and none of it contradicts."""
@@ -258,7 +235,6 @@ Checks._upgrade_checks = tuple(
     (title, _guarded(check))
     for title, check in (
         ('Schema of the database', Checks.schema),
-        ('Form of claims', Checks.claims),
         ('Options', Checks.options),
         ('Policies', Checks.policies),
         ('Schedulers that run', Checks.schedulers),

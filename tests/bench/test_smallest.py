@@ -33,7 +33,7 @@ SMALLEST = {
     'zones-rate': '--hosts 4 --rate 4 --seconds 2',
 }
 #: Those that other files here start.
-ELSEWHERE = {'beside', 'contract', 'decide', 'flow', 'groups', 'joint', 'rpc-batch', 'zones-sim'}
+ELSEWHERE = {'beside', 'decide', 'flow', 'groups', 'joint', 'rpc-batch', 'zones-sim'}
 #: Short enough for every run of the tests.
 SHORT = {'reports'}
 

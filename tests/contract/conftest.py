@@ -7,16 +7,14 @@ import pytest
 
 from gantt.scheduler.ports import Store
 from tests.builders import Host, a_host
-from tests.conftest import STORES, WIDE
+from tests.conftest import STORES
 from tests.contract.damage import MemoryDamage, SqlDamage, damage_for
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every kind of store, or the ``KINDS`` of a module; where it says so wide claims, too."""
+    """Every kind of store, or the ``KINDS`` of a module."""
     if 'store' in metafunc.fixturenames:
-        kinds = getattr(metafunc.module, 'KINDS', STORES)
-        kinds = [*kinds, *(WIDE if getattr(metafunc.module, 'WIDE_TOO', False) else ())]
-        metafunc.parametrize('store', kinds, indirect=True)
+        metafunc.parametrize('store', getattr(metafunc.module, 'KINDS', STORES), indirect=True)
 
 
 @pytest.fixture

@@ -178,12 +178,7 @@ class SqlDamage:
             c.insert().from_select(list(c.c), sa.select(*columns).where(c.c.id == claim.id)),
             a.insert().from_select(list(a.c), sa.select(*amounts).where(a.c.claim_id == claim.id)),
             p.update().where(p.c.id == claim.provider_id).values(used_vcpu=p.c.used_vcpu + vcpu),
-            *([self._consumer(fields['consumer'])] if 'consumer' in fields else []),
         )
-
-    @staticmethod
-    def _consumer(uuid: str) -> Any:
-        return models.consumers.insert().values(uuid=uuid, generation=0, type='INSTANCE')
 
     def forget_host(self, host: Host) -> None:
         p, f, i = models.providers, models.provider_facts, models.inventories

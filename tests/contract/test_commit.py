@@ -19,8 +19,6 @@ from tests.builders import (
     uuid_of,
 )
 
-WIDE_TOO = True
-
 
 # -- room -------------------------------------------------------------------------------
 def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):

@@ -11,12 +11,10 @@ from gantt.core.messages.resource_classes import Inventory
 from tests.builders import a_draft, a_group, a_host, claimed, report_outcome, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_text_keys import ALIKE
-from tests.forms import move_all
 from tests.plans import a_create, by, planned
 
 #: What is read has its twin in memory in SQLite.
 KINDS = READERS
-WIDE_TOO = True
 
 ALL = ['VCPU', 'MEMORY_MB', 'CUSTOM_LICENSE']
 
@@ -134,7 +132,6 @@ def test_server_groups_are_counted_by_project(store):
 # -- what writers of allocations made ------------------------------------------------------------
 def test_all_that_a_written_consumer_has_counts_and_nothing_of_it_is_in_flight(store):
     """It has a claim on each host tree, none of which is a move, and none waits for a host."""
-    move_all(store)
     store.declare_class('CUSTOM_LICENSE')
     room = {'vcpu': 8, 'ram': 16_384, 'CUSTOM_LICENSE': 9}
     hosts = [a_host(f'cmp-{n}').with_room(**room).on(store) for n in range(3)]
@@ -166,7 +163,6 @@ def test_all_that_a_written_consumer_has_counts_and_nothing_of_it_is_in_flight(s
 @pytest.mark.parametrize('by_scheduler', [True, False])
 def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_scheduler):
     """As Nova moves a server: its source goes to the migration, then the destination is claimed."""
-    move_all(store)
     store.declare_class('CUSTOM_LICENSE')
     room = {'vcpu': 8, 'ram': 16_384, 'CUSTOM_LICENSE': 9}
     here, there = (a_host(f'cmp-{n}').with_room(**room).on(store) for n in range(2))

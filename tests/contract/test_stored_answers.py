@@ -9,9 +9,8 @@ from gantt.core.messages.request import GetRequest
 from gantt.core.records import members
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import AnswerReference
-from tests.builders import CLEAN, new_uuid
+from tests.builders import new_uuid
 from tests.conftest import READERS
-from tests.forms import set_form
 from tests.world import World, a_request
 
 #: The store in memory keeps answers whole.
@@ -102,13 +101,3 @@ def test_a_young_decision_goes_for_its_bytes_and_not_for_their_number(world):
     assert len(world.store.decisions()) < 5
     world.store.purge(decisions=0, decision_seconds=0, **bounds)
     assert world.store.decisions() == []
-
-
-def test_on_a_database_of_before_the_step_no_reference_is_stored(world):
-    set_form(world.store.engine, 'wide')  # as it was put back, behind the back of a scheduler
-    request = a_request()
-    assert world.select(request).outcome is Outcome.FAILED
-    assert world.store.load_request(request.request_id) is None
-    assert world.select(request).outcome is Outcome.PLACED
-    assert isinstance(stored_of(world, request), Answer)
-    assert world.audit() == CLEAN

@@ -82,10 +82,9 @@ def no_guards(patch):
         .values(ledger.USE._values),
     )
     fits = f' AND {commit_postgresql.FITS}'.encode()
-    writes = commit_postgresql.WRITE
-    assert all(fits in write for write in writes.values())
-    without = {form: write.replace(fits, b'') for form, write in writes.items()}
-    patch.setattr(commit_postgresql, 'WRITE', without)
+    write = commit_postgresql.WRITE
+    assert fits in write
+    patch.setattr(commit_postgresql, 'WRITE', write.replace(fits, b''))
     # Whose guards are not beside what judges, but in its place: see below.
     patch.setattr(one_trip.OneTripLedger, 'commit', commit_postgresql.CarefulLedger.commit)
 
@@ -141,9 +140,9 @@ GUARDS = {
 @pytest.mark.parametrize('guard', list(GUARDS))
 def test_a_guard_that_is_left_out_is_found(guard, open_store, monkeypatch):
     text, instead, scenario = GUARDS[guard]
-    whole = one_trip.WRITE[True].decode()
+    whole = one_trip.WRITE.decode()
     assert text in whole
-    monkeypatch.setitem(one_trip.WRITE, True, whole.replace(text, instead).encode())
+    monkeypatch.setattr(one_trip, 'WRITE', whole.replace(text, instead).encode())
     store = open_store('postgresql')
     test = at_once.test_what_is_in_the_way_sends_it_the_careful_way
     assert fails(test, scenario, store, a_host().on(store))

@@ -16,7 +16,6 @@ from gantt.db.hosts import details
 from gantt.db.schema import models
 from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
 from tests.db.conftest import SERVERS
-from tests.forms import move_all, set_form
 from tests.services import PATIENT
 
 _f, _i, _p = models.provider_facts, models.inventories, models.providers
@@ -41,8 +40,8 @@ def reads_of_rows(store):
 def record_of(store, host):
     """As it is stored."""
     with store.engine.connect() as connection:
-        query = sa.select(_f.c.facts, _f.c.aggregates).where(_f.c.provider_id == host.id)
-        return connection.execute(query).one()
+        query = sa.select(_f.c.facts).where(_f.c.provider_id == host.id)
+        return connection.execute(query).scalar_one()
 
 
 def with_load(host, value):
@@ -50,45 +49,10 @@ def with_load(host, value):
     return host.says().having(metrics={'load': ReportedMetric(value=value)})
 
 
-def older_writes(store, host, vcpu, traits=()):
-    """What a process of the release before does with a report: copies, and a record unmarked."""
-    row = host.row
-    inventories = {**row.facts.inventories, 'VCPU': Inventory(total=vcpu)}
-    facts = msgspec.structs.replace(row.facts, inventories=inventories, traits=list(traits))
-    classes, names = models.resource_classes, models.traits
-    has = models.provider_traits
-    with store.engine.begin() as connection:
-        vcpus = sa.select(classes.c.id).where(classes.c.name == 'VCPU').scalar_subquery()
-        here = sa.and_(_i.c.provider_id == host.id, _i.c.class_id == vcpus)
-        values = {'total': vcpu, 'cap': vcpu, 'allocation_ratio': 1.0}
-        connection.execute(_i.update().where(here).values(values))
-        connection.execute(has.delete().where(has.c.provider_id == host.id))
-        for name in traits:
-            known = connection.execute(sa.select(names.c.id).where(names.c.name == name)).scalar()
-            if known is None:
-                added = connection.execute(names.insert().values(name=name))
-                known = added.inserted_primary_key[0]
-            connection.execute(has.insert().values(provider_id=host.id, trait_id=known))
-        text = msgspec.json.encode(facts).decode()
-        connection.execute(_f.update().where(_f.c.provider_id == host.id).values(facts=text))
-        connection.execute(
-            _p.update()
-            .where(_p.c.id == host.id)
-            .values(
-                cap_vcpu=vcpu,
-                facts_stamp=_p.c.facts_stamp + 1,
-                version=_p.c.version + 1,
-                generation=_p.c.generation + 1,
-            )
-        )
-        connection.execute(models.changes.insert().values(kind='host', ref=str(host.id)))
-    return facts
-
-
 def test_a_record_has_a_mark_of_what_its_rows_say(store):
     store.poll(0, {})
     host = a_host().having(traits=TRAITS, aggregates=['rack-1']).on(store)
-    facts, _ = record_of(store, host)
+    facts = record_of(store, host)
     has = store.reads.read(lambda tx: details.read(tx, [host.id]))[host.id]
     assert details.mark_of(facts) == has.digest
     assert has.inventories == host.row.facts.inventories
@@ -188,50 +152,10 @@ def test_marks_are_of_their_rows_whoever_writes_at_once(kind, open_store):
     fresh = open_store(like=store)
     rows = {change.provider_id: change.row for change in fresh.load_everything().hosts}
     for host in all_of.hosts:
-        assert details.mark_of(record_of(store, host).facts) == has[host.id].digest
+        assert details.mark_of(record_of(store, host)) == has[host.id].digest
         assert host.row == rows[host.id]
         assert host.row.aggregates == has[host.id].aggregates
     assert store.audit() == CLEAN
-
-
-# -- the release before ------------------------------------------------------------------
-def test_what_the_release_before_writes_is_read(store, open_store):
-    set_form(store.engine, 'wide')
-    store.poll(0, {})
-    host = a_host().having(traits=TRAITS).on(store)
-    other = open_store(like=store)
-    start = other.load_everything()
-    known = {host.id: host.row.version}
-    said = older_writes(store, host, vcpu=5, traits=['CUSTOM_NEW'])
-    (change,) = other.poll(start.position, known).hosts
-    assert change.row.facts == said
-    assert host.row.facts == said
-    claimed(other, a_draft().taking(host, vcpu=5))
-    # What is written next has a mark of what is there.
-    delta = with_load(host, 0.5).having(full=False, base=host.row.full_sequence)
-    del delta.fields['inventories'], delta.fields['traits']
-    assert host.send(delta)[0].outcome == 'applied'
-    assert details.mark_of(record_of(store, host).facts) is not None
-    assert host.row.facts.inventories == said.inventories
-    assert store.audit() == CLEAN
-
-
-def test_what_is_written_the_release_before_can_read(store):
-    """Until the contract step records have all of it beside the mark."""
-    set_form(store.engine, 'wide')
-    store.poll(0, {})
-    host = a_host().having(traits=TRAITS, aggregates=['rack-1']).on(store)
-    facts, uuids = record_of(store, host)
-    stated = msgspec.json.decode(facts, type=HostFacts)
-    row = host.row
-    assert stated == row.facts
-    assert msgspec.json.decode(uuids) == row.aggregates
-    move_all(store)
-    store.poll(0, {})
-    host.send(with_load(host, 0.5))
-    stated = msgspec.json.decode(record_of(store, host).facts, type=HostFacts)
-    assert (stated.inventories, stated.traits) == ({}, [])
-    assert host.row.facts.traits == TRAITS
 
 
 # -- who knows nothing of hosts writes what they have ---------------------------------------
@@ -263,7 +187,7 @@ def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store
     }
     assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in found)
     for host in hosts:
-        assert details.mark_of(record_of(store, host).facts) == has[host.id].digest
+        assert details.mark_of(record_of(store, host)) == has[host.id].digest
     assert store.audit() == CLEAN
 
 

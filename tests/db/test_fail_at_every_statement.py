@@ -39,8 +39,6 @@ class Breaking:
         self.count = 0
 
     def __enter__(self):
-        if isinstance(self.store.ledger, CarefulLedger):
-            self.store.ledger.writes_narrow(self.store.commits)  # read once, not each time
         sa.event.listen(self.store.engine, 'before_cursor_execute', self._before)
         if isinstance(self.store.ledger, CarefulLedger):
             self.real = self.store.ledger.execute

@@ -18,21 +18,16 @@ STATEMENTS = {
     'REPEATED': careful.REPEATED,
     'GROUPS_UNSEEN': careful.GROUPS_UNSEEN,
     'GROUPS': careful.GROUPS,
-    'CONSUMERS': careful.CONSUMERS,
-    'RIVALS': careful.RIVALS,
     'PROVIDERS': careful.PROVIDERS,
     'POOLS': careful.POOLS,
     'SHARED_IN': careful.SHARED_IN,
     'USE_OTHERS': careful.USE_OTHERS,
     'STORED': careful.STORED,
     'NEWCOMERS': careful.NEWCOMERS,
-    'WRITE': careful.WRITE[True],
-    'WRITE, wide': careful.WRITE[False],
+    'WRITE': careful.WRITE,
     'PROVIDERS at once': one_trip.PROVIDERS,
-    'CLAIMS at once': one_trip.CLAIMS[True],
-    'CLAIMS at once, wide': one_trip.CLAIMS[False],
-    'WRITE at once': one_trip.WRITE[True],
-    'WRITE at once, wide': one_trip.WRITE[False],
+    'CLAIMS at once': one_trip.CLAIMS,
+    'WRITE at once': one_trip.WRITE,
 }
 #: The server may have analyzed the tables of a test while they were empty: all plans of them cost
 #: the same then.
@@ -42,7 +37,7 @@ NEVER_ANALYZED = (
     """DELETE FROM pg_statistic WHERE starelid IN (
        SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)""",
 )
-OF_CONSUMERS = ('RIVALS', 'STORED', 'NEWCOMERS', 'WRITE at once', 'WRITE at once, wide')
+OF_CONSUMERS = ('STORED', 'NEWCOMERS', 'WRITE at once')
 
 
 @pytest.mark.postgresql

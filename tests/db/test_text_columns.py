@@ -3,13 +3,10 @@
 
 import pytest
 import sqlalchemy as sa
-from oslo_db import exception
 
-from gantt.db.engine import session
 from gantt.db.engine.engine import CollatedType
-from gantt.db.schema import migration, models
+from gantt.db.schema import models
 from tests.conftest import READERS
-from tests.services import UNHURRIED
 
 TEXT = 'key'
 #: What an ASCII column may hold, and what others may.
@@ -60,37 +57,3 @@ def test_every_key_of_every_table_is_compared_as_python_compares(make_store, kin
         transaction.rollback()
     assert wrong == []
     assert checked > 300
-
-
-@pytest.mark.mysql
-def test_mariadb_takes_names_alike_into_a_table_that_had_rows_before(mysql_url):
-    engine = session.build_engine(mysql_url, waits=UNHURRIED)
-    with engine.begin() as connection:
-        models.metadata.drop_all(connection)
-        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
-    migration.sync(engine, before('exact_text'))
-    with engine.begin() as connection:
-        connection.execute(models.traits.insert().values(name='CUSTOM_A'))
-        connection.execute(models.services.insert().values(a_row(models.services)))
-        with pytest.raises(exception.DBDuplicateEntry), connection.begin_nested():
-            connection.execute(models.traits.insert().values(name='CUSTOM_A '))
-    migration.sync(engine)
-    with engine.begin() as connection:
-        connection.execute(models.traits.insert().values(name='CUSTOM_A '))
-        names = sa.select(models.traits.c.name).where(models.traits.c.name.like('CUSTOM_A%'))
-        assert sorted(connection.execute(names).scalars()) == ['CUSTOM_A', 'CUSTOM_A ']
-        kept = connection.execute(sa.select(models.services)).one()._asdict()
-        assert kept == a_row(models.services)
-        padded = connection.exec_driver_sql(
-            'SELECT table_name, column_name FROM information_schema.columns'
-            " WHERE table_schema = DATABASE() AND table_name <> 'alembic_version'"
-            " AND collation_name NOT LIKE '%%_nopad_bin'"
-        )
-        assert padded.all() == []
-    engine.dispose()
-
-
-def before(name):
-    """The revision before one, by a part of its name."""
-    steps = migration.revisions()[::-1]
-    return steps[next(n for n, step in enumerate(steps) if name in step) - 1]

@@ -18,7 +18,6 @@ from gantt.cmd.health import Health
 from gantt.core.messages.report import HostReport
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host_keys import Rules
-from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores.store import SqlStore
 from gantt.rpc.amqp.envelope import Incoming
@@ -40,7 +39,7 @@ from tests.builders import (
     report_outcome,
 )
 from tests.compute.hosts_in_memory import HostsInMemory, House, a_delete
-from tests.conftest import STORES, WIDE
+from tests.conftest import STORES
 from tests.services import UNHURRIED
 from tests.world import World, a_request, sqlite_store
 
@@ -114,68 +113,6 @@ def test_a_report_that_came_late_stays_stale(store):
 
 
 # -- D7 ----------------------------------------------------------------------------------
-@pytest.mark.finding('D7', 'an adopted claim keeps its consumer while old rows are purged')
-def test_a_purge_waits_for_an_adoption(database):
-    host = a_host().on(database)
-    draft = a_draft().taking(host).build()
-    draft = changed(
-        draft,
-        claims=[changed(made, claim=changed(made.claim, project_id='p1')) for made in draft.claims],
-    )
-    assert database.commit([draft]).outcomes[0].outcome == 'placed'
-    (claim,) = database.claims()
-    host.confirm(claim)
-    database.force_release(claim.id, 'an operator')
-    with database.engine.begin() as connection:
-        connection.execute(models.claims.update().values(updated_at=0))
-        connection.execute(models.requests.update().values(updated_at=0))
-    other = SqlStore.for_url(
-        database.engine.url.render_as_string(hide_password=False), waits=UNHURRIED
-    )
-    purges: list[threading.Thread] = []
-    commit = database.database.commit
-
-    def commit_after_a_purge(tx: session.Tx):
-        adopted = sa.select(sa.func.count()).where(models.claims.c.adopted == 1)
-        if not purges and tx.connection.execute(adopted).scalar():
-            purge = threading.Thread(
-                target=other.purge,
-                kwargs={
-                    'decisions': 10,
-                    'tombstone_seconds': 10,
-                    'request_seconds': 10,
-                    'limit': 100,
-                },
-            )
-            purges.append(purge)
-            purge.start()
-            purge.join(1.0)
-        commit(tx)
-
-    database.database.commit = commit_after_a_purge
-    try:
-        report = host.says().listing([claim])
-        fate = host.send(report)[0]
-        assert (fate.outcome, len(fate.adopted)) == ('applied', 1)
-        purges[0].join(30)
-        assert not purges[0].is_alive()
-    finally:
-        other.close()
-    assert [one.project_id for one in live(database)] == ['p1']
-    assert database.audit() == CLEAN
-
-
-@pytest.mark.finding('D7', 'an adopted claim keeps its consumer while old rows are purged')
-@pytest.mark.parametrize('database', WIDE, indirect=True)
-def test_the_audit_names_claims_whose_consumer_has_no_row(database):
-    host = a_host().on(database)
-    (claim,) = claimed(database, a_draft().taking(host))
-    with database.engine.begin() as connection:
-        connection.execute(models.consumers.delete())
-    (line,) = database.audit()['lost']
-    assert claim.id in line and 'consumer' in line
-
-
 # -- D9 ----------------------------------------------------------------------------------
 def until(true, seconds=20.0):
     end = time.monotonic() + seconds

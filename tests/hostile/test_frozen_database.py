@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import CommitStatus
-from gantt.core.messages.report import HostReport, RegisterHost, Running
+from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.db.engine import session, watch
@@ -20,7 +20,6 @@ from gantt.db.hosts import claim_rows
 from gantt.db.schema import models
 from tests import world as worlds
 from tests.builders import a_draft, a_host, commit, new_uuid, report_outcome
-from tests.conftest import WIDE
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 
@@ -127,16 +126,10 @@ class Frozen:
             )
         )
 
-    def insert_consumer(self, consumer):
-        """Likewise."""
-        self.connection.execute(
-            models.consumers.insert().values(uuid=consumer, generation=1, type='instance')
-        )
-
     def insert_claim(self, consumer):
         """Of a consumer that no other claim may have beside it."""
         claim = Claim(id=new_uuid(), request_id=None, consumer=consumer, provider_id=0)
-        values = claim_rows.claim_values(claim, narrow=True)
+        values = claim_rows.claim_values(claim)
         self.connection.execute(models.claims.insert().values(values))
 
     def let_go(self):
@@ -283,28 +276,6 @@ def test_a_report_of_a_host_that_stays_locked_is_given_up(store, frozen):
     world.clock.advance(11.0)
     world.scheduler.intake.step()
     assert isinstance(told.exception(0), exceptions.Busy)
-
-
-@pytest.mark.parametrize('store', WIDE[1:], indirect=True)  # narrow claims have no such row
-@pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
-def test_reports_wait_for_rows_of_no_host(store, frozen):
-    """A report adopts a guest whose row another process is at: its batch is not lost."""
-    world = worlds.World(store, hosts=2)
-    guest = new_uuid()
-    frozen.insert_consumer(guest)
-    adopting = reported(world, 'cmp-1', Running(consumer=guest, resources={'MEMORY_MB': 1}))
-    other = reported(world, 'cmp-2')
-    world.turn()
-    assert not adopting.done()
-    frozen.let_go()
-
-    def taken():
-        world.turn()
-        return adopting.done() and other.done()
-
-    until(taken, 'they are taken', 10)
-    assert [adopting.result(0).outcome, other.result(0).outcome] == ['applied', 'applied']
-    assert len(adopting.result(0).adopted) == 1
 
 
 @pytest.mark.finding('A6', 'a wait for a lock is worded so, and names who keeps it')

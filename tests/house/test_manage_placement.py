@@ -10,7 +10,6 @@ import pytest
 
 from gantt import exceptions
 from gantt.cmd import manage_placement
-from gantt.db.engine import session
 from gantt.db.stores.store import SqlStore
 from gantt.http import auth, policy
 from gantt.http.placement.app import make_placement_app
@@ -19,7 +18,6 @@ from gantt.http.settings import HttpSettings
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import uuid_of
-from tests.forms import set_form
 from tests.http import identity
 from tests.http.identity import Keystone
 from tests.placement.server import Server
@@ -82,15 +80,6 @@ def test_all_is_taken_over_compared_and_written_back(server, synced, manage):
     server.allocate(VM, 'ann', 'red', POOL, {'CUSTOM_LICENCE': 2})
     server.request('PUT', '/resource_classes/CUSTOM_OTHER')
     assert manage('placement', 'import', server.url)[0] == 0
-
-
-def test_before_the_contract_step_nothing_is_taken_over(server, synced, manage):
-    engine = session.build_engine(f'sqlite:///{synced}/gantt.db')
-    set_form(engine, 'wide')
-    engine.dispose()
-    code, out, error = manage('placement', 'import', server.url)
-    assert (code, out) == (1, '')
-    assert 'claims are in the wide form; run "gantt-manage db contract" first' in error
 
 
 def test_who_asks_is_known_by_keystone(monkeypatch, tmp_path):

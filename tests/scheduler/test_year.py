@@ -122,7 +122,6 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
     bounds = {
         'claims': made,
         'allocations': made,
-        'consumers': made,
         'requests': made,
         'decisions': DECISIONS + requests + 1,
         'changes': CHANGES + made * 4,

@@ -216,7 +216,6 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar whole: accepted whole or not at all
     :ivar completes: all members not yet claimed are in this draft
     :ivar answer: stored when the request becomes placed by this commit
-    :ivar refers: the answer is a reference, which not every release reads
     :ivar decision: (id, outcome, packed) stored with it
     :ivar only_project: of the one project that it may claim for consumers of; None: of any
     :ivar groups: others than ``group`` that hard policies of it are about: guarded as it is, and
@@ -249,7 +248,6 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     claims: Sequence[ClaimDraft]
     group: GroupSwap | None = None
     answer: bytes = b''
-    refers: bool = False
     decision: 'DecisionRecord | None' = None
     groups: tuple[GroupSwap, ...] = ()
     takes_places: tuple[PlaceTaken, ...] = ()

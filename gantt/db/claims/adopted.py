@@ -11,9 +11,9 @@ from gantt.db.claims import groups, held
 from gantt.db.claims.claims import Changes
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, providers, rows
-from gantt.db.hosts.claim_rows import load_claims
+from gantt.db.hosts.claim_rows import load_claims, of_guests
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _c = models.claims
 
@@ -21,7 +21,7 @@ PARTS = 500
 
 
 def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
-    """Write claims that are new; their consumers are there already.
+    """Write claims that are new.
 
     What runs takes its room also where its guest has a claim in a zone below: both say so until
     somebody has looked where it runs.
@@ -39,7 +39,7 @@ def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
         else claim
         for claim in made
     ]
-    claim_rows.insert_claims(tx, noted, claim_rows.writes_narrow(tx))
+    claim_rows.insert_claims(tx, noted)
 
 
 def flag(changes: Changes, hosts: HostRecords) -> None:
@@ -71,14 +71,13 @@ def adopt(
 ) -> list[GuestOutcome]:
     """Make claims for guests that an operator tells of; their fates in the order given.
 
-    Groups, consumers and hosts are locked in the order of the group commit, which finds
-    these claims, or is found by this.
+    Groups and hosts are locked in the order of the group commit, which finds these claims, or is
+    found by this.
     """
     tx = changes.tx
     known = providers.ids_by_name(tx, {guest.host for guest in guests})
     there = [guest for guest in guests if guest.host in known]
     groups.lock(tx, {guest.group for guest in there if guest.group is not None})
-    claim_rows.hold_consumers(tx, claim_rows.consumer_values(there))
     changes.lock(known.values())
     adoption = _adoption(changes, guests)
     outcomes = [adoption.judge(guest) for guest in guests]
@@ -108,7 +107,7 @@ def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
     for start in range(0, len(consumers), PARTS):
         # Not "live = 1": of a few consumers this is.
         some = consumers[start : start + PARTS]
-        where = [claim_form.of_guests(some), _c.c.live != 0]
+        where = [of_guests(some), _c.c.live != 0]
         live += load_claims(changes.tx, where=where)
         below |= held.zones_of(changes.tx, some)
     return Adoption({row.name: row for row in hosts}, live, below, changes.tx.now)

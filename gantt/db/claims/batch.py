@@ -40,7 +40,7 @@ from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.free import room_of
 from gantt.db.claims.batch_entry import BatchEntry, inheriting, one_of_each_group, owned
-from gantt.db.hosts import claim_rows, pools, providers, rows
+from gantt.db.hosts import pools, providers, rows
 
 #: Columns of a request that change where it is carried on.
 CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
@@ -58,8 +58,6 @@ class CommitBatch:
         self.batch = batch
         self.token = uuid.uuid4().hex
         self.now = 0.0
-        #: The form of the claims that it writes, see ``claim_form``.
-        self.narrow = False
         self.entries = [BatchEntry(draft) for draft in batch]
         for entry in self.entries if locked else ():
             if entry.draft.id in locked:
@@ -68,7 +66,6 @@ class CommitBatch:
         self.bumped: list[str] = []
         #: claims that end with this batch: of overtaken attempts, and what gave way
         self.released: list[tuple[Claim, str]] = []
-        self.stepped: set[str] = set()
         #: id of a claim to be made -> the claims that give way to it
         self.rivals: dict[str, list[Claim]] = {}
         #: ids of the live claims of the consumers, as they were judged
@@ -207,13 +204,13 @@ class CommitBatch:
                 entry.end(CommitStatus.DROPPED)
 
     # -- consumers -------------------------------------------------------------------
-    def consumers(self) -> list[dict[str, Any]]:
-        """Rows of the consumers that drafts still going claim for, ascending; to be counted up."""
-        values = claim_rows.consumer_values(
-            one for entry in self.going() for one in owned(entry.draft)
-        )
-        self.stepped = {row['uuid'] for row in values}
-        return values
+    def owners(self) -> dict[str, tuple[str | None, str | None, str]]:
+        """Return whose the consumers are, as the drafts still going say that claim for them."""
+        claims = (claim for entry in self.going() for claim in owned(entry.draft))
+        return {
+            claim.consumer: (claim.project_id, claim.user_id, claim.consumer_type)
+            for claim in claims
+        }
 
     def limited_consumers(self) -> set[str]:
         """Those that drafts for one project name, whose owners ``judge_consumers`` is to know."""
@@ -230,11 +227,6 @@ class CommitBatch:
         self.rivals, outcomes = judge_rivals(live, going, owners)
         for entry in self.going():
             entry.outcome = outcomes.get(entry.draft.id)
-
-    def idle_consumers(self) -> list[str]:
-        """Consumers that were counted up and got no claim."""
-        made = {claim.consumer for claim in self.claims}
-        return sorted(self.stepped - made - {place.consumer for _, place in self.handed})
 
     def movers(self) -> set[str]:
         """Consumers that move, or whose claims leave, and take of pools: that counts once."""

@@ -29,7 +29,7 @@ from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import claim_rows, inherited, providers, rows, sole
 from gantt.db.hosts.base import is_id
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 _c = models.claims
@@ -188,7 +188,7 @@ class Inheritances:
         wanted = sorted(guests - self._others.keys())
         if wanted:
             self._others |= {guest: {} for guest in wanted}
-            theirs = [claim_form.of_guests(wanted), claim_form.is_live]
+            theirs = [claim_rows.of_guests(wanted), claim_rows.is_live]
             for one in claim_rows.load_claims(self._tx, where=theirs):
                 if guest_of(one) in wanted:
                     self._others[guest_of(one)][one.id] = one

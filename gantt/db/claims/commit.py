@@ -6,9 +6,7 @@ each other but never in a circle:
 
 1. insert the request rows ascending, lock those that were there;
 2. insert and lock the group rules ascending, compare rules and generations;
-3. insert or count up the consumers ascending, which locks them, where claims are
-   wide (see ``claim_form``), and read their live claims
-   (``core.claims.commit.judge_rivals``);
+3. read the live claims of the consumers (``core.claims.commit.judge_rivals``);
 4. lock the providers ascending;
 5. accept in arrival order (``core.claims.acceptance``);
 6. write usage, claims, allocations, decisions, feed.
@@ -23,7 +21,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt import exceptions
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
@@ -37,9 +34,9 @@ from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
 from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts import claim_rows, pools, providers, rows
-from gantt.db.hosts.claim_rows import layouts_on, load_claims
+from gantt.db.hosts.claim_rows import is_live, layouts_on, load_claims, of_guests
 from gantt.db.records import decisions
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _r = models.requests
@@ -149,34 +146,12 @@ RELEASE = (
     )
 )
 IDS_TAKEN = sa.select(models.claims.c.id, models.claims.c.live).where(models.claims.c.id.in_(_ids))
-#: A request that came to nothing leaves its consumers as they were.
-STEP_BACK = (
-    models.consumers.update()
-    .where(models.consumers.c.uuid.in_(_ids))
-    .values(generation=models.consumers.c.generation - 1)
-)
-DELETE_IDLE = models.consumers.delete().where(
-    models.consumers.c.uuid.in_(_ids),
-    ~sa.exists().where(models.claims.c.consumer == models.consumers.c.uuid),
-)
-LIVE_OF = sa.select(models.claims.c.id).where(
-    models.claims.c.consumer.in_(_ids), claim_form.is_live
-)
+LIVE_OF = sa.select(models.claims.c.id).where(models.claims.c.consumer.in_(_ids), is_live)
 DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
 DELETE_ALLOCATIONS = models.allocations.delete().where(models.allocations.c.claim_id.in_(_ids))
 
 
 NONE_LOCKED: Mapping[str, str] = {}
-#: Of a batch that the release before could not read; the next one is made without references.
-OTHER_FORM = 'it was put back to before the contract step of claims'
-
-
-def refuse_references(batch: Sequence[RequestDraft], narrow: bool) -> None:
-    """
-    :raises DatabaseUnavailable: an answer is a reference, and the release before may read it
-    """
-    if not narrow and any(draft.refers for draft in batch):
-        raise exceptions.DatabaseUnavailable(problem=OTHER_FORM)
 
 
 class Ledger:
@@ -220,9 +195,7 @@ class Ledger:
         """Steps 1 to 6 inside a transaction."""
         records = [draft.decision for draft in commit_batch.batch if draft.decision is not None]
         host_sets = decisions.fresh_sets(tx, records)
-        self.memory.narrow = commit_batch.narrow = claim_rows.writes_narrow(tx)
         commit_batch.now = tx.now
-        refuse_references(commit_batch.batch, commit_batch.narrow)
         self._requests(tx, commit_batch)
         self._groups(tx, commit_batch)
         self._consumers(tx, commit_batch)
@@ -235,7 +208,7 @@ class Ledger:
             commit_batch.judge_places(places_named, locked)
         movers = sorted(commit_batch.movers())
         if movers:
-            theirs = [claim_form.of_guests(movers), claim_form.is_live]
+            theirs = [of_guests(movers), is_live]
             commit_batch.inherit(load_claims(tx, where=theirs))
         laid_on, served = commit_batch.read_under_lock()
         shares = pools.shared_in(tx, {pool for pool, _ in served})
@@ -246,7 +219,6 @@ class Ledger:
         made = {claim.id for claim in commit_batch.claims}
         _forget(tx, [row.id for row in taken if row.id in made])
         self._write_claims(tx, commit_batch, host_sets)
-        self.forget_idle(tx, commit_batch)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
         written = commit_batch.touched | commit_batch.renamed
@@ -274,11 +246,9 @@ class Ledger:
         commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
 
     def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        values = commit_batch.consumers()
-        if values:
-            if not commit_batch.narrow:
-                tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
-            live = load_claims(tx, consumers=[row['uuid'] for row in values], live=True)
+        consumers = sorted(commit_batch.owners())
+        if consumers:
+            live = load_claims(tx, consumers=consumers, live=True)
             # A plan that was made beside something else is made again, whatever bars it.
             living = self._plans(tx, commit_batch)
             commit_batch.judge_consumers(live, self.owners(tx, commit_batch))
@@ -309,13 +279,6 @@ class Ledger:
         """Of the consumers that drafts for one project name; mostly no draft is."""
         limited = commit_batch.limited_consumers()
         return owners_of(tx, limited) if limited else NO_OWNERS
-
-    def forget_idle(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """Undo what was written of consumers for nothing."""
-        idle = [] if commit_batch.narrow else commit_batch.idle_consumers()
-        if idle:
-            tx.run(STEP_BACK, ids=idle)
-            tx.run(DELETE_IDLE, ids=idle)
 
     def _write_usage(
         self, tx: session.Tx, commit_batch: CommitBatch, locked: providers.LockedProviders
@@ -385,13 +348,11 @@ class Ledger:
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
         if commit_batch.handed:
             places.write(tx, commit_batch.handed, seen_before=True)
-        if commit_batch.again:
-            places.keep_consumers(tx, commit_batch.again)
         made = [*commit_batch.claims, *commit_batch.again]
         if made:
-            claim_rows.insert_claims(tx, made, commit_batch.narrow)
+            claim_rows.insert_claims(tx, made)
         ours = [*made, *(place for _, place in commit_batch.handed)]
-        if ours and commit_batch.narrow:
+        if ours:
             # Who inserted for the same consumers was waited for, and may be confirmed by now.
             consumers = sorted({claim.consumer for claim in ours})
             live = {row.id for row in tx.all(LIVE_OF, ids=consumers)}

@@ -4,9 +4,9 @@
 psycopg is used directly, in pipeline mode and with arrays, so that a batch of
 any size is one prepared statement for each step:
 
-1. BEGIN, insert the request rows, lock the rows that are continued, the groups, the
-   consumers and the providers, in that order and by one statement each; behind these locks
-   read what is said of pools that claims take from;
+1. BEGIN, insert the request rows, lock the rows that are continued, the groups and the
+   providers, in that order and by one statement each; behind these locks read what is said of
+   pools that claims take from;
 2. write usage, claims, allocations, decisions and feed in one statement, and COMMIT.
    Usage of classes that are not hot has a statement of its own before it.
 
@@ -38,7 +38,7 @@ from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
 from gantt.db.hosts import claim_rows, pools, providers, rows
 from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools
 from gantt.db.records import decisions
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 NOW = session.CLOCK['postgresql']
@@ -101,14 +101,9 @@ SHARED_IN = sql(f"""
 _REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at')
 #: What no claim has that is made here.
 _RARE = ('guest', 'planned')
-#: By whether they are narrow, see ``claim_form``.
-_CLAIM = {
-    False: columns_of(models.claims, *_RARE, *_REST, *claim_rows.NARROW),
-    True: columns_of(models.claims, *_RARE, *_REST),
-}
+_CLAIM = columns_of(models.claims, *_RARE, *_REST)
 _ALLOCATION = columns_of(models.allocations)
 _GROUP = columns_of(models.group_rules, 'name', 'members', 'rule_generation')
-_CONSUMER = columns_of(models.consumers, 'id', 'generation')
 DECISION = columns_of(models.decisions, 'number')
 _USED_OTHER = (('b_provider', 'bigint'), ('b_class', 'text'), ('add', 'bigint'))
 
@@ -119,48 +114,30 @@ GROUPS_UNSEEN = sql(f"""
         ON CONFLICT (uuid) DO NOTHING
     RETURNING uuid
 """)  # noqa: S608
-#: Counted up rather than left alone: that locks the row until we are done, and
-#: clusters whose locks are local to a node see the write.
-CONSUMERS = sql(f"""
-    INSERT INTO consumers ({names(_CONSUMER)})
-    SELECT {names(_CONSUMER)} FROM {unnest(_CONSUMER, 't')} ORDER BY uuid COLLATE "C"
-        ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1
-""")  # noqa: S608
-_RIVAL = 'id, request_id, consumer, provider_id, state, lifecycle, purpose'
-#: Not "live = 1": an empty table's plan would read every live claim by that.
-RIVALS = sql(f"""
-    SELECT {_RIVAL} FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0
-""")  # noqa: S608
-#: Where claims are narrow those that have ended say whose a consumer is.
-STORED = sql(f"""
-    SELECT {_RIVAL}, live, project_id, user_id, consumer_type
+#: Those that have ended say whose a consumer is.
+STORED = sql("""
+    SELECT id, request_id, consumer, provider_id, state, lifecycle, purpose, live,
+           project_id, user_id, consumer_type
       FROM claims WHERE consumer = ANY(%s::text[])
-""")  # noqa: S608
+""")
 
 FITS = ' AND '.join(
     f'(d.{c} <= 0 OR p.used_{c} + p.foreign_{c} + d.{c} <= p.cap_{c})' for c in _core_class_columns
 )
 ADDS = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _core_class_columns)
-#: That claims are to be written in the form that this process believes: whoever changes that
-#: waits for who writes claims, and a statement sees what was there when it had its locks.
-FORM = {
-    False: f'(SELECT claims_form FROM meta WHERE id = 1) = {claim_form.WIDE}',  # noqa: S608
-    True: f'(SELECT claims_form FROM meta WHERE id = 1) <> {claim_form.WIDE}',  # noqa: S608
-}
 #: Rows that this transaction has written.
 MINE = '(SELECT (txid_current() & 4294967295)::text::xid)'
-#: Where claims are narrow, behind the write, which waits for who inserts for the same consumers:
-#: that nobody else's claim of them lives but those that were judged.
+#: Behind the write, which waits for who inserts for the same consumers: that nobody else's claim
+#: of them lives but those that were judged.
 NEWCOMERS = sql(f"""
     SELECT 1 / (CASE WHEN EXISTS (
         SELECT 1 FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0 AND xmin <> {MINE}
            AND id <> ALL(%s::text[])) THEN 0 ELSE 1 END)
 """)  # noqa: S608
 #: The division fails, and with it the transaction, where a guard refused a row
-#: that was accepted under the lock, a list of hosts that the decisions refer to
-#: is not stored in this database, whatever this process stored once, or the form is another.
-WRITE = {
-    narrow: sql(f"""
+#: that was accepted under the lock, or a list of hosts that the decisions refer to
+#: is not stored in this database, whatever this process stored once.
+WRITE = sql(f"""
     WITH u AS (
         UPDATE providers p
            SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b, {ADDS}
@@ -168,9 +145,9 @@ WRITE = {
          WHERE p.id = d.id AND {FITS}
         RETURNING p.id
     ), c AS (
-        INSERT INTO claims ({names(columns)}, state, live, reason, created_at, updated_at)
-        SELECT {names(columns)}, 'reserved', 1, '', n.now, n.now
-          FROM {unnest(columns, 't')}, (SELECT %b::float8 AS now) n
+        INSERT INTO claims ({names(_CLAIM)}, state, live, reason, created_at, updated_at)
+        SELECT {names(_CLAIM)}, 'reserved', 1, '', n.now, n.now
+          FROM {unnest(_CLAIM, 't')}, (SELECT %b::float8 AS now) n
     ), a AS (
         INSERT INTO allocations ({names(_ALLOCATION)})
         SELECT {names(_ALLOCATION)} FROM {unnest(_ALLOCATION, 't')}
@@ -182,11 +159,9 @@ WRITE = {
         INSERT INTO changes (kind, ref)
         SELECT t.kind, t.id::text FROM unnest(%s::text[], %s::bigint[]) AS t (kind, id)
     )
-    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b AND {FORM[narrow]} AND
+    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b AND
         (SELECT count(*) FROM host_sets WHERE digest = ANY(%s::text[])) = %b THEN 1 ELSE 0 END)
 """)  # noqa: S608
-    for narrow, columns in _CLAIM.items()
-}
 
 
 #: Usage of classes that are not hot; the division fails as in ``WRITE``.
@@ -269,27 +244,17 @@ class CarefulLedger(ledger.Ledger):
         def work(tx: session.Tx) -> CommitResult:
             try:
                 commit_batch = CommitBatch(batch, locked)
-                commit_batch.narrow = narrow
                 return self._write_fast(tx, commit_batch, tried)
             except REFUSED as e:
                 self.host_sets.forget()
                 raise _Rare from e
 
-        narrow = self.writes_narrow(database, batch)
         try:
             return database.write(
                 work, lambda tx: ledger.find_committed(tx, tried), once_locked=True
             )
         except _Rare:
             return super().commit(database, batch, locked)
-
-    def writes_narrow(self, database: session.Database, batch: Sequence[RequestDraft] = ()) -> bool:
-        """The form that claims have, as this process read it last; the write looks again."""
-        narrow = self.memory.narrow
-        if narrow is None:
-            narrow = self.memory.narrow = database.read(claim_rows.read_narrow)
-        ledger.refuse_references(batch, narrow)
-        return narrow
 
     def _write_fast(
         self,
@@ -329,7 +294,7 @@ class CarefulLedger(ledger.Ledger):
             )
             found = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
             made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
-            live = self._lock_consumers(raw, commit_batch)
+            stored = self.execute(raw, STORED, [texts(sorted(commit_batch.owners()))])
             counters = self.execute(raw, PROVIDERS, [numbers(sorted(commit_batch.wanted()))])
             has = self.execute(raw, POOLS, pool_ids) if pool_ids else None
             shared = self.execute(raw, SHARED_IN, pool_ids) if pool_ids else None
@@ -357,7 +322,7 @@ class CarefulLedger(ledger.Ledger):
             idle = [row[0] for row in made.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
-        self._judge_consumers(commit_batch, live.fetchall(), self.owners(tx, commit_batch))
+        self._judge_consumers(commit_batch, stored.fetchall(), self.owners(tx, commit_batch))
         found_rows = (rows.counters(row) for row in hosts)
         found_pools = _pools(has.fetchall()) if has else NONE_READ
         locked = {row.id: row for row in found_rows}
@@ -388,14 +353,6 @@ class CarefulLedger(ledger.Ledger):
         wanted = [draft.group.uuid for draft in grouped if draft.group]
         return made, self.execute(raw, GROUPS, [texts(wanted)])
 
-    def _lock_consumers(self, raw: Any, commit_batch: CommitBatch) -> Any:
-        people = commit_batch.consumers()
-        columns = arrays(people, _CONSUMER)
-        if commit_batch.narrow:
-            return self.execute(raw, STORED, columns[:1])
-        self.execute(raw, CONSUMERS, columns)
-        return self.execute(raw, RIVALS, columns[:1])
-
     @staticmethod
     def _judge_consumers(
         commit_batch: CommitBatch,
@@ -414,16 +371,13 @@ class CarefulLedger(ledger.Ledger):
                     purpose=Purpose(row[6]),
                 )
                 for row in found
-                if not commit_batch.narrow or row[7]
+                if row[7]
             ]
         except ValueError:  # one cannot be read, which the portable way knows to say
             raise _Rare from None
-        if commit_batch.narrow and found:
-            # A claim takes over whose its consumer is, from stored ones of whatever form.
-            asked = {
-                row['uuid']: (row['project_id'], row['user_id'], row['type'])
-                for row in commit_batch.consumers()
-            }
+        if found:
+            # A claim takes over whose its consumer is, from stored ones.
+            asked = commit_batch.owners()
             if any(row[-3:] != asked.get(row[2], row[-3:]) for row in found):
                 raise _Rare
         commit_batch.judge_consumers(live, owners)
@@ -437,7 +391,6 @@ class CarefulLedger(ledger.Ledger):
     # -- the second ------------------------------------------------------------------------
     def _write_rare(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """What most batches do not need, by the portable statements."""
-        self.forget_idle(tx, commit_batch)
         self.swap_groups(tx, commit_batch)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
@@ -457,9 +410,8 @@ class CarefulLedger(ledger.Ledger):
             with raw.pipeline():
                 if others:
                     self.execute(raw, USE_OTHERS, [*arrays(others, _USED_OTHER), len(others)])
-                write = WRITE[commit_batch.narrow]
-                self.execute(raw, write, _write_arrays(commit_batch, tx.stamp))
-                if commit_batch.narrow and commit_batch.claims:
+                self.execute(raw, WRITE, _write_arrays(commit_batch, tx.stamp))
+                if commit_batch.claims:
                     consumers = sorted({claim.consumer for claim in commit_batch.claims})
                     known = texts(sorted(commit_batch.known))
                     self.execute(raw, NEWCOMERS, [texts(consumers), known])
@@ -512,11 +464,7 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
     hosts = numbers(touched)
     made = commit_batch.claims
     made = sorted(made, key=lambda claim: claim.consumer)
-    shares = [
-        values
-        for claim in made
-        for values in claim_rows.allocation_values(claim, commit_batch.narrow)
-    ]
+    shares = [values for claim in made for values in claim_rows.allocation_values(claim)]
     records = list(commit_batch.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
     return [
@@ -526,10 +474,7 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
             numbers([commit_batch.core_amounts[pid][i] for pid in touched])
             for i in range(len(_core_class_columns))
         ),
-        *(
-            array(kind, [*map(claim_rows.CLAIM[column], made)])
-            for column, kind in _CLAIM[commit_batch.narrow]
-        ),
+        *(array(kind, [*map(claim_rows.CLAIM[column], made)]) for column, kind in _CLAIM),
         commit_batch.now,
         *arrays(shares, _ALLOCATION),
         *arrays([decisions.values(record, commit_batch.now) for record in records], DECISION),

@@ -30,8 +30,8 @@ from gantt.db.engine import session
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts.base import HostTables, is_id
-from gantt.db.hosts.claim_rows import load_claims
-from gantt.db.schema import claim_form, models
+from gantt.db.hosts.claim_rows import bound_projects, is_live, load_claims, of_projects
+from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 _c = models.claims
@@ -71,7 +71,7 @@ def places_of(
     found: dict[str, list[Claim]] = {uuid: [] for uuid in uuids}
     where: list[Any] = [_c.c.group_uuid.in_(sorted(found)), _c.c.member_name.is_not(None)]
     if not ended:
-        where.append(claim_form.is_live)
+        where.append(is_live)
     for claim in load_claims(tx, where=where) if found else ():
         if claim.group is not None:
             found[claim.group].append(claim)
@@ -197,13 +197,13 @@ class SqlGroupPlans(HostTables):
 
     @reading
     def planned_usage(self, tx: session.Tx, project: str) -> PlannedUsage:
-        of_plans = [
-            claim_form.is_live,
+        query = sa.select(_c.c.id).where(
+            *of_projects(tx.kind),
+            is_live,
             _c.c.lifecycle == Lifecycle.PLAN.value,
             _c.c.member_name.is_not(None),
-        ]
-        query = claim_form.of_projects(tx.kind).claims(_c.c.id, where=of_plans)
-        ids = [row.id for row in tx.all(query, **claim_form.bound([project]))]
+        )
+        ids = [row.id for row in tx.all(query, **bound_projects([project]))]
         return usage_of(load_claims(tx, ids=ids) if ids else ())
 
 

@@ -20,14 +20,14 @@ from gantt.db.engine import session
 from gantt.db.engine.session import reading
 from gantt.db.hosts import claim_rows
 from gantt.db.hosts.base import HostTables, is_id
-from gantt.db.hosts.claim_rows import load_claims
+from gantt.db.hosts.claim_rows import GUEST, is_live, load_claims, of_guests
 from gantt.db.hosts.rows import known_amounts, known_purpose
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow
 
 _b = models.claims_below
-_c, _u = models.claims, models.consumers
+_c = models.claims
 _r, _way = models.requests, models.consumers_on_their_way
 _classes = list(CORE_CLASS_COLUMNS.values())
 _uuids: Any = sa.bindparam('uuids', expanding=True)
@@ -51,15 +51,16 @@ IN_FLIGHT = sa.case(
     ),
     else_=0,
 )
-_ONE: Any = sa.literal_column('1')
 _NONE: Any = sa.literal_column('0')
 #: What is asked of claims here and below, by the same names: columns of each.
 HERE: Mapping[str, Any] = {
     'id': _c.c.id,
     'consumer': _c.c.consumer,
-    'guest': claim_form.GUEST,
+    'guest': GUEST,
     'in_flight': IN_FLIGHT,
     'is_written': sa.case((_c.c.lifecycle == Lifecycle.API.value, 1), else_=0),
+    'type': _c.c.consumer_type,
+    'user_id': _c.c.user_id,
 }
 BELOW: Mapping[str, Any] = {
     'id': _b.c.claim_id,
@@ -73,46 +74,27 @@ BELOW: Mapping[str, Any] = {
 
 
 class HeldByProjects:
-    """Live claims of some projects, which are bound by ``claim_form.bound``.
+    """Live claims of some projects, which are bound by ``claim_rows.bound_projects``.
 
     :param kind: of the database
     """
 
     def __init__(self, kind: str) -> None:
-        self._kind, self._forms = kind, claim_form.of_projects(kind).forms
+        self._kind, self._where = kind, [*claim_rows.of_projects(kind), is_live]
 
     def claims(self, *names: str) -> Any:
         """``project_id`` and what has these names, of each claim."""
-        here = (
-            sa.select(*columns).select_from(source).where(*where)
-            for columns, source, where in self._here(names)
-        )
-        return sa.union_all(*here, _below(self._kind, names, _b.c.project_id.in_(_projects)))
+        here = sa.select(_c.c.project_id, *_named(HERE, names)).where(*self._where)
+        return sa.union_all(here, _below(self._kind, names, _b.c.project_id.in_(_projects)))
 
     def shares(self, *names: str) -> Any:
         """The same of each claim and provider, with what it takes there by class."""
-        (narrow, claims, is_narrow), (wide, consumers, is_wide) = self._here(names)
+        columns = _c.c.project_id, *_named(HERE, names)
         return sa.union_all(
-            claim_form.own_shares(*narrow, where=is_narrow, source=claims),
-            claim_form.other_shares(*narrow, where=is_narrow, source=claims),
-            claim_form.other_shares(*wide, where=is_wide, source=consumers),
+            claim_rows.own_shares(*columns, where=self._where),
+            claim_rows.other_shares(*columns, where=self._where),
             _below(self._kind, names, _b.c.project_id.in_(_projects), with_amounts=True),
         )
-
-    def _here(self, names: Iterable[str]) -> list[tuple[list[Any], Any, list[Any]]]:
-        """Columns, what to read them from, and which, of each form that a claim here has."""
-        owners = (
-            {'type': _c.c.consumer_type, 'user_id': _c.c.user_id},
-            {'type': _u.c.type, 'user_id': _u.c.user_id},
-        )
-        return [
-            (
-                [project.label('project_id'), *_named({**HERE, **theirs}, names)],
-                source,
-                [*which, claim_form.is_live],
-            )
-            for (project, source, which), theirs in zip(self._forms, owners, strict=True)
-        ]
 
 
 @functools.cache
@@ -126,13 +108,13 @@ def shares_of_all(kind: str, *names: str, unnamed: bool = False) -> Any:
 
     :param unnamed: of those alone whose project nobody has said
     """
-    of = claim_form.PROJECT
+    of = _c.c.project_id
     here = [_c.c.live == 1, *([of.is_(None) | (of == '')] if unnamed else [])]
     below = [_b.c.project_id.is_(None) | (_b.c.project_id == '')] if unnamed else []
-    theirs = of.label('project_id'), *_named(HERE, names)
+    theirs = of, *_named(HERE, names)
     return sa.union_all(
-        claim_form.own_shares(*theirs, where=here, source=claim_form.OWNED),
-        claim_form.other_shares(*theirs, where=here, source=claim_form.OWNED),
+        claim_rows.own_shares(*theirs, where=here),
+        claim_rows.other_shares(*theirs, where=here),
         _below(kind, names, *below, with_amounts=True),
     )
 
@@ -219,12 +201,9 @@ def has_claims_of_group(group: Any) -> Any:
 
 def has_claims_of_project(request_id: Any, project: str) -> Any:
     """Whether a request has claims of a project, here or below."""
-    here = sa.select(_ONE).select_from(claim_form.OWNED)
+    here = sa.exists().where(_c.c.request_id == request_id, _c.c.project_id == project)
     below = sa.exists().where(_b.c.request_id == request_id, _b.c.project_id == project)
-    return sa.or_(
-        sa.exists(here.where(_c.c.request_id == request_id, claim_form.PROJECT.in_([project]))),
-        below,
-    )
+    return sa.or_(here, below)
 
 
 def count_below(request_id: Any) -> Any:
@@ -241,7 +220,7 @@ class SqlHeld(HostTables):
         wanted = sorted(filter(is_id, set(consumers)))
         if not wanted:
             return []
-        here = load_claims(tx, live=True, where=[claim_form.of_guests(wanted)])
+        here = load_claims(tx, live=True, where=[of_guests(wanted)])
         below = _claims_below(tx, _b.c.consumer.in_(wanted), holds_below)
         return [*here, *(one.claim for one in below)]
 

@@ -440,11 +440,7 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
         made = [made.claim for draft in drafts for made in draft.claims]
         places = [place for draft in drafts for place in draft.takes_places]
-        if claim_rows.writes_narrow(tx):
-            _insert_soles(tx, made, places)
-        else:
-            people = claim_rows.consumer_values([*made, *places])
-            tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
+        _insert_soles(tx, made, places)
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
             raise
@@ -459,7 +455,7 @@ def _insert_soles(tx: session.Tx, made: Iterable[Claim], places: Iterable[PlaceT
     wanted = {of for claim in made if (of := sole.sole_of(claim)) is not None}
     soles = sorted(wanted | {place.consumer + sole.sole_end(Purpose.CREATE) for place in places})
     ended = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
-    values = claim_rows.claim_values(ended, narrow=True)
+    values = claim_rows.claim_values(ended)
     found = [{**values, 'id': f'? {n}', 'sole': sole} for n, sole in enumerate(soles)]
     if found:
         tx.connection.execute(_SOLES[tx.kind], found)

@@ -12,8 +12,7 @@ these locks and judges is a guard in the last statement instead:
   notice that these have changed since the plan: a host is not compared by its version, which any
   claim or report steps;
 - the lists of hosts that decisions refer to are stored;
-- no claim has one of these ids, or what no other may have beside it, by keys of the table;
-- claims are written in the form that this process believes, see ``claim_form``.
+- no claim has one of these ids, or what no other may have beside it, by keys of the table.
 
 Where one does not hold the statement fails, the transaction is gone, and the careful way takes
 the batch.  A statement sees what was committed before it began: the last one begins after all
@@ -61,10 +60,8 @@ _OWNER = (('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text')
 #: Beside that, what only the careful way can judge.
 _kind_of = operator.attrgetter(*(name for name, _ in (*_KIND, *_OWNER)), 'group', 'layout')
 _AMOUNTS = tuple((c, 'bigint') for c in _classes)
-_KINDS = (
-    *(('number', 'int'), ('lease', 'float8'), ('sole_end', 'text')),
-    *(*_KIND, *_OWNER, *_AMOUNTS),
-)
+_OF_KIND = (*_KIND, *_OWNER, *_AMOUNTS)
+_KINDS = (('number', 'int'), ('lease', 'float8'), ('sole_end', 'text'), *_OF_KIND)
 _CLAIM = (
     *(('id', 'text'), ('member', 'int'), ('consumer', 'text'), ('provider_id', 'bigint')),
     ('kind', 'int'),
@@ -93,46 +90,28 @@ PROVIDERS = sql("""
     SELECT count(*) FROM (
         SELECT 1 FROM providers WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE) p
 """)
-#: By whether claims are narrow: what of a kind stands in their rows, and what apart.
-_OF_KIND = {False: _KIND, True: (*_KIND, *_OWNER, *_AMOUNTS)}
-_SOLE = {False: ('', ''), True: ('sole, ', 'consumer || sole_end, ')}
-_APART = {
-    False: f"""
-    ), a AS (
-        INSERT INTO allocations (claim_id, provider_id, {', '.join(_classes)})
-        SELECT id, provider_id, {', '.join(_classes)} FROM m""",  # noqa: S608 - names only
-    True: '',
-}
 #: Before the hosts are locked: who inserts for the same consumers waits here, and the last
 #: statement sees what has become of the others.
-CLAIMS = {
-    narrow: sql(f"""
+CLAIMS = sql(f"""
     WITH n AS (SELECT {careful.NOW} AS now
     ), m AS (
         SELECT t.id, t.member, t.consumer, t.provider_id, k.*
           FROM {unnest(_CLAIM, 't')} JOIN {unnest(_KINDS, 'k')} ON k.number = t.kind
     ), c AS (
-        INSERT INTO claims (id, member, consumer, provider_id, {names(of_kind)}, {_SOLE[narrow][0]}
+        INSERT INTO claims (id, member, consumer, provider_id, {names(_OF_KIND)}, sole,
                             lease_until, expires_at, state, live, reason, created_at, updated_at)
-        SELECT id, member, consumer, provider_id, {names(of_kind)}, {_SOLE[narrow][1]}
+        SELECT id, member, consumer, provider_id, {names(_OF_KIND)}, consumer || sole_end,
                n.now + lease, n.now + lease, 'reserved', 1, '', n.now, n.now FROM m, n
          ORDER BY consumer COLLATE "C"
-    {_APART[narrow]}
     ) SELECT now FROM n
 """)  # noqa: S608 - names of columns only
-    for narrow, of_kind in _OF_KIND.items()
-}
 #: Claims of these consumers that the careful way has to see: of others that live, and of those
-#: that have ended where they say that the consumer is somebody else's.  A wide one says nothing.
-_SEEN = {
-    False: 'live <> 0',
-    True: f"""(live <> 0 OR NOT EXISTS (
+#: that have ended where they say that the consumer is somebody else's.
+_SEEN = f"""(live <> 0 OR NOT EXISTS (
         SELECT 1 FROM claims o WHERE o.consumer = s.consumer AND o.xmin = {careful.MINE}
            AND (o.project_id, o.user_id, o.consumer_type)
-               IS NOT DISTINCT FROM (s.project_id, s.user_id, s.consumer_type)))""",  # noqa: S608
-}
-WRITE = {
-    narrow: sql(f"""
+               IS NOT DISTINCT FROM (s.project_id, s.user_id, s.consumer_type)))"""  # noqa: S608
+WRITE = sql(f"""
     WITH n AS (SELECT {careful.NOW} AS now
     ), u AS (
         UPDATE providers p
@@ -157,14 +136,11 @@ WRITE = {
                  AND (SELECT count(*) FROM requests WHERE id = ANY(%s::text[]) AND token = %s) = %b
                  AND NOT EXISTS (SELECT 1 FROM claims s
                                   WHERE consumer = ANY(%s::text[]) AND s.xmin <> {careful.MINE}
-                                    AND {_SEEN[narrow]})
-                 AND {careful.FORM[narrow]}
+                                    AND {_SEEN})
                  AND (SELECT count(*) FROM host_sets WHERE digest = ANY(%s::text[])) = %b
                 THEN 1 ELSE 0 END)
       FROM n
 """)  # noqa: S608 - names of columns only
-    for narrow in _OF_KIND
-}
 
 #: The most batches that go the careful way before one is tried in one trip again.
 CAREFUL_MOST = 64
@@ -237,7 +213,7 @@ class PlainBatch:
         self.takes = TakenPlaces(batch)
         self.consumers = ''
         #: The parameters of statements, by column.
-        self._claims = self._kinds = self._people = self._used = self._each = list[Any]()
+        self._claims = self._kinds = self._used = self._each = list[Any]()
 
     @classmethod
     def of(cls, batch: Sequence[RequestDraft]) -> 'PlainBatch | None':
@@ -254,7 +230,6 @@ class PlainBatch:
     def _fill(self) -> bool:
         made: list[tuple[str, str, int, int, int]] = []
         kinds: list[tuple[Any, ...]] = []
-        owners: list[tuple[Any, ...]] = []
         for draft in self.batch:
             columns = ClaimColumns.of(draft.claims)
             first = len(kinds)
@@ -267,7 +242,6 @@ class PlainBatch:
                 sums = [amounts.get(name, 0) for name in CORE_CLASS_COLUMNS]
                 end = sole.sole_end(claim.purpose)
                 kinds.append((number, draft.lease_seconds, end, *shared[:-2], *sums))
-                owners.append(shared[len(_KIND) : -2])
             of_kind = [first + number for number in columns.kind] if first else columns.kind
             made += zip(
                 columns.consumers,
@@ -287,8 +261,6 @@ class PlainBatch:
         ]
         self._kinds = _columns(kinds, _KINDS)
         self._add_up(Counter(zip(hosts, numbers_of, strict=True)), kinds)
-        owned = zip(*(owners[number] for number in numbers_of), strict=True)
-        self._people = [self.consumers, *map(texts, owned)]
         return self._is_one_each(who)
 
     def _fill_with_nothing(self) -> bool:
@@ -321,10 +293,6 @@ class PlainBatch:
     def requests(self, token: str) -> list[Any]:
         """For ``REQUESTS``."""
         return careful.request_arrays(token, self.fresh)
-
-    def people(self) -> list[Any]:
-        """For ``CONSUMERS``."""
-        return self._people
 
     def claims(self) -> list[Any]:
         """For ``CLAIMS``."""
@@ -394,12 +362,9 @@ class OneTripLedger(careful.CarefulLedger):
         if self.caution.is_due():
             return super().commit(database, batch, locked)
         tokens: list[str] = []
-        narrow = self.writes_narrow(database, batch)
-        if made.takes and not narrow:
-            return super().commit(database, batch, locked)
         try:
             result = database.write(
-                lambda tx: self._write_at_once(tx, made, narrow, tokens),
+                lambda tx: self._write_at_once(tx, made, tokens),
                 lambda tx: self._find_whole(tx, made, tokens),
                 once_locked=True,
             )
@@ -409,23 +374,19 @@ class OneTripLedger(careful.CarefulLedger):
         self.caution.went_well()
         return result
 
-    def _write_at_once(
-        self, tx: session.Tx, made: PlainBatch, narrow: bool, tokens: list[str]
-    ) -> CommitResult:
+    def _write_at_once(self, tx: session.Tx, made: PlainBatch, tokens: list[str]) -> CommitResult:
         raw = careful.driver_of(tx)
         token = uuid.uuid4().hex
         tokens.append(token)
         try:
             with raw.pipeline():
                 self.execute(raw, careful.REQUESTS, made.requests(token))
-                if not narrow:
-                    self.execute(raw, careful.CONSUMERS, made.people())
                 if made.hosts:
-                    claims = self.execute(raw, CLAIMS[narrow], made.claims())
+                    claims = self.execute(raw, CLAIMS, made.claims())
                 self.execute(raw, PROVIDERS, made.providers())
                 if made.takes:
                     taken = self.execute(raw, TAKE, made.takes.values(tx.stamp))
-                written = self.execute(raw, WRITE[narrow], made.writes(token, tx.stamp))
+                written = self.execute(raw, WRITE, made.writes(token, tx.stamp))
                 self.send_commit(raw)
         except careful.REFUSED as e:
             raise _NotAsPlanned from e

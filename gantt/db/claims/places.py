@@ -13,30 +13,20 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import Claim
 from gantt.db.engine import retry, session
 from gantt.db.hosts import claim_rows, sole
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _c = models.claims
 _p = models.providers
-#: What of a place changes, whatever form its row has.
-_ANYWAY = (
+#: What of a place changes.
+_CHANGED = (
     *('request_id', 'attempt', 'member', 'consumer', 'state', 'live', 'lifecycle', 'purpose'),
     *('lease_until', 'expires_at', 'move_id', 'image', 'flavor', 'adopted', 'absences', 'reason'),
-    *('updated_at', 'planned'),
+    *('updated_at', 'planned', 'project_id', 'user_id', 'sole', 'consumer_type'),
 )
-#: What only narrow rows have, see ``claim_form``.
-_NARROW = ('project_id', 'user_id', 'sole', 'consumer_type')
-
-
-def _narrow(name: str) -> Any:
-    return sa.case((claim_form.is_narrow, sa.bindparam(name, type_=_c.c[name].type)))
-
-
 WRITE = (
     _c.update()
     .where(_c.c.id == sa.bindparam('b_id'), _c.c.state == sa.bindparam('b_state'))
-    .values(
-        {name: sa.bindparam(name) for name in _ANYWAY} | {name: _narrow(name) for name in _NARROW}
-    )
+    .values({name: sa.bindparam(name) for name in _CHANGED})
 )
 #: Guarded by the time of its last change: it was read before all locks were held.
 WRITE_SEEN = WRITE.where(_c.c.updated_at == sa.bindparam('b_updated_at'))
@@ -56,7 +46,7 @@ def values(before: Claim, now: Claim) -> dict[str, Any]:
         'b_id': before.id,
         'b_state': before.state.value,
         'b_updated_at': before.updated_at,
-        **{name: claim_rows.CLAIM[name](now) for name in (*_ANYWAY, *_NARROW)},
+        **{name: claim_rows.CLAIM[name](now) for name in _CHANGED},
     }
 
 
@@ -71,7 +61,6 @@ def write(
     """
     if not changes:
         return
-    keep_consumers(tx, [now for before, now in changes if now.consumer != before.consumer])
     statement = WRITE_SEEN if seen_before else WRITE
     ordered = sorted(changes, key=lambda pair: (pair[1].consumer, pair[0].id))
     bound = [values(before, now) for before, now in ordered]
@@ -94,15 +83,7 @@ def insert(tx: session.Tx, places: Sequence[Claim]) -> None:
     :raises Again: another claim for the same consumer came to be
     """
     if places:
-        keep_consumers(tx, places)
-        claim_rows.insert_claims(tx, places, claim_rows.writes_narrow(tx))
-
-
-def keep_consumers(tx: session.Tx, claims: Iterable[Claim]) -> None:
-    """Let consumers have rows, where claims that are wide may become theirs."""
-    people = claim_rows.consumer_values(claims)
-    if people and claim_rows.form_held(tx) != claim_form.NARROW:
-        tx.insert_new(models.consumers, [{**one, 'generation': 0} for one in people], 'uuid')
+        claim_rows.insert_claims(tx, places)
 
 
 def touch(tx: session.Tx, provider_ids: Iterable[int]) -> None:

@@ -15,9 +15,9 @@ from gantt.db.claims import held
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
 from gantt.db.engine.session import reading, reading_long, writing
-from gantt.db.hosts import rows
+from gantt.db.hosts import claim_rows, rows
 from gantt.db.hosts.base import HostTables
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _q = models.quotas
@@ -40,7 +40,10 @@ def _of_consumer(claims: Any, name: str) -> Any:
 
 
 class Queries:
-    """What projects have, for a kind of database; projects are bound by ``claim_form.bound``."""
+    """What projects have, for a kind of database.
+
+    Projects are bound by ``claim_rows.bound_projects``.
+    """
 
     def __init__(self, kind: str) -> None:
         found, whose = held.of_projects(kind), ('project_id', 'guest', 'consumer')
@@ -83,7 +86,7 @@ def _held(kind: str, project: str | None) -> Any:
     names = 'id', 'consumer', 'in_flight'
     if project:
         found = held.of_projects(kind).shares(*names)
-        return found.params(**claim_form.bound([project]))
+        return found.params(**claim_rows.bound_projects([project]))
     return held.shares_of_all(kind, *names, unnamed=project == '')
 
 
@@ -129,7 +132,7 @@ class SqlQuotas(HostTables):
     ) -> dict[str, Usage]:
         stored = {project: storable(project) for project in projects}
         wanted = sorted(set(stored.values()))
-        queries, bound = _queries(tx.kind), claim_form.bound(wanted)
+        queries, bound = _queries(tx.kind), claim_rows.bound_projects(wanted)
         amounts: dict[str, dict[str, int]] = {}
         core_columns = {
             name: column for name, column in CORE_CLASS_COLUMNS.items() if name in classes
@@ -208,7 +211,9 @@ def _others(
 ) -> dict[str, dict[str, int]]:
     """Amounts of classes without a column: project -> class -> amount."""
     of_claim: dict[str, dict[tuple[str, str, str, int], Counter[str]]] = {}
-    for project, *claim, text in tx.all(_queries(tx.kind).others, **claim_form.bound(projects)):
+    for project, *claim, text in tx.all(
+        _queries(tx.kind).others, **claim_rows.bound_projects(projects)
+    ):
         mine = of_claim.setdefault(project, {}).setdefault(tuple(claim), Counter())
         for name, amount in rows.known_amounts(text).items():
             if name in classes:

@@ -84,6 +84,8 @@ class SqlRequests(Locking):
     :ivar commits: where batches are committed
     """
 
+    may_refer = True
+
     def __init__(
         self,
         engine: sa.Engine,
@@ -100,8 +102,6 @@ class SqlRequests(Locking):
             self.commits = session.Database(engine, policy, 2, commit_postgresql.SESSION_SETTINGS)
         self.ledger = kind(self.memory)
         self._cancels = Combined(lambda one: self._cancel([one]), self._cancel_together)
-        #: See the port: known with the first commit.
-        self.may_refer = False
 
     def close(self) -> None:
         """Close its connections."""
@@ -116,11 +116,7 @@ class SqlRequests(Locking):
         self.ledger.meanwhile = meanwhile
 
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        try:
-            return self.locks.commit(self.ledger, self.commits, batch)
-        finally:
-            # Processes of releases that do not know references are gone since the contract step.
-            self.may_refer = bool(self.memory.narrow)
+        return self.locks.commit(self.ledger, self.commits, batch)
 
     @writing_once
     def give_up(self, tx: session.Tx, request_id: str, owner: str, attempt: int) -> ClaimResult:

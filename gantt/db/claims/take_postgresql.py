@@ -2,8 +2,8 @@
 """Places of plans taken over in the one round trip of a batch, see ``one_trip``; PostgreSQL only.
 
 Behind the locks of the hosts one statement takes all of them, and guards what the portable way
-reads and judges: each place is there, nobody has it, its host is open, no consumer has another
-live claim, and claims have the narrow form.  Where one does not hold the transaction is gone.
+reads and judges: each place is there, nobody has it, its host is open, and no consumer has another
+live claim.  Where one does not hold the transaction is gone.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,7 +37,7 @@ TAKE = sql(f"""
           FROM {unnest(_TAKEN, 't')}, n
          WHERE c.id = t.id AND c.group_uuid = t.group_uuid AND c.member_name = t.member_name
            AND c.provider_id = t.provider_id AND c.state = 'reserved' AND c.lifecycle = 'plan'
-           AND c.planned IS NULL AND c.consumer_type IS NOT NULL
+           AND c.planned IS NULL
         RETURNING c.id
     ), v AS (
         UPDATE providers SET version = version + 1, claims_stamp = %b
@@ -53,7 +53,6 @@ TAKE = sql(f"""
                          AND disabled IS NULL AND service_disabled IS NULL) = %b
                  AND NOT EXISTS (SELECT 1 FROM claims s WHERE s.consumer = ANY(%s::text[])
                                     AND s.live <> 0)
-                 AND {careful.FORM[True]}
                 THEN 1 ELSE 0 END)
       FROM n
 """)  # noqa: S608 - names of columns only

@@ -39,7 +39,7 @@ from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 LOG = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _ids: Any = sa.bindparam('ids', expanding=True)
 OTHERS_ON = sa.union_all(
     *(
         shares(where=[table.c.provider_id.in_(_ids), table.c.other.is_not(None), _c.c.live == 1])
-        for shares, table in ((claim_form.own_shares, _c), (claim_form.other_shares, _a))
+        for shares, table in ((claim_rows.own_shares, _c), (claim_rows.other_shares, _a))
     )
 )
 NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
@@ -208,8 +208,8 @@ class SqlClaims(Locking):
             column == value for column, value in (*ids, (_p.c.name, host)) if value is not None
         ]
         if project is not None:
-            ids_of = claim_form.of_projects(self.database.kind).claims(_c.c.id).subquery()
-            where.append(_c.c.id.in_(sa.select(ids_of.c.id).params(**claim_form.bound([project]))))
+            theirs = sa.select(_c.c.id).where(*claim_rows.of_projects(self.database.kind))
+            where.append(_c.c.id.in_(theirs.params(**claim_rows.bound_projects([project]))))
         if marker is not None:
             where.append(_c.c.id > marker)
         return self.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
@@ -397,5 +397,5 @@ def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:
         for claim in due
         if claim.provider_id in templates and templates[claim.provider_id].speaks_for == 'nova'
     }
-    where = [claim_form.of_guests(sorted(consumers)), _c.c.live != 0]
+    where = [claim_rows.of_guests(sorted(consumers)), _c.c.live != 0]
     return load_claims(changes.tx, where=where) if consumers else []

@@ -10,9 +10,7 @@ from typing import Any, cast
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.adoption import GuestToAdopt
 from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
-from gantt.core.claims.places import PlaceLetGo, PlaceTaken
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.resources.host import HostKind
@@ -27,7 +25,7 @@ from gantt.db.hosts.rows import (
     layout,
     text,
 )
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 
@@ -56,19 +54,15 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
         for name, column in CORE_CLASS_COLUMNS.items()
     },
 }
-#: Columns that only narrow claims have, see ``claim_form``.
+#: Columns of what it takes of its own host; without any of that they are null.
 AMOUNTS = (*CORE_CLASS_COLUMNS.values(), 'other')
-NARROW = (*AMOUNTS, 'project_id', 'user_id', 'consumer_type', 'sole')
 #: Every column of ``claims``, and how it is got from a claim.
 CLAIM: dict[str, Callable[[Claim], Any]] = {
     column.name: _MADE.get(column.name) or operator.attrgetter(column.name)
     for column in models.claims.c
 }
-_READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', *NARROW)]
-_FIELDS = [
-    *('group' if column.name == 'group_uuid' else column.name for column in _READ),
-    *('project_id', 'user_id', 'consumer_type', 'host'),
-]
+_READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', 'sole', *AMOUNTS)]
+_FIELDS = [*('group' if c.name == 'group_uuid' else c.name for c in _READ), 'host']
 #: Of them those that a later release may write so that this one cannot read them.
 _DECODED: dict[str, Callable[[Any], Any]] = {
     'state': State,
@@ -79,9 +73,6 @@ _DECODED: dict[str, Callable[[Any], Any]] = {
 }
 CLAIMS = sa.select(
     *_READ,
-    claim_form.PROJECT.label('project_id'),
-    claim_form.USER.label('user_id'),
-    claim_form.TYPE.label('consumer_type'),
     # Of claims that lie on a provider which is no host: none.
     sa.case((models.providers.c.kind == HostKind.HOST.value, models.providers.c.name)).label(
         'host'
@@ -89,10 +80,47 @@ CLAIMS = sa.select(
     *(models.claims.c[column] for column in AMOUNTS),
     models.claims.c.live,
 ).select_from(
-    claim_form.OWNED.outerjoin(
-        models.providers, models.providers.c.id == models.claims.c.provider_id
-    )
+    models.claims.outerjoin(models.providers, models.providers.c.id == models.claims.c.provider_id)
 )
+#: Whose claim it is to lists, groups and hints, see ``core.claims.claim.guest_of``.
+GUEST = sa.func.coalesce(models.claims.c.guest, models.claims.c.consumer)
+#: Not "live = 1", by which PostgreSQL might read every live claim there is, and no parameter,
+#: for which no partial index is used.
+is_live = models.claims.c.live != sa.literal_column('0')
+
+
+def of_guests(guests: Sequence[str]) -> Any:
+    """Return what finds claims of guests, also those that are another consumer's by now."""
+    return sa.or_(models.claims.c.consumer.in_(guests), models.claims.c.guest.in_(guests))
+
+
+def of_projects(kind: str) -> list[Any]:
+    """Return what finds claims of some projects by the index of a kind of database."""
+    project = models.claims.c.project_id
+    where = [project.in_(sa.bindparam('projects', expanding=True))]
+    if kind == 'postgresql':
+        where.append(models.ProjectPart(project).in_(sa.bindparam('parts', expanding=True)))
+    return where
+
+
+def bound_projects(projects: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of ``of_projects``."""
+    return {
+        'projects': projects,
+        'parts': [project[: models.PROJECT_PART] for project in projects],
+    }
+
+
+def own_shares(*columns: Any, where: Sequence[Any]) -> Any:
+    """Select what claims take of their hosts: ``columns``, provider, classes, ``other``."""
+    query = sa.select(*columns, _c.provider_id, *(_c[name] for name in AMOUNTS))
+    return query.where(_c.vcpu.is_not(None), *where)
+
+
+def other_shares(*columns: Any, where: Sequence[Any]) -> Any:
+    """Select what claims take of other providers, likewise."""
+    query = sa.select(*columns, _a.c.provider_id, *(_a.c[name] for name in AMOUNTS))
+    return query.join_from(models.claims, _a, _a.c.claim_id == _c.id).where(*where)
 
 
 def _of_own_host(claim: Claim, name: str) -> int | None:
@@ -105,9 +133,9 @@ def _other(amounts: Mapping[str, int]) -> str | None:
     return text(other) if other else None
 
 
-def claim_values(claim: Claim, narrow: bool) -> dict[str, Any]:
+def claim_values(claim: Claim) -> dict[str, Any]:
     """The columns of ``claims`` for a claim."""
-    return {name: of(claim) for name, of in CLAIM.items() if narrow or name not in NARROW}
+    return {name: of(claim) for name, of in CLAIM.items()}
 
 
 def _claim(rows: Sequence[Any]) -> Claim:
@@ -147,7 +175,6 @@ def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
 def _of(values: dict[str, Any], allocations: Amounts, inherits: Amounts) -> Claim:
     values['adopted'] = bool(values['adopted'])
     values['host'] = values['host'] or ''
-    values['consumer_type'] = values['consumer_type'] or 'INSTANCE'
     return Claim(allocations=allocations, inherits=inherits, **values)
 
 
@@ -157,38 +184,20 @@ def put_right(tx: session.Tx, claim: Claim) -> None:
     What could not be read is lost by that, so that only what is about to end is put right.
     """
     mine = models.claims.update().where(models.claims.c.id == claim.id)
-    tx.run(mine.values({name: CLAIM[name](claim) for name in _DECODED}))
-    own = mine.where(claim_form.is_narrow).values(other=CLAIM['other'](claim))
-    narrow = bool(tx.run(own))
-    for values in allocation_values(claim, narrow):
+    tx.run(mine.values({name: CLAIM[name](claim) for name in (*_DECODED, 'other')}))
+    for values in allocation_values(claim):
         here = _a.c.claim_id == claim.id, _a.c.provider_id == values['provider_id']
         changed = {name: values[name] for name in ('other', 'inherits')}
         tx.run(_a.update().where(*here).values(changed))
 
 
-def consumer_values(
-    claims: Iterable[Claim | PlaceTaken | PlaceLetGo | GuestToAdopt],
-) -> list[dict[str, Any]]:
-    """The columns of ``consumers`` for the consumers of these claims."""
-    rows = {
-        claim.consumer: {
-            'uuid': claim.consumer,
-            'project_id': claim.project_id,
-            'user_id': claim.user_id,
-            'type': claim.consumer_type,
-        }
-        for claim in claims
-    }
-    return [rows[uuid] for uuid in sorted(rows)]
-
-
-def allocation_values(claim: Claim, narrow: bool) -> list[dict[str, Any]]:
-    """The rows of ``allocations`` for a claim."""
+def allocation_values(claim: Claim) -> list[dict[str, Any]]:
+    """The rows of ``allocations`` for a claim: of other providers than its host."""
     return [
         {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
         | {'inherits': inherited.text_of(claim.inherits.get(provider_id))}
         for provider_id, amounts in sorted(claim.allocations.items())
-        if not narrow or provider_id != claim.provider_id
+        if provider_id != claim.provider_id
     ]
 
 
@@ -203,7 +212,7 @@ def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
 def amounts(
     row: Any, prefix: str = '', decode: inherited.Decode = decode_amounts
 ) -> dict[str, int]:
-    """The amounts of one row of ``allocations``, or of a narrow claim."""
+    """The amounts of one row of ``allocations``, or of ``claims``."""
     found = {
         name: amount
         for name, column in CORE_CLASS_COLUMNS.items()
@@ -261,10 +270,7 @@ def _claims_among(columns: tuple[str, ...], live: bool) -> tuple[Any, Any]:
 
 
 def with_shares(query: Any) -> Any:
-    """A query of ``CLAIMS`` with all that they take, ascending by id.
-
-    In one statement: a claim may be moved from one form to the other between two.
-    """
+    """A query of ``CLAIMS`` with all that they take, ascending by id."""
     of = query.subquery('of')
     source = of.outerjoin(_a, _a.c.claim_id == of.c.id)
     return sa.select(of, *SHARE).select_from(source).order_by(of.c.id)
@@ -277,7 +283,7 @@ def whole_claims(found: Sequence[Any]) -> list[Claim]:
 
 
 def taken(rows: Sequence[Any], decode: inherited.Decode = decode_amounts) -> Amounts:
-    """What a claim takes: rows of it, one for each provider in ``allocations``, or one alone."""
+    """What a claim takes: rows of it, one for each other provider, or one alone."""
     first = rows[0]
     taken = {} if first.vcpu is None else {first.provider_id: amounts(first, '', decode)}
     for row in rows:
@@ -301,12 +307,8 @@ _consumer_ids: Any = sa.bindparam('ids', expanding=True)
 #: may have given the consumer to another project, and that rewrites no claims that have ended.
 OWNERS = (
     sa.select(
-        models.claims.c.consumer,
-        claim_form.PROJECT.label('project_id'),
-        claim_form.USER.label('user_id'),
-        claim_form.TYPE.label('consumer_type'),
+        *(models.claims.c[name] for name in ('consumer', 'project_id', 'user_id', 'consumer_type'))
     )
-    .select_from(claim_form.OWNED)
     .where(models.claims.c.consumer.in_(_consumer_ids))
     .order_by(*(models.claims.c[name] for name in ('live', 'updated_at', 'created_at', 'id')))
 )
@@ -319,58 +321,29 @@ def owners(tx: session.Tx, consumers: Collection[str]) -> dict[str, dict[str, An
         row.consumer: {
             'project_id': row.project_id,
             'user_id': row.user_id,
-            'consumer_type': row.consumer_type or 'INSTANCE',
+            'consumer_type': row.consumer_type,
         }
         for row in found
     }
 
 
-# -- the forms of claims: whose they are, which one is written ----------------------
-def read_narrow(tx: session.Tx) -> bool:
-    """Whether claims are written in the narrow form just now."""
-    return bool(tx.first(claim_form.FORM).claims_form != claim_form.WIDE)
-
-
-def writes_narrow(tx: session.Tx) -> bool:
-    """Whether this transaction writes the narrow form; the mark waits until it has ended."""
-    return form_held(tx) != claim_form.WIDE
-
-
-def form_held(tx: session.Tx) -> int:
-    """``meta.claims_form``, which whoever changes it writes once this transaction has ended."""
-    if tx.kind == 'postgresql':  # what it takes anyway, before it looks
-        tx.connection.exec_driver_sql('LOCK TABLE claims IN ROW EXCLUSIVE MODE')
-    form = claim_form.FORM_SHARED if tx.kind == 'mysql' else claim_form.FORM
-    return int(tx.first(form).claims_form)
-
-
-def hold_consumers(tx: session.Tx, values: Sequence[dict[str, Any]]) -> None:
-    """Lock consumers for whom claims are about to be made, where these are wide.
-
-    Narrow ones meet at ``sole``, and have no rows of consumers that a purge could take.
-    """
-    if values and not writes_narrow(tx):
-        tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
-
-
-def insert_claims(tx: session.Tx, made: Sequence[Claim], narrow: bool) -> None:
+def insert_claims(tx: session.Tx, made: Sequence[Claim]) -> None:
     """The rows of claims that are new.
 
-    A consumer stays its project's while a claim of it is stored: a wide claim says so by its row,
-    a narrow one takes over what those before it say.
+    A consumer stays its project's while a claim of it is stored: a new one takes over what those
+    before it say.
 
     :raises Again: another transaction has made a claim that may not live beside one of these
     """
-    if narrow:
-        known = owners(tx, [claim.consumer for claim in made])
-        made = [msgspec.structs.replace(one, **known.get(one.consumer, {})) for one in made]
+    known = owners(tx, [claim.consumer for claim in made])
+    made = [msgspec.structs.replace(one, **known.get(one.consumer, {})) for one in made]
     # Who inserts for the same consumers waits, in this order.
     made = sorted(made, key=lambda claim: (claim.consumer, claim.id))
     try:
-        tx.many(models.claims.insert(), [claim_values(claim, narrow) for claim in made])
+        tx.many(models.claims.insert(), [claim_values(claim) for claim in made])
     except Exception as e:
         if not sole.is_of_sole(retry.root_of(e)):
             raise
         raise retry.Again('a claim for the same consumer came to be meanwhile') from e
-    amounts = [values for claim in made for values in allocation_values(claim, narrow)]
+    amounts = [values for claim in made for values in allocation_values(claim)]
     tx.many(models.allocations.insert(), amounts)

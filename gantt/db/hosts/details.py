@@ -10,9 +10,7 @@ the same transaction and under the lock of the host.  A process that knows what 
 reads no rows, and hosts with the same digest share what was read of one of them.  A digest is of
 what it stands for: it is right in whatever state a database is put back to.
 
-A record without a mark was written by a release that knows none; that writes the rows, too.  So
-of such a host they are read.  As long as processes of such a release may run, which is before
-"gantt-manage db contract", records have inventories and traits beside the mark, for them.
+Of a host whose record was damaged so that it has no mark they are read.
 """
 
 import collections
@@ -186,7 +184,7 @@ def with_details(facts: HostFacts, details: ProviderDetails) -> HostFacts:
 
 
 def mark_of(facts: str) -> str | None:
-    """The digest that a record has, from JSON; None: it was written by a release without."""
+    """The digest that a record has, from JSON; None: somebody has damaged it."""
     found = _MARK.fullmatch(facts[-_MARK_LENGTH:])
     return None if found is None else found[1]
 
@@ -198,15 +196,10 @@ def marked_anew(stored: str, details: ProviderDetails) -> str:
     return f'{stored[: -len(details.digest) - 2]}{details.digest}"}}'
 
 
-def marked(facts: HostFacts, details: ProviderDetails, bare: bool) -> StoredFacts:
-    """Facts with the mark.
-
-    :param bare: without what stands in rows
-    """
+def marked(facts: HostFacts, details: ProviderDetails) -> StoredFacts:
+    """Facts with the mark, without what stands in rows."""
     stated = {name: getattr(facts, name) for name in HostFacts.__struct_fields__}
-    if bare:
-        stated['inventories'], stated['traits'] = {}, []
-    return StoredFacts(**stated, details=details.digest)
+    return StoredFacts(**{**stated, 'inventories': {}, 'traits': [], 'details': details.digest})
 
 
 # -- rows -----------------------------------------------------------------------------

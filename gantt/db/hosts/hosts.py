@@ -400,7 +400,7 @@ class HostRecords:
     def _facts_text(self, row: HostRow, has: ProviderDetails) -> str:
         if isinstance(row.facts, UnreadableFacts):
             return details.marked_anew(row.facts.stored['facts'], has)
-        return rows.text(details.marked(row.facts, has, bare=bool(self.memory.narrow)))
+        return rows.text(details.marked(row.facts, has))
 
     def _facts_values(self, row: HostRow, has: ProviderDetails) -> dict[str, Any]:
         """The columns of ``provider_facts``, without the provider's id."""
@@ -409,8 +409,6 @@ class HostRecords:
             unread.pop('signing_key', None)
         return {
             **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
-            # Read by releases that know no mark; so are inventories and traits in the text.
-            'aggregates': rows.text(has.aggregates),
             'signing_key': None if row.key is None else rows.text(row.key),
             **unread,
             'facts': self._facts_text(row, has),

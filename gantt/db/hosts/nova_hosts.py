@@ -34,7 +34,7 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, claim_rows, providers, rows
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 
 _c = models.claims
@@ -52,7 +52,7 @@ WRITE = (
     .values({name: sa.bindparam(name) for name in ('casts', 'unclaimed', 'synced_at')})
 )
 MOVED = (
-    sa.select(claim_form.GUEST.label('consumer'))
+    sa.select(claim_rows.GUEST.label('consumer'))
     .where(
         _c.c.move_id.is_not(None),
         _c.c.live == 1,
@@ -63,7 +63,7 @@ MOVED = (
 )
 # Of hosts of Nova alone: others, and groups that are planned, may have any number of such.
 AWAITED = (
-    sa.select(claim_form.GUEST.label('consumer'))
+    sa.select(claim_rows.GUEST.label('consumer'))
     .join(_f, _f.c.provider_id == _c.c.provider_id)
     .where(
         _f.c.speaks_for == 'nova',
@@ -95,7 +95,6 @@ class GuestEventBatch:
         self.casts = casts
         self.also_locked: set[int] = set()
         self.groups: set[str] = set()
-        self.adopted: dict[str, dict[str, Any]] = {}
 
     def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> NovaUpdateResult:
         """Fold the batch, but for the words of hosts that are locked.
@@ -114,7 +113,6 @@ class GuestEventBatch:
         if not casts:
             return NovaUpdateResult()
         groups.lock(tx, self.groups)
-        claim_rows.hold_consumers(tx, list(self.adopted.values()))
         changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.also_locked))
         locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
         casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
@@ -151,13 +149,10 @@ class GuestEventBatch:
         needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
         if not needed.isdisjoint(aside.left):
             raise RowsLocked('a guest moves to or from a host whose row is locked')
-        people = claim_rows.consumer_values(desk.made)
-        strange = [row for row in people if row['uuid'] not in self.adopted]
         voided = {claim.group for claim in desk.made if claim.group is not None}
-        if strange or not needed <= set(changes.locked.counters) or not voided <= self.groups:
+        if not needed <= set(changes.locked.counters) or not voided <= self.groups:
             self.also_locked |= needed
             self.groups |= voided
-            self.adopted.update((row['uuid'], row) for row in strange)
             raise MoreLocks('a broadcast changes more than its host')
 
 
@@ -190,7 +185,7 @@ class GuestEventDesk:
         # "live = 1": of a few consumers this is.
         for consumers, live in ((placed - unplaced, True), (unplaced, False)):
             for some in _parts(sorted(consumers)):
-                where = [claim_form.of_guests(some), *([_c.c.live != 0] if live else [])]
+                where = [claim_rows.of_guests(some), *([_c.c.live != 0] if live else [])]
                 self._keep(load_claims(tx, where=where))
 
     def _keep(self, claims: Iterable[Claim]) -> None:
@@ -279,7 +274,7 @@ def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Cla
     named = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
     found: list[Claim] = []
     for some in _parts(sorted(named)):
-        found += load_claims(tx, where=[claim_form.of_guests(some), _c.c.live != 0])
+        found += load_claims(tx, where=[claim_rows.of_guests(some), _c.c.live != 0])
     return found
 
 
@@ -338,9 +333,9 @@ def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
 
 def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:
     own = {name: claim_rows.CLAIM[name](claim) for name in claim_rows.AMOUNTS}
-    narrow = bool(tx.run(_c.update().where(_c.c.id == claim.id, claim_form.is_narrow).values(own)))
+    tx.run(_c.update().where(_c.c.id == claim.id).values(own))
     tx.run(_l.delete().where(_l.c.claim_id == claim.id))
-    tx.many(_l.insert(), claim_rows.allocation_values(claim, narrow))
+    tx.many(_l.insert(), claim_rows.allocation_values(claim))
 
 
 def _joined(one: NovaEffect, other: NovaEffect) -> NovaEffect:
@@ -394,7 +389,7 @@ class NovaHosts(Locking):
     @writing
     def resolve_guest(self, tx: session.Tx, counted: GuestLocation) -> NovaUpdateResult:
         changes = Changes(tx, self.memory)
-        where = [claim_form.of_guests([counted.consumer]), _c.c.live != 0]
+        where = [claim_rows.of_guests([counted.consumer]), _c.c.live != 0]
         before = load_claims(tx, where=where)
         changes.lock(providers_of(before))
         again = load_claims(tx, where=where)

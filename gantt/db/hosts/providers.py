@@ -22,9 +22,9 @@ from gantt.core.topology.free import FreeTopology
 from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import details, guests, rows
+from gantt.db.hosts import claim_rows, details, guests, rows
 from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools, pools_of
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _p = models.providers
 _f = models.provider_facts
@@ -80,7 +80,7 @@ PLACED = (
     sa.select(
         _c.c.provider_id,
         _c.c.id,
-        claim_form.GUEST.label('consumer'),
+        claim_rows.GUEST.label('consumer'),
         _c.c.group_uuid,
         _unsettled.label('unsettled'),
         _c.c.image,

@@ -39,7 +39,7 @@ from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, claim_rows, guests, providers, rows
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
 
 _c = models.claims
@@ -56,14 +56,12 @@ class Fold:
 
     :ivar groups: groups to lock before the hosts; grows when a round finds more
     :ivar beside: providers to lock beside the hosts
-    :ivar adopted: consumers to insert before the hosts are locked, as the commit does
     """
 
     def __init__(self, reports: Sequence[HostReport]) -> None:
         self.reports = reports
         self.groups: set[str] = set()
         self.beside: set[int] = set()
-        self.adopted: dict[str, dict[str, Any]] = {}
 
     def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> ReportResult:
         """Apply the batch, but for the reports of hosts that are locked.
@@ -75,8 +73,6 @@ class Fold:
             tx, (r.aggregates for r in self.reports if r.aggregates is not UNSET)
         )
         groups.lock(tx, self.groups)
-        # Locked where they are there, too: a purge may just find that nothing is theirs.
-        claim_rows.hold_consumers(tx, list(self.adopted.values()))
         known = providers.ids_by_name(tx, (report.name for report in self.reports))
         changes.lock(aside.without(set(known.values()) | self.beside))
         desks = self._desks(changes, known)
@@ -168,7 +164,7 @@ class Fold:
         for start in range(0, len(consumers), adopted.PARTS):
             # Not "live = 0": of a few consumers this is.
             some = consumers[start : start + adopted.PARTS]
-            for claim in load_claims(tx, where=[claim_form.of_guests(some), _c.c.live != 1]):
+            for claim in load_claims(tx, where=[claim_rows.of_guests(some), _c.c.live != 1]):
                 for desk in wanted.get(guest_of(claim), ()):
                     desk.known[claim.id] = claim
 
@@ -183,12 +179,9 @@ class Fold:
                 aside.left.add(desk.row.id)
         if any(desk.row.id in aside.left for desk in written):
             raise MoreLocks('a report changes what others keep locked')
-        people = claim_rows.consumer_values(claim for desk in written for claim in desk.made)
-        strange = [row for row in people if row['uuid'] not in self.adopted]
-        if strange or not (voided <= self.groups and also_needed <= self.beside):
+        if not (voided <= self.groups and also_needed <= self.beside):
             self.groups |= voided
             self.beside |= also_needed
-            self.adopted.update((row['uuid'], row) for row in strange)
             raise MoreLocks('a report changes more than its host')
 
 

@@ -52,7 +52,7 @@ COUNTERS = (
 PLAIN_FACTS = [
     column.name
     for column in models.provider_facts.c
-    if column.name not in ('provider_id', 'aggregates', 'facts', 'signing_key')
+    if column.name not in ('provider_id', 'facts', 'signing_key')
 ]
 #: Columns that a HostRow is made of, beside ``details``, and that no claim changes.
 FACTS = ('id', 'facts_stamp', 'uuid', 'name', *PLAIN_FACTS, 'facts', 'signing_key')
@@ -197,8 +197,6 @@ class Memory:
     """What this process has decoded: bounded, safe to use from any thread."""
 
     def __init__(self, hosts: int = 32_768) -> None:
-        #: Whether claims are written in the narrow form, as was read last; the write looks again.
-        self.narrow: bool | None = None
         self._hosts = hosts
         self._lock = threading.Lock()
         self._templates: dict[int, tuple[int, HostRow]] = {}

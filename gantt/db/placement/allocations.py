@@ -43,7 +43,7 @@ from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.placement import consumers as stored
 from gantt.db.placement.places import KnownPlace, KnownPlaces
 from gantt.db.placement.providers import check_classes
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _c = models.claims
 _a = models.allocations
@@ -60,7 +60,7 @@ _ids: Any = sa.bindparam('ids', expanding=True)
 _uuids: Any = sa.bindparam('uuids', expanding=True)
 #: What claims are known by: each change of one writes when it was.
 MARKS_OF = sa.select(_c.c.id, _c.c.state, _c.c.updated_at).where(
-    _c.c.consumer.in_(_uuids), claim_form.is_live
+    _c.c.consumer.in_(_uuids), claim_rows.is_live
 )
 STATE = Update(_w, {'b_uuid': 'uuid'}, ('generation', 'digest', 'stamp'))
 FORGET = _w.delete().where(_w.c.uuid.in_(_uuids))
@@ -70,7 +70,7 @@ WRITTEN_BY = (
     .limit(1)
 )
 _OWNER = ('project_id', 'user_id', 'consumer_type')
-#: All that a write changes of a claim that stays, in the narrow form.
+#: All that a write changes of a claim that stays.
 CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *claim_rows.AMOUNTS)
 REWRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED)
 #: Claims end as they were read, or not at all: of each change the time is another one.
@@ -266,7 +266,7 @@ class AllocationWriter:
         if not guests:
             return []
         theirs = claim_rows.load_claims(
-            self.tx, where=[claim_form.of_guests(guests), claim_form.is_live]
+            self.tx, where=[claim_rows.of_guests(guests), claim_rows.is_live]
         )
         theirs = [claim for claim in theirs if guest_of(claim) in guests]
         consumers = {wish.consumer for wish in wishes}
@@ -369,9 +369,9 @@ class AllocationWriter:
         if changed:
             tx.run(FORGET_SHARES, ids=[one['b_id'] for one in changed])
         made = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
-        tx.many(_c.insert(), [claim_rows.claim_values(claim, True) for claim in made])
+        tx.many(_c.insert(), [claim_rows.claim_values(claim) for claim in made])
         shares = [*made, *(now for _, now in changes.changed)]
-        values = [one for claim in shares for one in claim_rows.allocation_values(claim, True)]
+        values = [one for claim in shares for one in claim_rows.allocation_values(claim)]
         tx.many(_a.insert(), values)
         self._write_consumers(changes)
         providers.save(tx, self.locked, self._touched, usage_only=usage_only)

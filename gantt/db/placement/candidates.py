@@ -156,7 +156,7 @@ def _load(tx: session.Tx) -> ProviderNews:
 def _poll(tx: session.Tx, known: ProviderNews) -> tuple[ProviderNews, float] | None:
     """News, and the database's clock; None: all is to be read."""
     rows = tx.all(NEWS[tx.kind], since=known.position)
-    now, incarnation, _, last, oldest, newest = rows[0][:6]
+    now, incarnation, last, oldest, newest = rows[0][:5]
     behind = last - known.position
     if incarnation != known.incarnation or not 0 <= behind <= feed.READ_MAX:
         return None

@@ -19,7 +19,7 @@ from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, inherited
 from gantt.db.hosts.rows import UNREADABLE
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _c = models.claims
 _a = models.allocations
@@ -28,25 +28,20 @@ _w = models.written_consumers
 _uuids: Any = sa.bindparam('uuids', expanding=True)
 _FIELDS = (
     *('id', 'consumer', 'provider_id', 'state', 'lifecycle', 'purpose'),
-    *('created_at', 'updated_at', 'guest'),
+    *('project_id', 'user_id', 'consumer_type', 'created_at', 'updated_at', 'guest'),
 )
 #: Made once: to make it takes longer than to run it.
 LIVE_OF = (
     sa.select(
         *(_c.c[name] for name in (*_FIELDS, *claim_rows.AMOUNTS)),
-        claim_form.PROJECT.label('project_id'),
-        claim_form.USER.label('user_id'),
-        claim_form.TYPE.label('consumer_type'),
         _w.c.generation,
         _w.c.digest,
         *claim_rows.SHARE,
     )
     .select_from(
-        claim_form.OWNED.outerjoin(_a, _a.c.claim_id == _c.c.id).outerjoin(
-            _w, _w.c.uuid == _c.c.consumer
-        )
+        _c.outerjoin(_a, _a.c.claim_id == _c.c.id).outerjoin(_w, _w.c.uuid == _c.c.consumer)
     )
-    .where(_c.c.consumer.in_(_uuids), claim_form.is_live)
+    .where(_c.c.consumer.in_(_uuids), claim_rows.is_live)
     .order_by(_c.c.id)
 )
 
@@ -97,7 +92,7 @@ def _claim(some: Sequence[Any]) -> Claim:
         inherits=inherited.of_rows(some),
         project_id=first.project_id,
         user_id=first.user_id,
-        consumer_type=first.consumer_type or 'INSTANCE',
+        consumer_type=first.consumer_type,
         created_at=first.created_at,
         updated_at=first.updated_at,
         guest=first.guest,

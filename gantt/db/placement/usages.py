@@ -15,7 +15,7 @@ from gantt.db.engine.session import reading
 from gantt.db.hosts import claim_rows, rows
 from gantt.db.hosts.base import HostTables, is_id
 from gantt.db.placement import consumers
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports import ConsumerAllocations, ProviderAllocations, TypeUsage
 
@@ -31,8 +31,8 @@ PROVIDERS = sa.select(_p.c.id, _p.c.uuid, _p.c.generation).where(
 _pid: Any = sa.bindparam('pid', type_=sa.BigInteger)
 _consumer = (_c.c.consumer, _c.c.updated_at)
 TAKEN = sa.union_all(
-    claim_form.own_shares(*_consumer, where=[_c.c.provider_id == _pid, _c.c.live == 1]),
-    claim_form.other_shares(*_consumer, where=[_a.c.provider_id == _pid, claim_form.is_live]),
+    claim_rows.own_shares(*_consumer, where=[_c.c.provider_id == _pid, _c.c.live == 1]),
+    claim_rows.other_shares(*_consumer, where=[_a.c.provider_id == _pid, claim_rows.is_live]),
 )
 #: Of so many consumers at once the claims are read.
 PART = 500
@@ -91,7 +91,7 @@ class SqlUsages(HostTables):
     ) -> list[TypeUsage]:
         tx.snapshot()
         amounts, counts = _of_project(tx.kind, user is not None)
-        bound = claim_form.bound([project])
+        bound = claim_rows.bound_projects([project])
         if user is not None:
             bound['user'] = user
         found = {

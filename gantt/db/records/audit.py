@@ -22,12 +22,12 @@ from gantt.core.resources.tree_check import TreeNode
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.db.engine import session
 from gantt.db.engine.session import reading_long
-from gantt.db.hosts import details, rows
+from gantt.db.hosts import claim_rows, details, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.records import provider_audit
 from gantt.db.records.place_audit import AuditedPlaces
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _p = models.providers
@@ -45,7 +45,7 @@ GRACE_SECONDS = 80.0
 _live = _c.c.live == 1
 _classes = list(CORE_CLASS_COLUMNS.values())
 _taken = sa.union_all(
-    claim_form.own_shares(where=[_live]), claim_form.other_shares(where=[_live])
+    claim_rows.own_shares(where=[_live]), claim_rows.other_shares(where=[_live])
 ).subquery('taken')
 _sums = (
     sa.select(
@@ -117,11 +117,6 @@ HOMELESS = (
     sa.select(_c.c.id, _c.c.consumer, _c.c.provider_id)
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
     .where(_live, _p.c.id.is_(None))
-)
-ORPHANED = (
-    sa.select(_c.c.id, _c.c.consumer)
-    .select_from(_c.outerjoin(models.consumers, models.consumers.c.uuid == _c.c.consumer))
-    .where(_live, claim_form.is_wide, models.consumers.c.uuid.is_(None))
 )
 #: Words of a newer release, or damaged ones: whoever reads such a claim fails.
 STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.purpose).where(
@@ -343,8 +338,6 @@ def _lost(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
     for row in marked:
         if row.state in LIVE:
             yield f'claim {row.id} of {row.consumer}: {row.state}, and not counted as live'
-    for row in tx.all(ORPHANED):
-        yield f'claim {row.id} of {row.consumer}: its consumer has no row'
     for row in tx.all(STRANGE):
         words = f'{row.state}, {row.lifecycle}, {row.purpose}'
         yield f'claim {row.id} of {row.consumer}: cannot be read: {words}'

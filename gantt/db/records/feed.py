@@ -29,7 +29,7 @@ from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts import aggregates, alone, declared, guests, pools, providers, rows
 from gantt.db.hosts.base import HostTables
 from gantt.db.records import gaps
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.scheduler.ports import Everything, Feed, Gap
 
 _x = models.changes
@@ -59,7 +59,6 @@ HEAD = {
     kind: sa.select(
         session.Now(),
         sa.select(models.meta.c.incarnation).scalar_subquery(),
-        claim_form.FORM.scalar_subquery(),
         sa.select(sa.func.coalesce(sa.func.max(_x.c.id), 0)).scalar_subquery(),
         *_UNDER_WAY.get(kind, (_none, _none)),
     )
@@ -144,8 +143,7 @@ def _poll(
     :returns: the feed, and hosts whose version is below the known one: they may only be
         known to be newer since this has read
     """
-    now, incarnation, form, last, oldest, newest = tx.first(HEAD[tx.kind])
-    memory.narrow = form != claim_form.WIDE
+    now, incarnation, last, oldest, newest = tx.first(HEAD[tx.kind])
     if last < position:
         return Feed(position=last, now=now, incarnation=incarnation, went_back=True), []
     if last - position > READ_MAX:

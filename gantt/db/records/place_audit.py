@@ -12,9 +12,9 @@ from gantt.core.claims.place_audit import AuditedPlace
 from gantt.core.groups import group_answer
 from gantt.core.messages.request import Lifecycle
 from gantt.db.engine import session
-from gantt.db.hosts import planned
+from gantt.db.hosts import claim_rows, planned
 from gantt.db.hosts.rows import UNREADABLE
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 _c = models.claims
 _p = models.providers
@@ -30,7 +30,7 @@ PLACES = (
         _c.c.lifecycle,
         _c.c.lease_until,
         _c.c.planned,
-        sa.func.coalesce(_c.c.guest, _c.c.consumer).label('guest'),
+        claim_rows.GUEST.label('guest'),
         _c.c.adopted,
         _c.c.created_at,
         sa.func.coalesce(_p.c.name, '').label('host'),
@@ -38,7 +38,7 @@ PLACES = (
     )
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
     .where(
-        claim_form.is_live,
+        claim_rows.is_live,
         sa.or_(_c.c.member_name.is_not(None), _c.c.planned.is_not(None)),
         # Those with other words are another finding.
         _c.c.state.in_([one.value for one in State]),

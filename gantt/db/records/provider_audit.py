@@ -20,7 +20,7 @@ from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, inherited
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.hosts.trees import ROOT_ID
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _p = models.providers
@@ -101,13 +101,13 @@ HOMELESS_SHARES = (
 )
 #: Without a guest where the claim is gone.
 HEIRS = (
-    sa.select(_a.c.claim_id, _a.c.provider_id, claim_form.GUEST.label('guest'))
+    sa.select(_a.c.claim_id, _a.c.provider_id, claim_rows.GUEST.label('guest'))
     .select_from(_a.outerjoin(_c, _c.c.id == _a.c.claim_id))
     .where(_a.c.inherits.is_not(None), sa.or_(_c.c.id.is_(None), _live))
     .order_by(_a.c.claim_id, _a.c.provider_id)
 )
-SHARES_OF = claim_form.other_shares(
-    *(_c.c.id, claim_form.GUEST.label('guest'), _c.c.consumer, _c.c.provider_id.label('host_id')),
+SHARES_OF = claim_rows.other_shares(
+    *(_c.c.id, claim_rows.GUEST.label('guest'), _c.c.consumer, _c.c.provider_id.label('host_id')),
     _a.c.inherits,
     where=[_live],
 )
@@ -168,7 +168,7 @@ def wrong_heirs(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
     for start in range(0, len(guests), CHUNK):
         some = guests[start : start + CHUNK]
         theirs: dict[str, dict[str, Claim]] = {}
-        for row in tx.all(SHARES_OF.where(claim_form.of_guests(some))):
+        for row in tx.all(SHARES_OF.where(claim_rows.of_guests(some))):
             try:
                 _add_share(theirs.setdefault(row.guest, {}), row)
             except (ValueError, msgspec.MsgspecError) as e:

@@ -82,15 +82,9 @@ WITH_LIVE = sa.select(_c.c.request_id).where(_c.c.live == 1).distinct()
 _b = models.claims_below
 WITH_LIVE_BELOW = sa.select(_b.c.request_id).where(holds_below).distinct()
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0)
-LOCKED_TOMBSTONES = (
-    sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0).order_by(_c.c.id).with_for_update()
-)
-LOCKED_CONSUMERS = (
-    sa.select(models.consumers.c.uuid).order_by(models.consumers.c.uuid).with_for_update()
-)
+LOCKED_TOMBSTONES = sa.select(_c.c.id).where(_c.c.live == 0).order_by(_c.c.id).with_for_update()
 LOCKED_WRITTEN = sa.select(_w.c.uuid).order_by(_w.c.uuid).with_for_update()
 WITH_LIVE_CLAIMS = sa.select(_c.c.consumer).where(_c.c.live != 0).distinct()
-WITH_CLAIMS = sa.select(_c.c.consumer).distinct()
 _ng = _next((_g.c.uuid.label('id'), _g.c.name, _g.c.members, _g.c.generation))
 GROUPS_EDGE = _edge(_ng)
 #: Rules that requests brought, and that no claim is of, not even one that has ended: these
@@ -429,16 +423,9 @@ def _tombstones(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> in
 def _forget_claims(tx: session.Tx, ids: Sequence[str]) -> int:
     _forget_written(tx, ids)
     # Locked and looked at again: a request that is asked anew makes claims of the same ids.
-    tombstones = _of(tx, LOCKED_TOMBSTONES, _c.c.id, sorted(ids))
-    ids = [row.id for row in tombstones]
+    ids = [row.id for row in _of(tx, LOCKED_TOMBSTONES, _c.c.id, sorted(ids))]
     _delete(tx, models.allocations.c.claim_id, ids)
-    _delete(tx, _c.c.id, ids)
-    consumers = sorted({row.consumer for row in tombstones})
-    # Locked before we look: a commit may just be claiming for one of them.
-    _of(tx, LOCKED_CONSUMERS, models.consumers.c.uuid, consumers)
-    used = {row.consumer for row in _of(tx, WITH_CLAIMS, _c.c.consumer, consumers)}
-    _delete(tx, models.consumers.c.uuid, [one for one in consumers if one not in used])
-    return len(ids)
+    return _delete(tx, _c.c.id, ids)
 
 
 def _forget_written(tx: session.Tx, ids: Sequence[str]) -> None:

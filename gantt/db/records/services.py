@@ -15,7 +15,7 @@ from gantt.core.records.process import (
 from gantt.db.engine import engine, session
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts.base import HostTables
-from gantt.db.schema import migration, models
+from gantt.db.schema import models
 
 _s = models.services
 #: Characters that a column of the table takes.
@@ -47,7 +47,6 @@ class SqlServices(HostTables):
             'configuration': note.configuration,
             'problem': note.problem[:_WORDS_MAX],
             'alarm': note.alarm[:_WORDS_MAX],
-            'revision': migration.expected(),
             'started_at': now - note.up_seconds,
             'configured_at': now - note.configured_seconds,
             'seen_at': now,

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.db.engine import retry, session
-from gantt.db.schema import claim_form, models
+from gantt.db.schema import models
 
 if TYPE_CHECKING:
     from alembic import config
@@ -102,11 +102,7 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     settings = _config()
     with _logged_steps(), engine.connect() as connection, _turn(connection):
         settings.attributes['connection'] = connection
-        is_new = not _heads(connection)
-        connection.rollback()
         _upgrade(connection, settings, revision)
-        if is_new and revision in ('head', expected()):
-            _begin_narrow(connection)
     return version(engine)
 
 
@@ -122,13 +118,6 @@ def _upgrade(connection: sa.Connection, settings: 'config.Config', revision: str
             connection.rollback()
             if not left or retry.signal_of(e) is not retry.RetrySignal.CONFLICT:
                 raise
-
-
-def _begin_narrow(connection: sa.Connection) -> None:
-    """Write claims in the narrow form: where there were no tables no older process can be."""
-    connection.execute(models.meta.update().values(claims_form=claim_form.NARROW))
-    connection.execute(models.schema_steps.insert().values(revision=claim_form.STEP))
-    connection.commit()
 
 
 @contextlib.contextmanager
@@ -212,9 +201,10 @@ def check(engine: sa.Engine) -> None:
 def strange(found: str) -> str:
     """What a revision means that this code does not know, and what to do."""
     return (
-        f'the database is at {found}, which this release does not know: it is another '
-        "service's, or of a newer release of Gantt. Correct [database] connection, or run the "
-        'newer release'
+        f'the database is at {found}, which this release does not know; it needs {expected()}. '
+        "The database is another service's, of a newer release of Gantt, or of a version that was "
+        'never released. Correct [database] connection, run the newer release, or begin with an '
+        'empty database'
     )
 
 
@@ -241,7 +231,7 @@ def added(engine: sa.Engine, found: str) -> list[str]:
             return []
         taken = set(connection.execute(sa.select(models.schema_steps.c.revision)).scalars())
     known = set(revisions())
-    later = sorted(taken - known - {claim_form.STEP})
+    later = sorted(taken - known)
     complete = known <= taken and found in taken
     return later if complete and not any(map(contracts, later)) else []
 

@@ -68,9 +68,6 @@ meta = sa.Table(
     metadata,
     sa.Column('id', sa.SmallInteger, primary_key=True, autoincrement=False),
     sa.Column('incarnation', sa.BigInteger, nullable=False),
-    # Which form of claims is written, and up to which id they are moved: see ``claim_form``.
-    sa.Column('claims_form', sa.SmallInteger, nullable=False, server_default='0'),
-    sa.Column('claims_moved', Id),
 )
 
 #: Every step of the schema that was taken: an older release reads whether those that it does
@@ -170,9 +167,7 @@ provider_facts = sa.Table(
     sa.Column('disabled', Note),
     sa.Column('disabled_by', Name),
     sa.Column('service_disabled', Note),
-    # What is read of these two stands in ``db.hosts.details``.
-    sa.Column('aggregates', LongText, nullable=False),  # uuids, JSON
-    sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON
+    sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON, see ``db.hosts.details``
     sa.Column('signing_key', LongText),  # HostKey, JSON
     # Who says what it has: null: its reports; 'api': requests to Placement's interface.
     sa.Column('inventories_by', Word),
@@ -315,25 +310,6 @@ aggregate_members = sa.Table(
     sa.Column('host', Name, primary_key=True, index=True),
 )
 
-consumers = sa.Table(
-    'consumers',
-    metadata,
-    sa.Column('id', Serial, primary_key=True),
-    sa.Column('uuid', Id, unique=True),  # null: a plan's member that nobody has created yet
-    count('generation'),
-    sa.Column('project_id', Note),
-    sa.Column('user_id', Note),
-    sa.Column('type', Name, nullable=False),
-    # Ids of projects are short; a hash takes one of any length.
-    sa.Index(
-        'ix_consumers_project_id',
-        'project_id',
-        mysql_length=64,
-        mariadb_length=64,
-        postgresql_using='hash',
-    ),
-)
-
 # Of consumers that allocations were written of by requests: the lock of such writers, and what
 # ``core.claims.allocations.ConsumerState`` says.  Others have none.
 written_consumers = sa.Table(
@@ -382,14 +358,13 @@ claims = sa.Table(
     sa.Column('reason', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
-    # Null in the wide form, see ``claim_form``: what it takes of its host, whose it is, and what
-    # no other reserved claim may have.
+    # What it takes of its host; null: nothing.
     *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
     sa.Column('project_id', Note),
     sa.Column('user_id', Note),
-    sa.Column('consumer_type', Name),
-    sa.Column('sole', ascii_of(100)),
+    sa.Column('consumer_type', Name, nullable=False),
+    sa.Column('sole', ascii_of(100)),  # what no other reserved claim may have
     sa.Column('guest', Id),  # null: the consumer, see ``core.claims.claim.guest_of``
     sa.Column('member_name', Name),
     sa.Column('planned', LongText),  # PlannedFor, JSON; null: no create has it as a place
@@ -442,11 +417,10 @@ sa.Index(
     ProjectPart(claims.c.project_id),
     mysql_length=PROJECT_PART,
     mariadb_length=PROJECT_PART,
-    postgresql_where=sa.text('consumer_type IS NOT NULL'),
-    sqlite_where=sa.text('consumer_type IS NOT NULL'),
     _table=claims,
 )
 
+# What claims take of other providers than their hosts.
 allocations = sa.Table(
     'allocations',
     metadata,
@@ -555,7 +529,6 @@ services = sa.Table(
     sa.Column('configured_at', Seconds, nullable=False),
     sa.Column('seen_at', Seconds, nullable=False),
     sa.Column('alarm', Note),
-    sa.Column('revision', Id),  # of the schema that it knows; releases before 0016 write none
 )
 
 # What changed of hosts, by name: a line each.

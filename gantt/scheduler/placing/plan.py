@@ -213,7 +213,6 @@ class Plan:
             takes_places=self.takes,
             lets_go=self.lets_go,
             answer=self._stored_answer(may_refer) if self.completes else b'',
-            refers=may_refer,
             decision=self.record(),
         )
 

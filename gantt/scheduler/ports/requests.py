@@ -41,7 +41,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
 class Requests(Protocol):
     """The group commit and the life of requests.
 
-    :ivar may_refer: an answer may be stored as a reference: all who read it know these
+    :ivar may_refer: an answer may be stored as a reference: decisions are stored here
     """
 
     may_refer: bool

@@ -89,12 +89,15 @@ def number(name):
     return sa.Column(name, Serial, primary_key=True, autoincrement=True)
 
 
-def index(table, *columns, where=None, name=None, **options):
-    """Make an index of the rows of which a column is not null."""
-    name = name or f'ix_{table}_{"_".join(columns)}'
-    is_there = sa.text(f'{where} IS NOT NULL')
+def index(table, *columns, unique=False):
+    """Make an index of the rows of which the first column is not null."""
     op.create_index(
-        name, table, [*columns], postgresql_where=is_there, sqlite_where=is_there, **options
+        f'ix_{table}_{"_".join(columns)}',
+        table,
+        [*columns],
+        unique=unique,
+        postgresql_where=sa.text(f'{columns[0]} IS NOT NULL'),
+        sqlite_where=sa.text(f'{columns[0]} IS NOT NULL'),
     )
 
 
@@ -115,13 +118,7 @@ def upgrade():
 
 
 def _site():
-    op.create_table(
-        'meta',
-        key('id', Flag),
-        column('incarnation', Amount),
-        column('claims_form', Flag, default='0'),
-        maybe('claims_moved', Id),
-    )
+    op.create_table('meta', key('id', Flag), column('incarnation', Amount))
     op.create_table('schema_steps', key('revision', Id))
     op.create_table(
         'services',
@@ -135,7 +132,6 @@ def _site():
         column('configured_at', Seconds),
         column('seen_at', Seconds),
         maybe('alarm', Note),
-        maybe('revision', Id),
     )
     op.create_table(
         'quotas', key('project_id', Name), key('name', Name), column('hard_limit', Amount)
@@ -179,7 +175,7 @@ def _providers():
         sqlite_autoincrement=True,
     )
     for name in ('root_id', 'parent_id', 'own_name'):
-        index('providers', name, where=name, unique=name == 'own_name')
+        index('providers', name, unique=name == 'own_name')
     op.create_table(
         'provider_facts',
         key('provider_id', Amount, 'providers'),
@@ -194,7 +190,6 @@ def _providers():
         maybe('disabled', Note),
         maybe('disabled_by', Name),
         maybe('service_disabled', Note),
-        column('aggregates', LongText),
         column('facts', LongText),
         maybe('signing_key', LongText),
         maybe('inventories_by', Word),
@@ -307,23 +302,6 @@ def _claims():
         column('updated_at', Seconds),
     )
     op.create_table(
-        'consumers',
-        number('id'),
-        maybe('uuid', Id, unique=True),
-        *counts('generation'),
-        maybe('project_id', Note),
-        maybe('user_id', Note),
-        column('type', Name),
-    )
-    op.create_index(
-        'ix_consumers_project_id',
-        'consumers',
-        ['project_id'],
-        mysql_length=64,
-        mariadb_length=64,
-        postgresql_using='hash',
-    )
-    op.create_table(
         'written_consumers',
         key('uuid', Id),
         column('generation', Amount),
@@ -359,7 +337,7 @@ def _claims():
         maybe('other', LongText),
         maybe('project_id', Note),
         maybe('user_id', Note),
-        maybe('consumer_type', Name),
+        column('consumer_type', Name),
         maybe('sole', Sole),
         maybe('guest', Id),
         maybe('member_name', Name),
@@ -367,14 +345,13 @@ def _claims():
     )
     op.create_index('ix_claims_provider_id_live', 'claims', ['provider_id', 'live'])
     for name in ('expires_at', 'group_uuid', 'move_id', 'guest', 'parent_key', 'sole'):
-        index('claims', name, where=name, unique=name == 'sole')
+        index('claims', name, unique=name == 'sole')
     # Of projects of any length, which no index takes.
     is_postgresql = op.get_bind().dialect.name == 'postgresql'
-    index(
+    op.create_index(
+        'ix_claims_project_id',
         'claims',
-        sa.text('left(project_id, 64)') if is_postgresql else 'project_id',
-        where='consumer_type',
-        name='ix_claims_project_id',
+        [sa.text('left(project_id, 64)') if is_postgresql else 'project_id'],
         mysql_length=64,
         mariadb_length=64,
     )
@@ -405,7 +382,7 @@ def _records():
         maybe('origin', Id),
         sqlite_autoincrement=True,
     )
-    index('decisions', 'origin', 'number', where='origin')
+    index('decisions', 'origin', 'number')
     op.create_table(
         'decision_consumers', key('consumer', Id), key('decision_id', Id, index=True)
     )

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that a release left is upgraded, and its rows say what they said."""
+
+import contextlib
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from gantt import exceptions
+from gantt.db.engine import session
+from gantt.db.schema import migration, models
+from gantt.db.stores.store import SqlStore
+from tests.builders import CLEAN, a_draft, a_host, claimed
+from tests.db import released
+from tests.services import UNHURRIED
+
+#: The last release from which an upgrade is owed.
+RELEASE = 'schema_1_0'
+
+
+@pytest.fixture(
+    params=[
+        'sqlite',
+        pytest.param('postgresql', marks=pytest.mark.postgresql),
+        pytest.param('mysql', marks=pytest.mark.mysql),
+    ]
+)
+def engine(request, tmp_path):
+    """An engine on a database as the release left it."""
+    if request.param == 'sqlite':
+        url = f'sqlite:///{tmp_path}/old.db'
+    else:
+        url = request.getfixturevalue(f'{request.param}_url')
+    engine = session.build_engine(url, waits=UNHURRIED)
+    _clear(engine)
+    released.Released(RELEASE).restore(engine)
+    yield engine
+    _clear(engine)
+    engine.dispose()
+
+
+def _clear(engine):
+    metadata = sa.MetaData()
+    metadata.reflect(engine)
+    with engine.begin() as connection:
+        metadata.drop_all(connection)
+
+
+def differences(engine):
+    """What the models have otherwise."""
+    options = {'compare_type': True, 'compare_server_default': True}
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts=options)
+        return compare_metadata(context, models.metadata)
+
+
+def says(now, before):
+    """Whether all is there that was said before; a later release may say more."""
+    if isinstance(before, dict):
+        return isinstance(now, dict) and all(says(now.get(k), v) for k, v in before.items())
+    if isinstance(before, list):
+        return len(now) == len(before) and all(map(says, now, before))
+    return now == before
+
+
+def test_it_has_a_row_in_each_table(engine):
+    filled = {table for table, _ in released.Released(RELEASE).rows}
+    assert filled == set(sa.inspect(engine).get_table_names())
+
+
+def test_an_upgrade_ends_at_the_schema_of_the_models_and_keeps_what_rows_say(engine):
+    before = released.Released(RELEASE).read
+    migration.sync(engine)
+    migration.check(engine)
+    assert differences(engine) == []
+    with contextlib.closing(SqlStore(engine)) as store:
+        now = released.read(store)
+        for kind, of in before.items():
+            assert says(now[kind], of), kind
+        # Leases of then have run out, and nobody swept; all else is as it should be.
+        assert {**store.audit(), 'leaked': []} == CLEAN
+        store.sweep(100)
+        (row,) = [row for row in before['hosts'] if row['name'] == 'cmp-1']
+        host = a_host('cmp-1').at_work(store, row)
+        made = claimed(store, a_draft().taking(host))
+        assert [one.outcome for one in host.confirm(*made)] == ['ok']
+        assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize('engine', ['sqlite'], indirect=True)
+@pytest.mark.parametrize(
+    ('statement', 'kind'),
+    [
+        ('ALTER TABLE requests DROP COLUMN answer', 'column'),
+        ('DROP INDEX ix_claims_consumer', 'index'),
+        ("UPDATE claims SET consumer_type = 'OTHER'", 'rows'),
+        ('DELETE FROM quotas', 'rows'),
+    ],
+)
+def test_what_is_lost_on_the_way_is_found(engine, statement, kind):
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    if kind != 'rows':
+        assert differences(engine)
+        return
+    with contextlib.closing(SqlStore(engine)) as store:
+        assert not says(released.read(store), released.Released(RELEASE).read)
+
+
+def test_a_database_of_a_version_that_was_never_released_is_left_alone(engine):
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE alembic_version SET version_num = '0029_expand_rule_generations'"
+        )
+    with pytest.raises(exceptions.DatabaseNotSynced, match='which this release does not know'):
+        migration.sync(engine)
