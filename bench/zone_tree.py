@@ -17,7 +17,7 @@ from bench.rig import Rig, rig
 from gantt import client
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 
-VERSION = {'OpenStack-API-Version': 'scheduler 1.10'}
+VERSION = {'OpenStack-API-Version': 'scheduler 1.0'}
 #: Zones directly below the top one, and below each of these where there are three levels.
 BELOW_TOP, BELOW_EACH = 3, 2
 #: MiB that hosts have less for each level that lies below theirs: the best place is at the bottom.

@@ -7,18 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 DEFAULT = 'http://127.0.0.1:8790'
-#: Newest first: one that serves less is asked in the next.
-MICROVERSIONS = (
-    *(
-        'scheduler 1.10',
-        'scheduler 1.7',
-        'scheduler 1.6',
-        'scheduler 1.5',
-        'scheduler 1.4',
-        'scheduler 1.3',
-        'scheduler 1.0',
-    ),
-)
+VERSION = 'scheduler 1.0'
 #: Of Placement's interface, and what is sent where nobody has to log in.
 PLACEMENT_VERSION = 'placement 1.39'
 NO_AUTH_TOKEN = 'admin'  # nosec B105 # no password
@@ -90,7 +79,7 @@ class Endpoint:
     :param login: makes a token; it is asked for one where the API wants to know who asks
     :param verify: what a certificate is held against: a file of authorities, or True,
         those of the system; False: nothing
-    :param versions: microversions, newest first: a service that serves less is asked in the next
+    :param version: microversion that it is asked in
     """
 
     def __init__(
@@ -99,7 +88,7 @@ class Endpoint:
         timeout: float = 60.0,
         login: Callable[[], str] | None = None,
         verify: bool | str = True,
-        versions: Sequence[str] = MICROVERSIONS,
+        version: str = VERSION,
     ) -> None:
         self.url = url.rstrip('/')
         self.timeout = timeout
@@ -107,7 +96,7 @@ class Endpoint:
         self._can_log_in = login is not None
         self._verify = verify
         self._token = ''  # nosec B105 # no password
-        self._versions = versions
+        self._version = version
 
     @property
     def placement(self) -> 'Endpoint':
@@ -116,13 +105,8 @@ class Endpoint:
         Without credentials it is asked as an administrator, as who has no keystone believes.
         """
         login = self._login or (lambda: NO_AUTH_TOKEN)
-        found = Endpoint(
-            f'{self.url}/placement',
-            self.timeout,
-            login,
-            self._verify,
-            (PLACEMENT_VERSION,),
-        )
+        path = f'{self.url}/placement'
+        found = Endpoint(path, self.timeout, login, self._verify, PLACEMENT_VERSION)
         found._can_log_in = self._can_log_in
         return found
 
@@ -170,7 +154,7 @@ class Endpoint:
         is_plain = self.url.lower().startswith('http:')
 
         def once() -> Any:
-            headers = {'OpenStack-API-Version': self._versions[0], 'Accept': 'application/json'}
+            headers = {'OpenStack-API-Version': self._version, 'Accept': 'application/json'}
             if content is not None:
                 headers['Content-Type'] = 'application/json'
             return httpx.request(
@@ -187,10 +171,6 @@ class Endpoint:
 
         try:
             answer = once()
-            while answer.status_code == 406 and len(self._versions) > 1:
-                # Nothing was done: a service of before, whose answers have less in them.
-                self._versions = self._versions[1:]
-                answer = once()
             if answer.status_code == 401 and self._login is not None:
                 # Nothing was done.  Who does not ask for a token is sent none.
                 self._token = self._login()

@@ -20,7 +20,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     :ivar certificate: SHA-256 of what it has shown to this server when the connection was made, as
         hexadecimal digits; '': nothing
     :ivar base: the address of ``/`` as it was asked for, see ``links.base``
-    :ivar minor: of the interface that it speaks
     :ivar trace: of the header ``traceparent``; '': it has none that is valid
     :ivar everywhere: the rule of the route lets it at things of all projects,
         else at those of its own only
@@ -36,7 +35,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     service_roles: tuple[str, ...] = ()
     everywhere: bool = False
     base: str = ''
-    minor: int = 0
     trace: str = ''
     remote: str = ''
     certificate: str = ''

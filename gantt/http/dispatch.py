@@ -20,7 +20,7 @@ import falcon
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages import base, quoting, since
+from gantt.core.messages import base, quoting
 from gantt.http import errors, links, microversion
 from gantt.http.auth import Strategy, with_certificate
 from gantt.http.caller import NOBODY, Caller
@@ -44,7 +44,6 @@ class Route(msgspec.Struct, frozen=True):
     """One line of the route table.
 
     :ivar status: of a success
-    :ivar minor: the microversion that it came with
     :ivar rated: it counts against the rate of a project
     :ivar on_trail: a change by it is in the audit trail
     :ivar details: a rule that is asked for within; an open route asks who asks where a token is
@@ -56,7 +55,6 @@ class Route(msgspec.Struct, frozen=True):
     handler: Callable[..., Any]
     rule: str
     status: int = 200
-    minor: int = 0
     rated: bool = False
     details: str = ''
     on_trail: bool = True
@@ -86,12 +84,6 @@ class Created(msgspec.Struct, Generic[Answer], frozen=True):
 
     answer: Answer
     path: str
-
-
-#: Since this minor version they are 201 with a Location; before it 200.
-CREATED_SINCE = 3
-#: Since this one what is in use is refused with 409; before it 400.
-IN_USE_SINCE = 3
 
 
 class NoQuery(base.Message, frozen=True, kw_only=True):
@@ -180,37 +172,24 @@ def _respond(
     resp: falcon.Response,
     **path: str,
 ) -> None:
-    version: microversion.Microversion = req.context.version
-    if version.minor < route.minor:
-        raise exceptions.NotFound(
-            f'path {req.path!r} came with version 1.{route.minor} of the interface; say '
-            f'"{microversion.HEADER}: {microversion.SERVICE} 1.{route.minor}"',
-            kind='path',
-            name=req.path,
-        )
     caller = _caller(route, world, strategy, req)
-    caller = msgspec.structs.replace(
-        caller, base=links.base(req), minor=version.minor, trace=trace_in_head(req)
-    )
+    caller = msgspec.structs.replace(caller, base=links.base(req), trace=trace_in_head(req))
     signature = signature_of(route.handler)
     for name, value in path.items():
         _check_text(name, value)
     given: dict[str, Any] = dict(path)
     query = _query(req, signature.query)
-    since.check(query, version.minor, 'query')
     if signature.query is not NoQuery:
         given['query'] = query
     if signature.body is not None:
         most = world.settings.body_bytes_max
         limit = most if route.bytes_max is None else min(most, route.bytes_max)
         given['body'] = _body(req, signature.body, limit)
-        since.check(given['body'], version.minor, 'body')
-    answer = _handled(route, world, caller, given, version)
+    answer = route.handler(world, caller, **given)
     resp.status = route.status
     if isinstance(answer, Created):
-        if version.minor >= CREATED_SINCE:
-            resp.status = 201
-            resp.set_header('Location', caller.base + answer.path)
+        resp.status = 201
+        resp.set_header('Location', caller.base + answer.path)
         answer = answer.answer
     if isinstance(answer, Change):
         req.context.is_dry_run = answer.dry_run
@@ -222,27 +201,21 @@ def _respond(
         resp.set_headers(answer.headers)
     else:
         resp.content_type = falcon.MEDIA_JSON
-        answer = since.shown(links.linked(answer, req), version.minor)
-        resp.data = msgspec.json.encode(answer)
+        resp.data = msgspec.json.encode(_shown(links.linked(answer, req)))
         if route.is_conditional:
             resp.set_header('ETag', f'"{hashlib.blake2b(resp.data, digest_size=16).hexdigest()}"')
     _shorten(req, resp)
 
 
-def _handled(
-    route: Route,
-    world: HandlerContext,
-    caller: Caller,
-    given: dict[str, Any],
-    version: microversion.Microversion,
-) -> Any:
-    """What the handler answers, its refusals as the version has them."""
-    try:
-        return route.handler(world, caller, **given)
-    except exceptions.InUse as e:
-        if version.minor >= IN_USE_SINCE:
-            raise
-        raise exceptions.Refused(e.message, **e.kwargs) from None
+def _shown(value: Any) -> Any:
+    """A message as builtins, defaults included."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _shown(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: _shown(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(inner) for inner in value]
+    return value
 
 
 def _caller(route: Route, world: HandlerContext, strategy: Strategy, req: falcon.Request) -> Caller:
@@ -324,10 +297,9 @@ class HandlerVersions:
     """falcon middleware: the microversion that is asked for, whatever path or method."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Note it, and say it with every answer.  :raises UnsupportedMicroversion:"""
+        """Say it with every answer.  :raises UnsupportedMicroversion:"""
         resp.append_header('Vary', microversion.HEADER)
         version = microversion.parse(req.get_header(microversion.HEADER))
-        req.context.version = version
         resp.set_header(microversion.HEADER, f'{microversion.SERVICE} {version}')
 
 

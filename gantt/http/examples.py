@@ -45,7 +45,12 @@ BODIES: dict[str, Any] = {
     'count_capacity_of_zone': {'request': _PLACEMENT},
     'extend_zone_lease': {'seconds': 300},
     'show_host_marks': {'salt': '0f' * 32},
-    'allocate_in_zone': {'request': _PLACEMENT, 'evaluated': REQUEST, 'tokens': ['g1.AAAA']},
+    'allocate_in_zone': {
+        'request': _PLACEMENT,
+        'evaluated': REQUEST,
+        'tokens': ['g1.AAAA'],
+        'order': 1_767_225_600_000_000,
+    },
     'set_metric': {'unit': 'W', 'lower': 0, 'upper': 2000, 'description': 'power drawn'},
 }
 #: Name of a parameter -> a value, where one suits all operations.

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses of things of this interface, whole, wherever it is mounted."""
 
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import falcon
 import msgspec
-
-from gantt.core.messages.since import since
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -28,7 +26,7 @@ class Paged(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     next_marker: str | None
-    links: Annotated[list[Link], since(3)] = []
+    links: list[Link] = []
 
 
 def base(req: falcon.Request) -> str:

@@ -9,9 +9,8 @@ import msgspec
 
 from gantt import policies
 from gantt.core.messages.request import Lifecycle
-from gantt.core.messages.since import MARK, OPTIONAL_MARK
 from gantt.http import examples, microversion
-from gantt.http.dispatch import CREATED_SINCE, NoQuery, Route, Signature, choices, signature_of
+from gantt.http.dispatch import NoQuery, Route, Signature, choices, signature_of
 from gantt.http.errors import Errors
 from gantt.policies import base
 
@@ -83,22 +82,16 @@ _SECURITY = {
 }
 
 
-def document(routes: Sequence[Route], minor: int | None = None, at: str = '') -> dict[str, Any]:
+def document(routes: Sequence[Route], at: str = '') -> dict[str, Any]:
     """The whole document as builtins.
 
-    :param minor: as microversion 1.``minor`` has it; None: with everything, newer things marked
     :param at: the address of ``/``
     """
-    if minor is not None:
-        routes = [route for route in routes if route.minor <= minor]
     signatures = {route: signature_of(route.handler) for route in routes}
     known = _types(signatures.values())
     schemas, components = msgspec.json.schema_components(known, ref_template=_REF)
     if 'Lifecycle' in components:
         components['Lifecycle']['enum'].remove(Lifecycle.CALLER.value)  # no request may say it
-    if minor is not None:
-        for component in components.values():
-            _take_later_away(component, minor)
     schema_of = {_key(tp): schema for tp, schema in zip(known, schemas, strict=True)}
     is_open = {rule.name for rule in policies.list_rules() if rule.check_str == base.EVERYBODY}
     paths: dict[str, dict[str, Any]] = {}
@@ -112,7 +105,7 @@ def document(routes: Sequence[Route], minor: int | None = None, at: str = '') ->
         'info': {
             'title': 'Gantt',
             'summary': 'A placement scheduler: claims made in a transaction, decisions explained.',
-            'version': str(microversion.HIGHEST) if minor is None else f'1.{minor}',
+            'version': str(microversion.HIGHEST),
             'license': {'name': 'Apache-2.0', 'identifier': 'Apache-2.0'},
         },
         'servers': [{'url': at or '/'}],
@@ -169,19 +162,6 @@ def _with_public_names(found: Any) -> Any:
 
 def _public_name(name: str) -> str:
     return PUBLIC_NAMES.get(name, name)
-
-
-def _take_later_away(component: dict[str, Any], minor: int) -> None:
-    """Fields that came after a microversion."""
-    for name, schema in list(component.get('properties', {}).items()):
-        came = schema.get(MARK)
-        if came is not None and int(came.partition('.')[2]) > minor:
-            del component['properties'][name]
-            if name in component.get('required', ()):
-                component['required'].remove(name)
-        until = schema.get(OPTIONAL_MARK)
-        if until is not None and int(until.partition('.')[2]) > minor:
-            component['required'] = sorted({*component.get('required', ()), name})
 
 
 def _headers(*names: str) -> dict[str, Any]:
@@ -261,8 +241,6 @@ def _operation(
             **operation['responses']['200'],
             'description': 'Something that it depends on is not well.',
         }
-    if route.minor:
-        operation[MARK] = f'1.{route.minor}'
     if signature.description:
         operation['description'] = signature.description
     if signature.body is not None:
@@ -291,7 +269,7 @@ def _successes(
     }
     if signature.creates:
         found['201'] = {
-            'description': f'It was created; 200 before version 1.{CREATED_SINCE}.',
+            'description': 'It was created.',
             'headers': headers | _headers('Location'),
             'content': content,
         }
@@ -311,7 +289,7 @@ def _refused(route: Route, signature: Signature, is_open: bool) -> list[int]:
         found |= {403, 404, 409, 504}
     if signature.body is not None:
         found |= set(_WITH_BODY)
-    if signature.path or route.minor or signature.query is not NoQuery:
+    if signature.path or signature.query is not NoQuery:
         found.add(404)
     if 'after' in get_type_hints(signature.query):
         found.add(410)

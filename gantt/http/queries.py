@@ -9,7 +9,6 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.messages.base import Message, Name, Text, Uuid
-from gantt.core.messages.since import since
 from gantt.core.records.decision import Outcome
 from gantt.insights.views import HostCondition
 
@@ -134,7 +133,7 @@ class ClaimsQuery(Message, frozen=True, kw_only=True):
     host: Name | None = None
     consumer: Name | None = None
     request_id: Name | None = None
-    lost: Annotated[bool, since(10)] = False
+    lost: bool = False
 
 
 class DecisionsQuery(Message, frozen=True, kw_only=True):

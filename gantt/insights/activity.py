@@ -12,13 +12,12 @@ import math
 import statistics
 import threading
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.request import RequestKind
-from gantt.core.messages.since import since
 from gantt.core.records.decision import MemberDecision, Outcome
 from gantt.core.records.decision_codec import StoredDecision, unpack
 from gantt.core.records.history import History
@@ -97,7 +96,7 @@ class RefusedFunnel(View, frozen=True, kw_only=True):
     truncated: bool
     hosts: int
     funnel: list[FilterSum]
-    pools: Annotated[int, since(10)] = 0
+    pools: int = 0
 
 
 class _Refusal(msgspec.Struct, frozen=True):

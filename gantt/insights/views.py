@@ -9,12 +9,11 @@ reader's own clock does not matter.
 import collections
 import datetime
 import enum
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from gantt.core.claims.claim import Claim
-from gantt.core.messages.since import since
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import Contradiction, ZoneStep
 from gantt.core.zones.messages import LOST, ZoneExplanation
@@ -118,11 +117,11 @@ class ClaimView(View, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     age_seconds: float
-    member_name: Annotated[str | None, since(10)] = None
-    taken_over: Annotated[bool, since(10)] = False
-    host_resources: Annotated[dict[str, int], since(10)] = {}
-    child: Annotated[str, since(10)] = ''
-    problem: Annotated[str, since(10)] = ''
+    member_name: str | None = None
+    taken_over: bool = False
+    host_resources: dict[str, int] = {}
+    child: str = ''
+    problem: str = ''
 
 
 class RequestSummary(View, frozen=True, kw_only=True):
@@ -171,8 +170,8 @@ class HostDetail(View, frozen=True, kw_only=True):
     full_sequence: int
     generation: int
     speaks_for: str
-    key: Annotated[str | None, since(3)] = None
-    inventories_by: Annotated[str, since(4)] = 'reports'
+    key: str | None = None
+    inventories_by: str = 'reports'
     service_disabled: str | None
     traits: list[str]
     hypervisor_type: str
@@ -184,7 +183,7 @@ class HostDetail(View, frozen=True, kw_only=True):
     differences: list[str]
     claims: list[ClaimView]
     claims_truncated: bool
-    below: Annotated[list[UseBelow], since(10)] = []
+    below: list[UseBelow] = []
 
 
 class ObstacleKind(enum.StrEnum):
@@ -366,10 +365,10 @@ class Status(View, frozen=True, kw_only=True):
     window_seconds: float
     refusals: list[RefusalGroup]
     refusals_truncated: bool
-    configurations: Annotated[list[Configuration], since(3)] = []
-    site: Annotated[str, since(3)] = ''
-    claims_below: Annotated[int, since(10)] = 0
-    unreadable: Annotated[dict[str, str], since(10)] = {}
+    configurations: list[Configuration] = []
+    site: str = ''
+    claims_below: int = 0
+    unreadable: dict[str, str] = {}
 
 
 class DecisionSummary(View, frozen=True, kw_only=True):
@@ -447,8 +446,7 @@ class Explanation(View, frozen=True, kw_only=True):
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
     :ivar oldest_report_age_seconds: of the finalists' reports, when this was decided; the table
-        itself is as old as ``table_age_seconds`` elsewhere says
-    :ivar table_age_seconds: the same, by the name that it had before 1.3
+        itself is as old as ``table_age_seconds`` of other answers says
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
     :ivar trace: the id that is the same one in all zones, of W3C Trace Context
     :ivar kind: host | pool: of what ``hosts`` are counted
@@ -474,8 +472,7 @@ class Explanation(View, frozen=True, kw_only=True):
     seed: int
     spread: int
     table_seq: int
-    table_age_seconds: float
-    oldest_report_age_seconds: Annotated[float, since(3)] = 0.0
+    oldest_report_age_seconds: float
     config_digest: str
     attempts: int
     conflicts: list[str]
@@ -491,13 +488,13 @@ class Explanation(View, frozen=True, kw_only=True):
     host_verdicts: list[str]
     host_filters: list[HostStep]
     host_filters_when: str
-    host_scores: Annotated[list[HostScore], since(6)] = []
+    host_scores: list[HostScore] = []
     lines: list[str]
     origin: str | None = None
-    zones: Annotated[list[ZoneStep], since(8)] = []
-    zones_explained: Annotated[dict[str, ZoneExplanation], since(8)] = {}
-    trace: Annotated[str | None, since(10)] = None
-    kind: Annotated[str, since(10)] = 'host'
+    zones: list[ZoneStep] = []
+    zones_explained: dict[str, ZoneExplanation] = {}
+    trace: str | None = None
+    kind: str = 'host'
 
 
 class RoomView(View, frozen=True, kw_only=True):
@@ -548,7 +545,7 @@ class Capacity(View, frozen=True, kw_only=True):
     verdict: str
     nearest: list[str]
     table_age_seconds: float
-    below: Annotated[list[RoomBelow], since(8)] = []
+    below: list[RoomBelow] = []
 
 
 class Change(View, Generic[T], frozen=True, kw_only=True):

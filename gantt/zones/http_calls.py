@@ -47,7 +47,7 @@ CONNECTIONS_MAX, HELD_MAX = 128, 64
 NO_HEADERS: Mapping[str, str] = {}
 #: After so long a zone that was busy is asked again, in milliseconds; it need not say when.
 BUSY_MS = 50
-HEADERS = {'OpenStack-API-Version': 'scheduler 1.10', 'Accept-Encoding': 'identity'}
+HEADERS = {'OpenStack-API-Version': 'scheduler 1.0', 'Accept-Encoding': 'identity'}
 #: Bytes of the id of one call within a trace.
 CALL_BYTES = 8
 #: In the head of each answer: who gives it.
@@ -160,11 +160,8 @@ class HttpZones:
     def _ask(
         self, zone: ZoneRecord, method: str, path: str, body: B, answer: type[T], seconds: float
     ) -> T:
-        """A call about a request, whose trace id goes in the head: older zones know it nowhere."""
-        trace = body.request.trace or ''
-        request = msgspec.structs.replace(body.request, trace=None)
-        body = msgspec.structs.replace(body, request=request)
-        return self._call(zone, method, path, body, answer, seconds, trace)
+        """A call about a request, whose trace id is in the head as well."""
+        return self._call(zone, method, path, body, answer, seconds, body.request.trace or '')
 
     def _call(
         self,

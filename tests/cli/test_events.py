@@ -17,7 +17,7 @@ from gantt.insights import event_log
 from tests.cli.conftest import Gantt, Run, run
 from tests.http.site import Site
 
-NEWEST = {'OpenStack-API-Version': 'scheduler 1.3'}
+NEWEST = {'OpenStack-API-Version': 'scheduler latest'}
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gantt.core.records.process import ServiceNote
-from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
-from tests.cli.conftest import Gantt, run
+from tests.cli.conftest import Gantt
 from tests.http.site import Site
 
 
@@ -76,31 +75,3 @@ def test_the_site_is_named(gantt: Gantt, endpoint: str) -> None:
     assert facts['version'] == facts['client']
     assert facts['interface'].startswith('1.0 to 1.')
     assert gantt('status').out.startswith('Site      lab\n')
-
-
-def test_an_older_service_is_asked_in_its_version(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def older(environ: Any, start_response: Any) -> Any:
-        asked.append(environ['HTTP_OPENSTACK_API_VERSION'])
-        if asked[-1] != 'scheduler 1.0':  # as one that serves 1.2 at most
-            environ['HTTP_OPENSTACK_API_VERSION'] = 'scheduler 1.999'
-        return site.app(environ, start_response)
-
-    server = HttpServer(older, '127.0.0.1', 0, threads=2)
-    server.start()
-    monkeypatch.setenv('GANTT_ENDPOINT', f'http://127.0.0.1:{server.port}')
-    done = run('host', 'list', '--limit', '2')
-    assert server.stop(5)
-    assert done.code == 0, done.err
-    assert asked == [
-        'scheduler 1.10',
-        'scheduler 1.7',
-        'scheduler 1.6',
-        'scheduler 1.5',
-        'scheduler 1.4',
-        'scheduler 1.3',
-        'scheduler 1.0',
-    ]

@@ -210,7 +210,7 @@ def test_the_api_sends_to_it_and_shows_what_it_made(site):
     site.rig.start('api', 'gantt-api')
     site.rig.wait_for('api', 'listens on')
     address = site.rig.log('api').split('listens on ')[1].split()[0]
-    headers = {'OpenStack-API-Version': 'scheduler 1.10'}
+    headers = {'OpenStack-API-Version': 'scheduler latest'}
     with httpx.Client(base_url=address, headers=headers, timeout=30.0) as api:
         group = a_hard_group()
         body = {'request_id': str(uuid.uuid4()), 'group': group, 'plan_ms': 200}

@@ -20,7 +20,7 @@ from tests import warm
 from tests.rpc.bus import a_conf
 
 COMMAND = [sys.executable, '-m', 'gantt.cmd.standalone']
-VERSION = {'OpenStack-API-Version': 'scheduler 1.7'}
+VERSION = {'OpenStack-API-Version': 'scheduler latest'}
 
 
 @pytest.fixture

@@ -256,7 +256,7 @@ def test_plans_that_wait_leave_threads_for_requests():
 
     def ask(number, path='/v1/group-plans', **body):
         headers = {
-            'OpenStack-API-Version': 'scheduler 1.10',
+            'OpenStack-API-Version': 'scheduler latest',
             'X-User-Id': f'user {number}',
             'X-Project-Id': f'project {number}',
         }

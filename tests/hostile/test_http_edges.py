@@ -184,9 +184,9 @@ def test_answers_are_kept_by_nobody(caller, path):
     ],
 )
 def test_the_version_is_said_with_every_answer(caller, method, path, status):
-    answer = caller.request(method, path, headers={'OpenStack-API-Version': 'scheduler 1.1'})
+    answer = caller.request(method, path, headers={'OpenStack-API-Version': 'scheduler 1.0'})
     assert answer.status_code == status
-    assert answer.headers['openstack-api-version'] == 'scheduler 1.1'
+    assert answer.headers['openstack-api-version'] == 'scheduler 1.0'
     assert 'OpenStack-API-Version' in answer.headers['vary']
 
 

@@ -489,19 +489,19 @@ def test_a_refusal_for_what_is_below_names_no_zone_to_a_member(tmp_path, sqlite_
         plan = {'uuid': group['uuid'], 'policies': ['affinity']}
         plan['members'] = [{'name': 'a', 'spec': resources}]
         asked = {'request_id': str(uuid.uuid4()), 'consumers': [str(uuid.uuid4())]}
-        old = {'headers': {HEADER: 'scheduler 1.6'}}  # it knows of no places in other zones
-        for path, body, more in (
-            ('/v1/requests', {**asked, 'spec': {**resources, **in_group}}, old),
-            ('/v1/requests', {**asked, 'spec': {**resources, **in_group}, 'dry_run': True}, old),
-            ('/v1/group-plans', {'request_id': asked['request_id'], 'group': plan}, {}),
+        asked['hops'] = 0  # to stay here
+        for path, body in (
+            ('/v1/requests', {**asked, 'spec': {**resources, **in_group}}),
+            ('/v1/requests', {**asked, 'spec': {**resources, **in_group}, 'dry_run': True}),
+            ('/v1/group-plans', {'request_id': asked['request_id'], 'group': plan}),
         ):
-            refused = site.ask('member', 'POST', path, body, **more)
+            refused = site.ask('member', 'POST', path, body)
             [error] = refused.json()['errors']
             assert re.search('in another zone|in zones below', error['detail']), refused.text
             assert error['details'].keys().isdisjoint({'places', 'reason'})
             assert 'x33' not in refused.text
             # The same sentence goes on for who may know.
-            [whole] = site.ask('service', 'POST', path, body, **more).json()['errors']
+            [whole] = site.ask('service', 'POST', path, body).json()['errors']
             [place] = whole['details']['places']
             assert whole['detail'] == f'{error["detail"]}: {place}'
             assert 'x33' in place

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a microversion knows, a line each: paths, parameters, and fields with their types.
+"""What is served, a line each: paths, parameters, and fields with their types.
 
-A file of ``frozen_versions`` has what a version added to the one before.
-``python -m tests.http.frozen 3`` prints that of 1.3: for a version that nobody is served yet.
+``frozen_versions`` has it as of microversion 1.0.  ``python -m tests.http.frozen`` prints it anew,
+as long as no release has served that version.
 """
 
 import json
@@ -11,19 +11,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gantt.core.messages.since import OPTIONAL_MARK
 from gantt.http import openapi
 from gantt.http.app import ROUTES
 
-FOLDER = pathlib.Path(__file__).with_name('frozen_versions')
+KEPT = pathlib.Path(__file__).with_name('frozen_versions') / '1.0.txt'
 _REF = '#/components/schemas/'
 #: Of a schema, what a caller's program is built on; bounds and words may become better.
 _KEPT = ('type', 'items', 'anyOf', '$ref', 'enum', 'additionalProperties', 'const', 'prefixItems')
 
 
-def lines(minor: int) -> list[str]:
-    """Of version 1.``minor``, in an order that never changes."""
-    document = openapi.document(ROUTES, minor)
+def lines() -> list[str]:
+    """In an order that never changes."""
+    document = openapi.document(ROUTES)
     found, wanted = [], set()
     for path, methods in document['paths'].items():
         for method, operation in methods.items():
@@ -42,20 +41,12 @@ def lines(minor: int) -> list[str]:
     return sorted(found)
 
 
-def is_optional_since(line: str, minor: int) -> bool:
-    """Whether a line is of a field that had to be said before 1.``minor`` and need not since."""
-    name, field = line.split(' ', 1)[0].rstrip('!').rpartition('.')[::2]
-    schema = openapi.document(ROUTES, minor)['components']['schemas'].get(name, {})
-    found = schema.get('properties', {}).get(field, {})
-    return '! ' in line and found.get(OPTIONAL_MARK) == f'1.{minor}'
-
-
 def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     if 'requestBody' in operation:
         yield 'takes', operation['requestBody']['content']['application/json']['schema']
     for status, response in operation['responses'].items():
         for content in response.get('content', {}).values():
-            # 201 came later, with what 200 is made of.
+            # 201 has what 200 is made of.
             if status != '201':
                 yield status, content['schema']
 
@@ -82,11 +73,5 @@ def _cut(schema: Any, wanted: set[str]) -> Any:
     return {key: _cut(schema[key], wanted) for key in _KEPT if key in schema}
 
 
-def added(minor: int) -> list[str]:
-    """Lines that 1.``minor`` has and the version before has not."""
-    before = set(lines(minor - 1)) if minor else set()
-    return [line for line in lines(minor) if line not in before]
-
-
 if __name__ == '__main__':
-    sys.stdout.writelines(f'{line}\n' for line in added(int(sys.argv[1])))
+    sys.stdout.writelines(f'{line}\n' for line in lines())

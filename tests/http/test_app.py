@@ -74,7 +74,7 @@ def test_a_body_that_breaks_off_is_no_defect(site: Site, caller: httpx.Client, b
 
 def test_a_name_with_a_slash_is_measured_under_its_route(caller: httpx.Client) -> None:
     path = '/v1/aggregates/rack%2F1'
-    assert caller.put(path, json={'hosts': ['cmp-1']}).status_code == 200
+    assert caller.put(path, json={'hosts': ['cmp-1']}).status_code == 201
     assert caller.get(path).json()['name'] == 'rack/1'
     said = caller.get('/metrics').text
     assert 'route="/v1/aggregates/{name}"' in said

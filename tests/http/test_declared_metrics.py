@@ -80,7 +80,7 @@ def test_a_declaration_counts_at_once(site, caller):
     everybody = np.arange(len(table))
     assert set(weigher.raw(table, SPEC, everybody)) == {70.0, 0.5}
 
-    assert caller.put(f'{PATH}/load', json=body).status_code == 200
+    assert caller.put(f'{PATH}/load', json=body).status_code == 201
     found = listed(caller, 'load')
     assert (found['declared'], found['hosts'], found['silent']) == (True, 6, 2)
     site.world.turn(1.0)

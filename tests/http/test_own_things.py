@@ -81,8 +81,6 @@ def test_a_lease_is_extended_and_never_shortened(site: Site) -> None:
         assert member.put(path, json={'seconds': 1}).status_code == 200
         assert left() == pytest.approx(longer, abs=5)
         assert member.put(path, json={'seconds': 0}).status_code == 400
-        old = {'OpenStack-API-Version': 'scheduler 1.2'}
-        assert member.put(path, json={'seconds': 9}, headers=old).status_code == 404
         other = member.put(f'/v1/requests/{fixed(4)}/lease', json={'seconds': 9})
     assert other.status_code == 404
     with as_caller(site, 'reader') as reader:

@@ -63,15 +63,6 @@ def test_what_is_on_a_host_is_its_hosts(site: Site, caller: httpx.Client) -> Non
         assert (found.status_code, 'lifecycle host' in found.text) == (400, True)
 
 
-def test_older_versions_do_not_have_it(site: Site, caller: httpx.Client) -> None:
-    headers = {'OpenStack-API-Version': 'scheduler 1.3'}
-    body = {'request_id': fixed(1), 'consumers': [fixed(2)], 'spec': VOLUME}
-    found = caller.post('/v1/requests', json=body, headers=headers)
-    assert (found.status_code, 'body.spec.kind' in found.text) == (400, True)
-    path = f'/v1/requests/{fixed(1)}/confirmation'
-    assert caller.put(path, json={}, headers=headers).status_code == 404
-
-
 def test_a_member_asks_for_its_project(site: Site) -> None:
     with as_caller(site, 'member') as member, as_caller(site, 'member', project='blue') as other:
         made = ask(member, 1, VOLUME, dry_run=True)

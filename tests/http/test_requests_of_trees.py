@@ -128,12 +128,6 @@ def test_what_makes_no_sense_is_refused_by_its_field(site: Site, caller: httpx.C
     assert (found.status_code, 'spec.tree.groups' in found.text) == (400, True)
 
 
-def test_older_versions_do_not_have_it(site: Site, caller: httpx.Client) -> None:
-    headers = {'OpenStack-API-Version': 'scheduler 1.5'}
-    found = ask(caller, 1, devices(1, 1), headers=headers)
-    assert (found.status_code, 'body.spec.tree' in found.text) == (400, True)
-
-
 def test_a_member_may_ask_for_devices_and_not_choose_trees(site: Site) -> None:
     with as_caller(site, 'member') as member:
         assert ask(member, 1, devices(1, 1), dry_run=True).status_code == 200

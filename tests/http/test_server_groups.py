@@ -10,7 +10,6 @@ from tests.http.site import Site, fixed
 
 APART = {'policy': 'anti-affinity', 'level': 'host', 'of': 'front'}
 SET = {'policies': [APART, 'soft-affinity'], 'subgroups': {'front': ['web', 'db']}}
-BEFORE = {'OpenStack-API-Version': 'scheduler 1.9'}
 
 
 @pytest.fixture
@@ -29,13 +28,11 @@ def test_a_group_with_policies_is_made_and_shown_as_it_is(site: Site) -> None:
         shown = admin.get(f'/v1/server-groups/{fixed(1)}').json()
         assert create(admin, **SET, name='web').status_code == 200
         listed = admin.get('/v1/server-groups').json()['server_groups']
-        earlier = admin.get(f'/v1/server-groups/{fixed(1)}', headers=BEFORE).json()
     assert shown['policy'] == 'policies'
     assert shown['policies'][0] == {**shown['policies'][0], **APART}
     assert shown['policies'][1] == 'soft-affinity'
     assert shown['subgroups'] == {'front': ['db', 'web']}
     assert listed == [shown]
-    assert earlier.keys() == shown.keys() - {'policies', 'subgroups', 'member_names', 'problem'}
 
 
 def test_it_is_obeyed_by_requests_that_name_their_member(site: Site) -> None:
@@ -79,17 +76,6 @@ def test_what_is_wrong_is_named(site: Site, fields: dict[str, Any], detail: str)
         assert admin.get('/v1/server-groups').json()['server_groups'] == []
     assert answer.status_code == 400
     assert detail in answer.json()['errors'][0]['detail']
-
-
-def test_before_the_version_that_has_them_there_are_no_policies(site: Site) -> None:
-    with as_caller(site, 'admin') as admin:
-        admin.headers.update(BEFORE)
-        answer = create(admin, **SET)
-        without = create(admin)
-        assert create(admin, policy='affinity').status_code == 201
-    assert answer.status_code == 400
-    assert 'body.policy: is required before version 1.10' in answer.text
-    assert without.status_code == 400
 
 
 def test_another_set_is_refused_and_both_are_told(site: Site) -> None:

@@ -72,12 +72,12 @@ def test_what_operators_write_is_seen_at_once(site: Site, caller: httpx.Client) 
     assert caller.put('/v1/hosts/cmp-3/disable', json={'reason': 'fan'}).status_code == 200
     assert caller.get('/v1/hosts', params={'condition': 'disabled'}).json()['total'] == 1
     body = {'metadata': {'availability_zone': 'z9'}, 'hosts': ['cmp-1']}
-    assert caller.put('/v1/aggregates/nine', json=body).status_code == 200
+    assert caller.put('/v1/aggregates/nine', json=body).status_code == 201
     assert caller.get('/v1/hosts', params={'zone': 'z9'}).json()['hosts'][0]['name'] == 'cmp-1'
     group = {'uuid': fixed(7), 'policy': 'anti-affinity'}
-    assert caller.post('/v1/server-groups', json=group).status_code == 200
+    assert caller.post('/v1/server-groups', json=group).status_code == 201
     assert caller.get('/v1/server-groups').json()['server_groups'][0]['uuid'] == fixed(7)
-    assert caller.put('/v1/resource-classes/CUSTOM_KEY').status_code == 200
+    assert caller.put('/v1/resource-classes/CUSTOM_KEY').status_code == 201
     names = [c['name'] for c in caller.get('/v1/resource-classes').json()['resource_classes']]
     assert names[-1] == 'CUSTOM_KEY'
     assert caller.delete('/v1/hosts/cmp-6').status_code == 200

@@ -18,7 +18,7 @@ from gantt.core.placement.what_if_edits import HostEdit, HostEdits
 from gantt.core.resources.provider import ResourceProvider
 from gantt.insights.views import Explanation
 from tests.builders import uuid_of
-from tests.http.callers import LATEST, as_caller
+from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
 from tests.nested import below
 
@@ -335,7 +335,7 @@ def test_a_host_that_is_over_full_takes_nothing(site: Site) -> None:
 
 
 # -- over HTTP ---------------------------------------------------------------------------
-def test_new_fields_came_with_a_version(site: Site) -> None:
+def test_ratios_are_edited_over_http(site: Site) -> None:
     body = {
         'request': {
             'request_id': fixed(1),
@@ -347,6 +347,3 @@ def test_new_fields_came_with_a_version(site: Site) -> None:
     with as_caller(site, 'admin', project=None) as caller:
         found = caller.post('/v1/what-if', json=body)
         assert found.json()['then']['members'][0]['host'] == 'fast'
-        headers = dict.fromkeys(LATEST, 'scheduler 1.5')
-        older = caller.post('/v1/what-if', json=body, headers=headers)
-    assert (older.status_code, 'fast.allocation_ratios' in older.text) == (400, True)

@@ -14,7 +14,7 @@ MEMBERS = {
     'm2': (4, {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 2}),
     'tiny': (3, {'VCPU': 1, 'MEMORY_MB': 64, 'DISK_GB': 1}),
 }
-VERSION = {'OpenStack-API-Version': 'scheduler 1.10'}
+VERSION = {'OpenStack-API-Version': 'scheduler latest'}
 
 
 def _described(group: str) -> dict:

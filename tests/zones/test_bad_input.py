@@ -84,7 +84,7 @@ def test_what_a_parent_says_wrong_has_its_own_answer_and_changes_nothing(east):
     more['request']['spec']['of_tomorrow'] = 1
     key = str(uuid.uuid4())
     spent = msgspec.structs.replace(request, budget_ms=1, request_id=key)
-    allocation = ZoneAllocation(request=spent, evaluated=request.request_id, tokens=tokens)
+    allocation = ZoneAllocation(request=spent, evaluated=request.request_id, tokens=tokens, order=1)
     found = {
         'version': call(east, 'POST', '/evaluations', body, by=unknown),
         'rule': call(east, 'POST', '/evaluations', ruled),

@@ -45,7 +45,7 @@ def two(zone):
 
 def answered(top, request):
     """Placed, over HTTP: status, and the error."""
-    version = {'OpenStack-API-Version': 'scheduler 1.10'}
+    version = {'OpenStack-API-Version': 'scheduler latest'}
     body = msgspec.to_builtins(request)
     found = httpx.post(f'{top.url}/v1/requests', json=body, headers=version, timeout=20.0)
     return found.status_code, found.json()['errors'][0]

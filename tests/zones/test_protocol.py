@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a zone says to zones above: keys, tokens, who is let in, and that nothing leaks."""
 
+import itertools
 import uuid
 
 import httpx2 as httpx
@@ -38,6 +39,9 @@ def east(zone):
     return found
 
 
+ORDERS = itertools.count(1)
+
+
 def call(zone, method, path, body=None, by=BY):
     content = None if body is None else msgspec.json.encode(body)
     headers = {**by, 'Content-Type': 'application/json'} if body is not None else by
@@ -52,7 +56,10 @@ def allocate(zone, request, tokens, key=None, by=BY, evaluated=None):
     key = key or str(uuid.uuid4())
     part = msgspec.structs.replace(request, request_id=key)
     body = ZoneAllocation(
-        request=part, evaluated=evaluated or request.request_id, tokens=list(tokens)
+        request=part,
+        evaluated=evaluated or request.request_id,
+        tokens=list(tokens),
+        order=next(ORDERS),
     )
     return key, call(zone, 'PUT', f'/allocations/{key}', body, by)
 

@@ -37,7 +37,7 @@ from gantt.telemetry.metrics import MetricRegistry
 from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
 
-VERSION = {'OpenStack-API-Version': 'scheduler 1.10'}
+VERSION = {'OpenStack-API-Version': 'scheduler latest'}
 #: A pipeline by which a zone prefers what zones are compared by, so that a tree may be held against
 #: one zone: scales do not depend on other hosts, and what is being built has no weight, which the
 #: scheduler that has placed it counts alone until hosts report it.

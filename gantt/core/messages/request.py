@@ -24,7 +24,6 @@ from gantt.core.messages.keys import known_keys, nova_extra_specs, nova_hints
 from gantt.core.messages.keys.known_keys import KeyOf
 from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import PolicySet
-from gantt.core.messages.since import since
 from gantt.core.messages.topology_request import Affinity
 from gantt.core.messages.tree_request import EMPTY_LIST, TreeRequest
 from gantt.core.messages.zone_step import ZoneStep
@@ -96,8 +95,8 @@ class GroupRef(Message, frozen=True, kw_only=True):
     max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1  # anti-affinity only
     members: Uuids = []
     hosts: Names = []
-    member: Annotated[Name | None, since(10)] = None  # of its plan: a description, or one of it
-    policies: Annotated[PolicySet | None, since(10)] = None  # at any level, in place of a policy
+    member: Name | None = None  # of its plan: a description, or one of it
+    policies: PolicySet | None = None  # at any level, in place of a policy
 
     def __post_init__(self) -> None:
         if self.policies is not None and self.policy is not None:
@@ -155,7 +154,7 @@ class Destination(Message, frozen=True, kw_only=True):
     preferred_cell: Uuid | None = None  # rather there, and elsewhere as well
     aggregates: ListsOfNames = []  # AND of ORs
     forbidden_aggregates: Names = []
-    hosts: Annotated[Names, since(7)] = []  # only these; one member: the first that fits
+    hosts: Names = []  # only these; one member: the first that fits
 
     def __post_init__(self) -> None:
         _take_lists(self, 'aggregates')
@@ -240,8 +239,8 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """What one member needs, and where it may and may not go."""
 
     resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
-    kind: Annotated[RequestKind, since(4)] = RequestKind.HOST
-    most: Annotated[Amounts, since(4)] = {}  # of a range; resources has the least
+    kind: RequestKind = RequestKind.HOST
+    most: Amounts = {}  # of a range; resources has the least
     consumer_type: Name = 'INSTANCE'
     project_id: Text | None = None
     user_id: Text | None = None
@@ -269,7 +268,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     move_id: Uuid | None = None
     devices: Annotated[list[DeviceRequest], msgspec.Meta(max_length=DEVICES_MAX)] = []
     networks: Networks | None = None
-    tree: Annotated[TreeRequest | None, since(6)] = None  # groups beside the resources
+    tree: TreeRequest | None = None  # groups beside the resources
 
     def __post_init__(self) -> None:
         if self.any_traits:
@@ -364,8 +363,8 @@ class OfferedPlace(Message, frozen=True, kw_only=True):
     child: Uuid | None = None
     token: Annotated[str, msgspec.Meta(max_length=65_536)] = ''
     evaluated: Uuid | None = None
-    steps: Annotated[list[ZoneStep], msgspec.Meta(max_length=STEPS_MAX), since(8)] = []
-    fits: Annotated[int, msgspec.Meta(ge=0), since(8)] = 0
+    steps: Annotated[list[ZoneStep], msgspec.Meta(max_length=STEPS_MAX)] = []
+    fits: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 #: An id that somebody else has given, such as Nova's ``req-...``: printable ASCII.
@@ -408,12 +407,12 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     only_project: Text | None = None
     repeat: bool = False
     origin: Origin | None = None
-    parent: Annotated[Name | None, since(7)] = None
-    places: Annotated[list[OfferedPlace], msgspec.Meta(max_length=PLACES_MAX), since(7)] = []
-    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX), since(7)] = HOPS_MAX
-    via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX), since(7)] = []
-    trace: Annotated[TraceId | None, since(10)] = None
-    rule_generation: Annotated[RuleGeneration | None, since(10)] = None
+    parent: Name | None = None
+    places: Annotated[list[OfferedPlace], msgspec.Meta(max_length=PLACES_MAX)] = []
+    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)] = HOPS_MAX
+    via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX)] = []
+    trace: TraceId | None = None
+    rule_generation: RuleGeneration | None = None
 
     def traced(self, trace: str = '') -> 'SelectDestinations':
         """With a trace id: its own, else the one that is given, else one that is made."""

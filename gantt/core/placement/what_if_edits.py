@@ -20,7 +20,6 @@ from gantt.core.messages.base import UUID, Message, Name, Text, Uuid
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.messages.request import Names, RequestKind
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.messages.since import since
 from gantt.core.placement import what_if_nested as nested
 from gantt.core.resources.host import HostChange, HostFacts, HostKind, HostRow, Placed
 
@@ -66,12 +65,12 @@ class HostEdit(Message, frozen=True, kw_only=True):
     reporting: bool | None = None
     empty: bool = False
     resources: Totals = {}
-    reserved: Annotated[Totals, since(6)] = {}
-    allocation_ratios: Annotated[Ratios, since(6)] = {}
+    reserved: Totals = {}
+    allocation_ratios: Ratios = {}
     traits: Names = []
     without_traits: Names = []
     aggregates: Names = []
-    without_aggregates: Annotated[Names, since(6)] = []
+    without_aggregates: Names = []
     zone: Name | None = None
     cell: Uuid | None = None
     location: Text | None = None

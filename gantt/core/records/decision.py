@@ -10,14 +10,13 @@ survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
 import collections
 import enum
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.build import Build
-from gantt.core.messages.since import since
 from gantt.core.messages.zone_step import ZoneStep
 from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.records.rule_texts import plain_text
@@ -100,9 +99,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: dict[str, int] = {}
     layout: dict | None = None
     lease_seconds: float = 0.0
-    allocations: Annotated[list[ProviderAllocation], since(4)] = []
-    child: Annotated[str, since(7)] = ''
-    place: Annotated[str, since(7)] = ''
+    allocations: list[ProviderAllocation] = []
+    child: str = ''
+    place: str = ''
 
     @property
     def host_resources(self) -> dict[str, int]:
@@ -213,9 +212,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project_id: str | None = None
     attempt: int = 1
     planned: int = 0
-    held: Annotated[dict[str, dict[int, dict[str, int]]], since(4)] = {}
-    zones: Annotated[list[ZoneStep], since(8)] = []
-    places: Annotated[PlacesSeen | None, since(10)] = None
+    held: dict[str, dict[int, dict[str, int]]] = {}
+    zones: list[ZoneStep] = []
+    places: PlacesSeen | None = None
 
     @property
     def is_placed(self) -> bool:
@@ -240,9 +239,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: int = 0  # of the ladder of rules; 0: every member has a perfect match
     given_up: list[str] = []
     dry_run: bool = False
-    excess: Annotated[Excess | None, since(3)] = None
-    ask_zones: Annotated[list[str], since(10)] = []
-    places: Annotated[list[str], since(10)] = []
+    excess: Excess | None = None
+    ask_zones: list[str] = []
+    places: list[str] = []
 
 
 class Answered(NamedTuple):

@@ -9,7 +9,7 @@ not look at them, which it would do in the middle of a decision.
 """
 
 import enum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,6 @@ from gantt.core.messages.level_policy import LevelPolicy, Policy
 from gantt.core.messages.policy_set import POLICIES, PolicySet
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.messages.since import since
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule, Ruled
 from gantt.core.resources.host_keys import HostKey
@@ -228,10 +227,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project_id: str | None = None
     generation: int = 0
     members: list[str] = []
-    policies: Annotated[list[Policy | LevelPolicy], since(10)] = []
-    subgroups: Annotated[dict[str, list[str]], since(10)] = {}
-    member_names: Annotated[list[str], since(10)] = []
-    problem: Annotated[str, since(10)] = ''
+    policies: list[Policy | LevelPolicy] = []
+    subgroups: dict[str, list[str]] = {}
+    member_names: list[str] = []
+    problem: str = ''
 
     @property
     def rule(self) -> GroupRule:

@@ -12,7 +12,6 @@ import msgspec
 from gantt.core.claims.claim import State
 from gantt.core.messages.base import END, LIST_MAX, Message, Name, Text, Uuid
 from gantt.core.messages.request import HOPS_MAX, PLACES_MAX, Purpose, SelectDestinations
-from gantt.core.messages.since import since
 from gantt.core.records.decision import Outcome
 
 #: Of one offer, sealed.
@@ -29,7 +28,7 @@ FACTS_MAX, SHAPES_MAX = 4096, 64
 FactNames = Annotated[list[Text], msgspec.Meta(max_length=FACTS_MAX)]
 #: Of a claim that its zone does not know any more, as its database went back: it may live.
 LOST = 'lost'
-#: As of a claim; as text, which it was from the first version on that had it.
+#: As of a claim.
 ClaimState = Annotated[str, msgspec.Meta(pattern=rf'^({"|".join(State)}){END}')]
 #: Filters, and rules of a ladder.
 NAMES_MAX = 200
@@ -86,8 +85,8 @@ class ZoneInfo(msgspec.Struct, frozen=True, kw_only=True):
     score_set: Line
     candidates_max: Count
     lease_seconds_max: Count
-    facts: Annotated[ZoneFacts | None, since(8)] = None
-    now: Annotated[float, since(8)] = 0.0
+    facts: ZoneFacts | None = None
+    now: Measure
 
 
 class ZoneEvaluation(Message, frozen=True, kw_only=True):
@@ -100,7 +99,7 @@ class ZoneEvaluation(Message, frozen=True, kw_only=True):
 
     request: SelectDestinations
     want: Annotated[int, msgspec.Meta(ge=1, le=PLACES_MAX)] = 5
-    key: Annotated[Uuid | None, since(9)] = None
+    key: Uuid | None = None
 
 
 class ZoneCapacityOf(Message, frozen=True, kw_only=True):
@@ -167,7 +166,7 @@ class ZoneEvaluated(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     children: ZonesQueried = ZonesQueried()
     score_set: Line = ''
-    fits: Annotated[Count, since(8)] = 0
+    fits: Count = 0
 
 
 class ZoneAllocation(Message, frozen=True, kw_only=True):
@@ -177,14 +176,14 @@ class ZoneAllocation(Message, frozen=True, kw_only=True):
     :ivar tokens: in the order in which they are to be tried
     :ivar receipt: sealed by the zone above for itself; it gets it back with each change
     :ivar order: later ones of a zone above for one of the consumers have a higher one, and one that
-        comes after a later one is refused; 0: it has none
+        comes after a later one is refused
     """
 
     request: SelectDestinations
     evaluated: Uuid
     tokens: Annotated[list[Token], msgspec.Meta(min_length=1, max_length=PLACES_MAX)]
-    order: Annotated[Count, since(9)] = 0
-    receipt: Annotated[str, msgspec.Meta(max_length=TOKEN_MAX), since(10)] = ''
+    order: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    receipt: Annotated[str, msgspec.Meta(max_length=TOKEN_MAX)] = ''
 
 
 class ZoneLease(Message, frozen=True, kw_only=True):
@@ -204,7 +203,7 @@ class PlacedBelow(msgspec.Struct, frozen=True, kw_only=True):
     claim_id: Uuid
     place: Token
     lease_seconds: Measure
-    alternates: Annotated[list[Token], msgspec.Meta(max_length=PLACES_MAX), since(9)] = []
+    alternates: Annotated[list[Token], msgspec.Meta(max_length=PLACES_MAX)] = []
 
 
 class ZoneAllocated(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,10 +231,10 @@ class ClaimBelow(msgspec.Struct, frozen=True, kw_only=True):
     key: Line
     consumer: Line
     state: ClaimState
-    changed_at: Annotated[float, since(8)] = 0.0
-    purpose: Annotated[Purpose, since(9)] = Purpose.CREATE
-    group: Annotated[Uuid | None, since(9)] = None
-    receipt: Annotated[str, msgspec.Meta(max_length=TOKEN_MAX), since(10)] = ''
+    changed_at: float = 0.0
+    purpose: Purpose = Purpose.CREATE
+    group: Uuid | None = None
+    receipt: Annotated[str, msgspec.Meta(max_length=TOKEN_MAX)] = ''
 
 
 class ZoneChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,7 +328,7 @@ class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
     layout: dict | None = None
     child: str = ''
     place: str = ''
-    is_alternate: Annotated[bool, since(9)] = False
+    is_alternate: bool = False
 
 
 class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):

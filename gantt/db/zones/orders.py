@@ -98,7 +98,7 @@ class SqlAllocationOrders(SqlZones):
     """See ``scheduler.ports.zones``."""
 
     def note_new_allocation(self, wanted: AllocationAbove) -> bool:
-        if self.at_once is None or not wanted.order:
+        if self.at_once is None:
             return False
         ids = sorted(set(wanted.consumers))
         given = {
@@ -129,8 +129,6 @@ class SqlAllocationOrders(SqlZones):
         row = {'request_id': request_id, 'parent': parent, 'request_key': wanted.key}
         tx.insert_new(_above, [row | {'receipt': wanted.receipt, 'until': until}], 'request_id')
         tx.run(LONGER, b_id=request_id, until=until)
-        if not wanted.order:
-            return []
         new = {
             'parent': parent,
             'purpose': kind_of(wanted.purpose),

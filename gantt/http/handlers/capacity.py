@@ -41,10 +41,6 @@ class ResourceClasses(msgspec.Struct, frozen=True):
     resource_classes: list[ResourceClass]
 
 
-#: From this minor version on zones below are asked as well.
-ZONES_SINCE = 8
-
-
 def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
     directory, one = world.zones.directory, str(uuid.uuid4())
@@ -55,8 +51,6 @@ def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacit
         only = world.zones.bound.of_members(request)
     if only is not None and directory.own_uuid() not in only:
         found = _bound_elsewhere(found)
-    if caller.minor < ZONES_SINCE:
-        return found
     return msgspec.structs.replace(found, below=_below(world, request, only))
 
 

@@ -14,8 +14,6 @@ from gantt.insights.explain import explaining
 from gantt.insights.replaying import Otherwise
 from gantt.insights.views import DecisionSummary, Explanation, view_of
 
-#: From this minor version on zones below are asked how they placed their members.
-ZONES_SINCE = 8
 #: Who meets it reads every decision with its reasons; others their own, in general words.
 WHOLE = 'gantt:decisions:explain'
 
@@ -62,7 +60,7 @@ def show_decision(
     )
     if not caller.sees(explanation.project_id):
         raise exceptions.NotFound(kind='decision', name=decision_id)
-    if whole and caller.minor >= ZONES_SINCE and (query.explain or query.format == 'text'):
+    if whole and (query.explain or query.format == 'text'):
         below = of_zones_below(explanation, world.zones, world.store)
         explanation = explaining.with_zones(explanation, below)
     if query.format == 'text':

@@ -16,7 +16,6 @@ from gantt.core.messages.policy_set import (
     PolicySet,
     Subgroups,
 )
-from gantt.core.messages.since import optional_since, since
 from gantt.core.resources import group_rule
 from gantt.core.resources.host import Group
 from gantt.http import policy_access
@@ -44,13 +43,13 @@ class CreateGroup(Message, frozen=True, kw_only=True):
     """
 
     uuid: Uuid
-    policy: Annotated[Policy | UnsetType, optional_since(10)] = UNSET
+    policy: Policy | UnsetType = UNSET
     name: Text = ''
     max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     project_id: Text | None = None
-    policies: Annotated[Policies, since(10)] = []
-    subgroups: Annotated[Subgroups, since(10)] = {}
-    member_names: Annotated[MemberNames, since(10)] = []
+    policies: Policies = []
+    subgroups: Subgroups = {}
+    member_names: MemberNames = []
 
     def __post_init__(self) -> None:
         if self.policy is UNSET and not self.policies:

@@ -26,10 +26,6 @@ from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
 _UUID_LENGTH = 36
-#: The minor version that knows of places in other zones.
-ZONES_SINCE = 7
-#: The minor version whose dry runs go over zones.
-DRY_RUN_ZONES_SINCE = 8
 #: So long a request waits here at most, whatever its budget: it has one of our threads.
 BUDGET_MS_MAX = 60_000
 
@@ -95,16 +91,13 @@ def create_request(
     body = request_access.checked(world, caller, body)
     if caller.trace:
         body = traced(caller, body)
-    if caller.minor < ZONES_SINCE:
-        body = msgspec.structs.replace(body, hops=0)  # it knows no place of another zone
     whole = world.policy.allows(decisions.WHOLE, caller)
     try:
         if body.dry_run:
             with world.gates.trials.passing(caller):
                 # Who could not claim by itself is told what a service would be for its project.
                 own = not caller.everywhere and world.policy.allows(requested_fields.CLAIM, caller)
-                sees = caller.minor >= DRY_RUN_ZONES_SINCE
-                found = over_zones(world, body, not whole, sees, own)
+                found = over_zones(world, body, not whole, own)
                 if isinstance(found, SelectDestinations):
                     found = on_own_hosts(world, found, not whole, own)
                 answer, explanation = found

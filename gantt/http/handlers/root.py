@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is served here, how it is, and its numbers."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.since import since
 from gantt.http import microversion
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Raw
@@ -31,7 +30,7 @@ class ServedVersion(msgspec.Struct, frozen=True):
     min_version: str
     version: str
     links: list[Link]
-    site: Annotated[str, since(3)] = ''
+    site: str = ''
 
 
 class VersionsResponse(msgspec.Struct, frozen=True):

@@ -11,7 +11,6 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.base import END, NAME_MAX, UUID, Message, Name, Text
-from gantt.core.messages.since import since
 from gantt.core.zones.addresses import is_in_clear
 from gantt.core.zones.messages import ParentRecord, ZoneInfo, ZoneRecord
 from gantt.http.context import Caller, HandlerContext
@@ -48,7 +47,7 @@ class ZoneSettings(Message, frozen=True, kw_only=True):
     scale: Annotated[float, msgspec.Meta(gt=0, le=SCALE_MAX)] | None = None
     offset: Annotated[float, msgspec.Meta(ge=-SCALE_MAX, le=SCALE_MAX)] | None = None
     accept_scores: bool = False
-    trusted: Annotated[bool | None, since(10)] = None
+    trusted: bool | None = None
 
 
 class ZoneView(View, frozen=True, kw_only=True):
@@ -68,7 +67,7 @@ class ZoneView(View, frozen=True, kw_only=True):
     offset: float
     claims: int
     problem: str
-    trusted: Annotated[bool, since(10)] = False
+    trusted: bool = False
 
 
 class ZonesResponse(Paged, frozen=True, kw_only=True):
@@ -93,8 +92,8 @@ class ParentSettings(Message, frozen=True, kw_only=True):
     project_id: Name | None = None
     enabled: bool | None = None
     lease_seconds_max: Annotated[int, msgspec.Meta(ge=5, le=86_400)] | None = None
-    trusted: Annotated[bool | None, since(10)] = None
-    certificate_sha256: Annotated[Digest | None, since(10)] = None
+    trusted: bool | None = None
+    certificate_sha256: Digest | None = None
 
 
 class ParentView(View, frozen=True, kw_only=True):
@@ -105,8 +104,8 @@ class ParentView(View, frozen=True, kw_only=True):
     project_id: str
     enabled: bool
     lease_seconds_max: int
-    trusted: Annotated[bool, since(10)] = False
-    certificate_sha256: Annotated[str, since(10)] = ''
+    trusted: bool = False
+    certificate_sha256: str = ''
 
 
 class ParentsResponse(Paged, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ class TreeChild(View, frozen=True, kw_only=True):
         ``other_scores``
     :ivar problem: what is wrong, in words; '' where nothing is
     :ivar milliseconds: until it said who it is; null where it did not
-    :ivar minor: of the interface, the newest that it serves; 0: not known
+    :ivar minor: of the interface, the newest that it serves; null where it is not known
     :ivar hosts: that it and all below it have; null where it does not say so
     :ivar room: of them, those with room for one vCPU
     :ivar complete: whether all zones below it have answered it
@@ -55,7 +55,7 @@ class TreeChild(View, frozen=True, kw_only=True):
     state: str
     problem: str
     milliseconds: float | None
-    minor: int
+    minor: int | None
     enabled: bool
     last_resort: bool
     hosts: int | None
@@ -142,7 +142,7 @@ def _below(one: ZoneCondition, room: ZoneCapacity | None, claims: dict[str, int]
         state=one.state.value,
         problem=one.problem,
         milliseconds=None if info is None else round(one.seconds * 1000, 1),
-        minor=0 if info is None else info.minor,
+        minor=None if info is None else info.minor,
         enabled=one.zone.enabled,
         last_resort=one.zone.last_resort,
         hosts=None if room is None else room.hosts,

@@ -26,7 +26,6 @@ from gantt.core.messages.request import (
     RequestSpec,
     SelectDestinations,
 )
-from gantt.core.messages.since import since
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.zones import choice
 from gantt.core.zones.keys import own_name
@@ -81,7 +80,7 @@ class ChangesQuery(Message, frozen=True, kw_only=True):
     :ivar behind: the last claim of the page before, whose revision ``since`` is
     """
 
-    behind: Annotated[Uuid | None, since(8)] = None
+    behind: Uuid | None = None
     since: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 0.0
 
 

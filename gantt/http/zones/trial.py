@@ -38,13 +38,11 @@ def over_zones(
     world: HandlerContext,
     request: SelectDestinations,
     public: bool,
-    sees_zones: bool,
     is_own_caller: bool,
 ) -> tuple[Answer, Explanation] | SelectDestinations:
     """Where a request would go; where that is to the own hosts, the request as it is.
 
     :param public: say only what everybody may know
-    :param sees_zones: whether who asks is told of places in zones below
     :param is_own_caller: the project would claim by itself: default limits bind it
     :raises GanttError: it is no placement, as for a real request
     """
@@ -54,7 +52,7 @@ def over_zones(
     if request.spec.kind is not RequestKind.HOST or not children:
         return request
     ruled = world.zones.bound.with_rule(request)
-    if not (sees_zones and request.hops and request.lifecycle is Lifecycle.HOST):
+    if not (request.hops and request.lifecycle is Lifecycle.HOST):
         world.zones.bound.check_here(ruled)
         return request
     if request.spec.purpose is Purpose.REBUILD:

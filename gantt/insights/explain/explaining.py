@@ -79,7 +79,6 @@ def explain(
         shape=shape_of(request),
         count=len(request.consumers) if request else len(decision.members),
         kind=request.spec.kind.value if request else 'host',
-        table_age_seconds=round(decision.age_seconds, 3),
         oldest_report_age_seconds=round(decision.age_seconds, 3),
         origin=stored.origin,
         trace=stored.trace or (request.trace if request else None),

@@ -317,7 +317,7 @@ class AllocationAbove(msgspec.Struct, frozen=True, kw_only=True):
     """An allocation that a zone above has sent, before it is carried out.
 
     :ivar parent: name of the zone above, by which it has ``key`` and ``receipt``
-    :ivar order: in which it has sent those for one of the consumers; 0: it does not say
+    :ivar order: in which it has sent those for one of the consumers
     :ivar seconds: until it has claimed, or never will
     """
 

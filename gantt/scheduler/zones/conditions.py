@@ -118,7 +118,7 @@ class ZoneConditions:
             return ZoneCondition(zone=zone, state=ZoneState.REFUSES, problem=e.message)
         seconds = self._clock.monotonic() - begun
         state, problem = ZoneState.ANSWERS, ''
-        apart = info.now - self._now() if info.now else 0.0
+        apart = info.now - self._now()
         apart = 0.0 if abs(apart) <= seconds else apart
         if not zone.enabled:
             state = ZoneState.DISABLED

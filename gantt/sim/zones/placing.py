@@ -141,6 +141,7 @@ def _claimed(
         request=part,
         evaluated=share.choice.place.evaluated or request.request_id,
         tokens=[one.place.token for one in share.offers],
+        order=1,
     )
     try:
         zone.links.allocate(child, key, body, left)

@@ -185,6 +185,7 @@ class SimZone:
             candidates_max=20,
             lease_seconds_max=600,
             facts=self.parts.facts(),
+            now=0.0,
         )
 
     def evaluate(self, body: ZoneEvaluation) -> ZoneEvaluated:
