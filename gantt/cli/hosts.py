@@ -117,8 +117,8 @@ class HostShow(base.Show):
             'zone': host['zone'] or '-',
             'aggregates': ', '.join(host['aggregates']) or '-',
             'location': detail['location'],
-            'key': detail.get('key') or '',  # a service of before has none
-            'inventories by': detail.get('inventories_by') or '',
+            'key': detail['key'] or '',
+            'inventories by': detail['inventories_by'],
             'hypervisor': f'{detail["hypervisor_type"]} {version or ""}'.strip(),
             'NUMA cells': str(detail['numa_cells'] or ''),
             'devices': str(detail['devices'] or ''),

@@ -45,8 +45,7 @@ class ServiceList(base.Lister):
     def note(self, row: dict[str, Any]) -> str:
         """What an operator has to look into."""
         refused = f'its configuration was not taken over: {row["problem"]}'
-        # A service of before has no alarms.
-        return '; '.join(filter(None, [row.get('alarm', ''), refused if row['problem'] else '']))
+        return '; '.join(filter(None, [row['alarm'], refused if row['problem'] else '']))
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
         """What is not alike among all of them."""

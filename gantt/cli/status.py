@@ -20,8 +20,9 @@ class Status(base.Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         status = self.endpoint.get('/v1/status')
-        unreadable = status.get('unreadable', {})  # a service of before has none
-        problems = [{'name': f'host {name}', 'detail': why} for name, why in unreadable.items()]
+        problems = [
+            {'name': f'host {name}', 'detail': why} for name, why in status['unreadable'].items()
+        ]
         problems += self._problems()
         lines = _lines(status, self.width)
         if problems:
@@ -41,12 +42,12 @@ class Status(base.Base):
             *(
                 {'name': one['name'], 'detail': one['alarm']}
                 for one in self._seen(lambda: self.endpoint.get('/v1/services')['services'])
-                if one.get('alarm')
+                if one['alarm']
             ),
         ]
 
     def _seen(self, fetch: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """Nothing where who asks may not see it, or the service is older than what is asked."""
+        """Nothing where who asks may not see it."""
         try:
             return fetch()
         except Failure:
@@ -58,14 +59,14 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
         ', '.join(f'{n} {_WORDS.get(name, name)}' for name, n in status['hosts'].items() if n)
         or 'none'
     )
-    lines = [f'Site      {status["site"]}'] if status.get('site') else []
+    lines = [f'Site      {status["site"]}'] if status['site'] else []
     lines += [
         f'Hosts     {status["hosts_total"]}: {hosts}',
         f'Claims    {status["claims"]} live{_below(status)}',
         f'Table     {text.age(status["table_age_seconds"])} old',
         f'Version   {status["version"]}',
     ]
-    lines += _configurations(status.get('configurations', []), width)
+    lines += _configurations(status['configurations'], width)
     if status['usage']:
         up = text.count(status['hosts']['up'], 'host')
         lines += ['', f'Usage of {up} up', *text.table(_USAGE, status['usage'], width)]

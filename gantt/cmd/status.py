@@ -28,7 +28,6 @@ from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores import store
 from gantt.http import policy
-from gantt.policies import changed
 from gantt.rpc import wire
 from gantt.rpc.amqp import refusals, transport
 
@@ -98,24 +97,13 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success(f'none is misspelled, none contradicts{besides}')
 
     def policies(self) -> Result:
-        """Whether the site's policy file is understood, and whether defaults are others now."""
+        """Whether the site's policy file is understood."""
         rules = policy.PolicyEnforcer(self._conf)
         path = rules.enforcer.policy_path
         if path is not None and path.endswith('.json'):
             return _warning(
                 f'{path} is JSON; convert it with oslopolicy-convert-json-to-yaml, and name the '
                 'new one in [oslo_policy] policy_file'
-            )
-        cause = rules.enforcer.file_rules
-        others = [
-            f'{one.rule} ({one.what}): {one.now} only, before {one.before}'
-            for one in changed.CHANGED
-            if one.rule not in cause
-        ]
-        if others and self._conf.api.auth_strategy != 'noauth':  # there everybody is an admin
-            return _warning(
-                f'defaults that are others now: {_some(others)}. To keep one as it was, or to '
-                'say that it is well as it is, give the rule in [oslo_policy] policy_file'
             )
         if path is None:
             return _success('the rules are those of the code')

@@ -296,7 +296,7 @@ def _signer(conf: Any) -> Signer | None:
 
     The agent of a machine has a key of its own.  Those who play hosts, or speak for others', have
     one only where it is named: they may be started anywhere, and their hosts have no disk.  So
-    has an agent next to nova-compute: schedulers of before do not know its proof.
+    has an agent next to nova-compute, which needs no state of its own.
     """
     is_own = not (conf.fake or conf.report_only or conf.facts_only)
     if not (conf.compute.sign_messages and (is_own or conf.compute.key_file)):

@@ -90,9 +90,8 @@ OPTS = [
         'key_file',
         default='',
         help='File of the key that signs what is said of the hosts, made where there is '
-        'none, readable by this process alone. Empty: nothing is signed. Name it when '
-        'all schedulers are of a release that knows signed lists of guests (1.10 of '
-        'the interface). Keep it on a disk that survives a restart.',
+        'none, readable by this process alone. Empty: nothing is signed. '
+        'Keep it on a disk that survives a restart.',
     ),
     listeners.metrics_port_opt('gantt-nova-source'),
 ]

@@ -228,9 +228,7 @@ def _by_part(history: History, window: float) -> list[list[float]]:
 
 def _in_short(stored: StoredDecision) -> _Refusal:
     """Of a refusal only the member that found no host counts: the others did."""
-    decision, kind = stored.decision, RequestKind.HOST
-    if stored.request is not None:
-        kind = stored.request.spec.kind
+    decision, kind = stored.decision, stored.request.spec.kind
     failed = [member for member in decision.members if member.selection is None]
     if not failed:
         return _Refusal(kind.value, 0, [])

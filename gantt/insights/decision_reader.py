@@ -106,8 +106,7 @@ class DecisionReader:
             return redacting.redacted(found, self._public)
         if host is None:
             return explaining.explain(stored, created_at, table.now, provider_ids)
-        if stored.request is not None:
-            table = table.of_kind(stored.request.spec.kind)
+        table = table.of_kind(stored.request.spec.kind)
         reader = HostReader(table, self.settings.stale_after_seconds)
         row = reader.row(host)
         wanted = (host, table.hosts[row].id)
@@ -202,7 +201,7 @@ class DecisionReader:
         self, stored: StoredDecision, table: HostTable, row: int
     ) -> tuple[str, list[HostStep]] | None:
         """Of the host as it was, else of the host as it is now."""
-        if stored.request is None or not stored.decision.members:
+        if not stored.decision.members:
             return None
         try:
             found = self._replayer.steps(stored, table.hosts[row].id)

@@ -426,7 +426,7 @@ class Insights:
         """The shape of a kept decision, and what decided it."""
         found = self.store.load_decision(decision_id)
         if found is None:
-            return explaining.shape_of(None), ''
+            return 'unknown shape', ''
         whole = unpack(found[0])
         return explaining.shape_of(whole.request), whole.decision.cause
 

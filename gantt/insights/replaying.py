@@ -228,12 +228,6 @@ def _place(
 
 
 def _request_of(stored: StoredDecision) -> SelectDestinations:
-    if stored.request is None:
-        raise exceptions.NotFound(
-            f'decision {stored.decision.id!r} is kept without its request',
-            kind='request',
-            name=stored.decision.id,
-        )
     # A dry run leaves no picks on its table; here nobody else uses the table.
     return replace(stored.request, dry_run=False)
 

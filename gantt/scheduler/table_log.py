@@ -44,21 +44,6 @@ class HostsEntry(msgspec.Struct, frozen=True, tag='hosts'):
             table.apply(change)
 
 
-class CorrectedUsage(msgspec.Struct, frozen=True, tag='settled'):
-    """Hosts as a commit left them, as releases of before wrote them.
-
-    :ivar claims: ids of the claims that it made; None: all picks on these hosts
-    """
-
-    rows: list[HostRow]
-    claims: list[str] | None = None
-
-    def apply(self, table: HostTable) -> None:
-        claims = None if self.claims is None else frozenset(self.claims)
-        for row in self.rows:
-            table.correct_usage(row, claims)
-
-
 class CountedUp(msgspec.Struct, frozen=True, array_like=True):
     """Hosts of which a commit changed nothing but counters; each has a place in every list.
 
@@ -173,11 +158,8 @@ class Committed(msgspec.Struct, frozen=True):
         )
 
 
-class Picks(msgspec.Struct, frozen=True, tag='picks'):
-    """Picks of a plan put on the table, or taken back; written as ``PickColumns``.
-
-    Releases of before wrote it as it is.
-    """
+class Picks(msgspec.Struct, frozen=True):
+    """Picks of a plan put on the table, or taken back; written as ``PickColumns``."""
 
     taken: bool
     picks: list[tuple[dict[str, int], Placed]]
@@ -433,9 +415,7 @@ class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
 
 Change = (
     HostsEntry
-    | CorrectedUsage
     | CommitEntry
-    | Picks
     | PickColumns
     | AggregatesEntry
     | PoolsEntry
@@ -450,6 +430,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, Event]]).decode
 
 
+#: Changes as the owner of the table notes them; others are written for them.
+Unwritten = Committed | Picks
+
+
 class TableLog:
     """The log of one process.  ``add`` from the owner of the table, ``flush`` from any thread.
 
@@ -460,7 +444,7 @@ class TableLog:
         self.worker = worker
         self._checkpoint_seconds = checkpoint_seconds
         self.position = 0
-        self._events: collections.deque[tuple[int, Event | Committed]] = collections.deque()
+        self._events: collections.deque[tuple[int, Event | Unwritten]] = collections.deque()
         self._gap = True  # until a checkpoint has been written
         self._checkpoint_at: float | None = None
 
@@ -473,7 +457,7 @@ class TableLog:
         self._checkpoint_at = now
         return True
 
-    def add(self, event: Event | Committed) -> None:
+    def add(self, event: Event | Unwritten) -> None:
         """Note a change of the table; past the bound the log has a gap until a checkpoint."""
         if len(self._events) >= EVENTS_MAX:
             self._events.clear()
@@ -501,15 +485,15 @@ class TableLog:
         return written
 
 
-def _written(event: Event | Committed) -> Event:
-    return event.written() if isinstance(event, Committed | Picks) else event
+def _written(event: Event | Unwritten) -> Event:
+    return event.written() if isinstance(event, Unwritten) else event
 
 
 def _parts(
-    batch: list[tuple[int, Event | Committed]],
-) -> Iterable[list[tuple[int, Event | Committed]]]:
+    batch: list[tuple[int, Event | Unwritten]],
+) -> Iterable[list[tuple[int, Event | Unwritten]]]:
     """The batch cut before every checkpoint, so that a checkpoint starts a part."""
-    part: list[tuple[int, Event | Committed]] = []
+    part: list[tuple[int, Event | Unwritten]] = []
     for entry in batch:
         if part and isinstance(entry[1], Checkpoint):
             yield part

@@ -12,10 +12,10 @@ from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
 TIME = 2_000_000_000.0
 
 
-def listed(*guests, host='cmp-1', by_source=False, number=0):
+def listed(*guests, host='cmp-1', number=0):
     word = GuestsListed(host=host, consumers=list(guests))
-    cast_id = '' if by_source else new_uuid()
-    return NovaCast(id=cast_id, asked_at=TIME + 120 * number, word=word, by_source=by_source)
+    cast_id = new_uuid()
+    return NovaCast(id=cast_id, asked_at=TIME + 120 * number, word=word)
 
 
 def words(guest):
@@ -77,7 +77,7 @@ def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
     host.register(**{k: new_uuid() if k == 'journal' else v for k, v in said.items()})
     host.report()
     assert host.row.speaks_for == 'host'
-    result = store.apply_guest_events([listed(number=1), listed(number=2, by_source=True)])
+    result = store.apply_guest_events([listed(number=1), listed(number=2)])
     assert result.not_novas[:1] == ['cmp-1']
     assert host.row.speaks_for == 'host'
 
@@ -87,12 +87,12 @@ def test_a_list_that_comes_before_the_first_report_of_an_agent_has_no_say(store,
     """The source goes on listing until its own report is refused."""
     host = a_host().on(store, **({'speaks_for': was} if was else {}))
     host.register(speaks_for='host')
-    assert store.apply_guest_events([listed(by_source=True)]).not_novas == ['cmp-1']
+    assert store.apply_guest_events([listed()]).not_novas == ['cmp-1']
     host.report()
     claim = claimed(store, a_draft().taking(host))[0]
     host.confirm(claim)
     for number in range(1, 5):
-        cast = listed(number=number, by_source=True)
+        cast = listed(number=number)
         assert store.apply_guest_events([cast]).not_novas == ['cmp-1']
     assert host.row.speaks_for == 'host'
     assert state_of(store, claim) == 'confirmed'
@@ -124,8 +124,7 @@ def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host
     assert store.apply_guest_events([listed(guest.consumer)]).not_novas == []
 
 
-@pytest.mark.parametrize('says', [{'speaks_for': 'nova'}, {}], ids=['said', 'unsaid'])
-def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, damage, says):
+def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, damage):
     host = a_host().on(store, speaks_for='nova')
     claim = claimed(store, a_draft().taking(host))[0]
     there, gone = [claim.consumer], []
@@ -135,11 +134,11 @@ def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(stor
     for _ in range(3):
         assert host.report([claim]).outcome == 'applied'
     damage.silent_since(host, 300.0)
-    host.register(**says)
+    host.register(speaks_for='nova')
     for number in (6, 7):
-        assert store.apply_guest_events([listed(number=number, by_source=True)]).not_novas == []
+        assert store.apply_guest_events([listed(number=number)]).not_novas == []
     assert state_of(store, claim) == 'confirmed'
-    store.apply_guest_events([listed(number=8, by_source=True)])
+    store.apply_guest_events([listed(number=8)])
     assert state_of(store, claim) == 'released'
     assert store.audit() == CLEAN
 
@@ -152,14 +151,3 @@ def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host)
         result = store.apply_guest_events([listed(there, number=number)])
     assert len(result.adopted) == 1
     host.register(speaks_for='nova')
-
-
-def test_a_source_that_does_not_say_in_whose_name_it_registers_goes_on_as_before(store):
-    known = a_host().on(store, speaks_for='nova')
-    known.register()
-    assert known.row.speaks_for == 'nova'
-    # A host that is new to it: first its guests, then its report.
-    store.register_host(RegisterHost(name='cmp-2', boot_nonce='-'))
-    assert store.apply_guest_events([listed(host='cmp-2', by_source=True)]).not_novas == []
-    (row,) = [c.row for c in store.load_everything().hosts if c.row.name == 'cmp-2']
-    assert row.speaks_for == 'nova'

@@ -53,7 +53,7 @@ from tests.world import new_uuid
 @pytest.mark.finding('H4', 'a registration does not say where builds of a host go')
 @pytest.mark.parametrize('row', [None, HostRow(id=7, uuid='', name='cmp-1', build_topic='theirs')])
 def test_builds_go_to_the_topic_of_the_hosts_name(row):
-    said = RegisterHost(name='cmp-1', boot_nonce='forged', build_topic='theirs')
+    said = RegisterHost(name='cmp-1', boot_nonce='forged')
     assert register(row, said, provider_id=7).build_topic == 'gantt-compute.cmp-1'
 
 

@@ -85,7 +85,7 @@ class Site:
     def cast(self, body, by=0):
         """A report that nobody waits for, by the short way where that is open."""
         args = {'name': body['name'], 'stats': body}
-        said = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.9'})
+        said = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.0'})
         envelope = json.dumps({'oslo.version': '2.0', 'oslo.message': said})
         scheduler = self.schedulers[by]
         run = self.doors[by][1].undecoded(envelope.encode())
@@ -175,7 +175,7 @@ def forgeries(site, host, claim, count):
             lambda: nobody.registration(speaks_for='nova'),
             lambda: thief.registration(journal=new_uuid()),
             lambda: {**neighbour.registration(), 'name': host.name},
-            lambda: {**host.registration(), 'build_topic': 'mine'},
+            lambda: {**host.registration(), 'zone': 'mine'},
         )
         yield 'register_host', registrations[number % 5]()
         # The last ones the host itself has signed: of another host, epoch, number or content.

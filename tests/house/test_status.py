@@ -10,9 +10,6 @@ import pytest
 from gantt.cmd.status import Checks
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
-from gantt.http import policy
-from gantt.http.context import Caller
-from gantt.policies import changed
 from tests.builders import a_draft, a_host, claimed
 from tests.options import options_of
 
@@ -180,33 +177,6 @@ def test_a_policy_file_that_is_wrong_stops_it(synced, check):
     code, said = check()
     assert code == STOP
     assert 'gantt:hosts:lst' in said['Policies'][1]
-
-
-@pytest.mark.finding('H2', 'who upgrades is told which defaults are others now')
-def test_a_default_that_is_another_now_is_named_until_the_site_says_it(synced, check):
-    config, path = synced / 'gantt.conf', synced / 'policy.yaml'
-    config.write_text(config.read_text() + '[api]\nauth_strategy = keystone\n')
-    code, said = check()
-    assert code == LOOK
-    result, details = said['Policies']
-    assert result == LOOK
-    for one in changed.CHANGED:
-        assert f'{one.rule} (' in details
-    assert 'admin and service only, before project members, admin and service' in details
-    path.write_text('"gantt:requests:create:claim": "rule:service_api"\n')
-    config.write_text(config.read_text() + f'[oslo_policy]\npolicy_file = {path}\n')
-    with path.open('a') as more:
-        more.write('"gantt:requests:create:rules": "rule:project_member_api or rule:admin_api"\n')
-    assert check()[1]['Policies'] == (READY, f'{path} is understood')
-
-
-def test_a_changed_default_is_what_the_code_has_now():
-    rules = policy.defaults()
-    member = Caller(user='eve', project='red', roles=('manager', 'member', 'reader'))
-    service = Caller(user='nova', project='service', roles=('service',))
-    for one in changed.CHANGED:
-        assert not rules.allows(one.rule, member)
-        assert rules.allows(one.rule, service)
 
 
 def test_hosts_that_are_silent_are_named(synced, store, check):

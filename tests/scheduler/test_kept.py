@@ -51,32 +51,3 @@ def many(
 def test_members_after_the_first_cost_no_byte_per_host():
     one, fifty = (len(decision_codec.pack(*many(2000, members))) for members in (1, 50))
     assert fifty < one + 49 * 2000
-
-
-def test_what_was_kept_without_steps_is_read():
-    decision, request = many(20, 5)
-    plain = msgspec.structs.replace(decision, members=list(decision.members))
-    packed = msgspec.msgpack.encode({'decision': plain, 'request': request})
-    assert decision_codec.unpack(packed).decision == decision
-
-
-def test_what_was_kept_member_by_member_is_read():
-    """Written by the release before members were columns."""
-    found = decision_codec.unpack((DATA / 'decision-one-by-one.msgpack').read_bytes())
-    # Which plug-ins there are by default was another set then.
-    filters = [one.name for one in found.decision.members[0].filters]
-    pipeline = plugin_loader.load_pipeline(filters=filters, weighers=found.decision.weighers)
-    decision, request = many(20, 5, pipeline)
-    assert found.request == request
-    then = found.decision.config_digest
-    assert found.decision == msgspec.structs.replace(decision, provider_ids=b'', config_digest=then)
-
-
-def test_members_without_verdicts_stay_without():
-    decision, request = many(20, 5)
-    members = [
-        msgspec.structs.replace(m, verdicts=m.verdicts if m.member < 3 else b'')
-        for m in decision.members
-    ]
-    decision = msgspec.structs.replace(decision, members=members, provider_ids=b'')
-    assert back(decision, request) == decision

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision can be made again from what was kept: the log gives back the table it saw."""
 
-import base64
-import json
-import pathlib
 import zlib
 
 import msgspec
@@ -12,9 +9,6 @@ from gantt.core.placement.place import place
 from gantt.core.records.decision_codec import unpack
 from gantt.scheduler import table_log
 from tests.world import World, a_group, a_request, sqlite_store
-
-#: Parts as the release before wrote them, and hosts of the table that they lead to.
-BEFORE = pathlib.Path(__file__).parents[1] / 'data' / 'table_log.json'
 
 
 def busy_world():
@@ -107,28 +101,6 @@ def test_a_gap_makes_no_false_table():
     assert table_log.rebuild(events, log.position) is not None
     del events[1]
     assert table_log.rebuild(events, log.position) is None
-
-
-def test_a_log_of_the_release_before_gives_the_table_that_it_had():
-    before = json.loads(BEFORE.read_text())
-    events = list(table_log.read([[base64.b64decode(c) for c in p] for p in before['parts']]))
-    assert {table_log.Picks, table_log.CorrectedUsage} <= {type(event) for _, event in events}
-    table = table_log.rebuild(events, before['position'])
-    assert table is not None
-    found = {}
-    for i, row in enumerate(table.hosts):
-        found[row.name] = {
-            'version': row.version,
-            'generation': row.generation,
-            'used': row.used,
-            'free': {n: int(table.free[code][i]) for code, n in enumerate(table.classes.names)},
-            'pinned': table.cell_pinned[:2, i].tolist(),
-            'placed': sorted(
-                [p.claim_id, p.consumer, p.group, p.flavor, p.image]
-                for p in table.placed.on(row.id).values()
-            ),
-        }
-    assert found == before['hosts']
 
 
 def test_a_log_of_a_later_release_is_no_table_and_no_error():

@@ -67,7 +67,7 @@ def stored(zone):
     """Of the decisions."""
     with zone.store.engine.connect() as connection:
         rows = connection.execute(models.decisions.select()).all()
-    return [decision_codec.unpack(row.packed).trace for row in rows]
+    return [decision_codec.unpack(row.packed).request.trace for row in rows]
 
 
 def test_the_trace_of_the_caller_goes_down_and_is_explained_by_all(levels, lines, caplog):

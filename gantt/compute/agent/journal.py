@@ -276,7 +276,7 @@ class SqliteJournal(Journal):
             if version not in (0, _VERSION):
                 raise sqlite3.DatabaseError(f'its version is {version}, expected {_VERSION}')
             self._db.executescript(_SCHEMA)
-            # Journals of older agents have none yet.
+            # One that is new has none yet.
             self._db.execute('INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (self.identity,))
             self._db.execute('INSERT OR IGNORE INTO agreement VALUES (1, ?)', (wall(),))
             self._read()

@@ -18,9 +18,6 @@ from gantt.core.resources.host_keys import HostKey
 
 #: So many periods of reports an agent may be silent before its host is free for Nova.
 HELD_REPORTS = 4
-#: ``speaks_for`` where nobody has said it: as an agent's, until a source that does not say
-#: it either lists the guests.
-UNDECLARED = 'zone_failure'
 #: How far an agent may move the epoch of its host on: epochs are numbers up to 2**53, and
 #: one who lies must not be able to use them up.
 AFTER_MOST = 1_000_000
@@ -70,13 +67,6 @@ def register(
         )
     is_moved = message.uuid is not None and message.uuid != row.uuid
     speaks_for = message.speaks_for or ('host' if message.journal is not None else row.speaks_for)
-    if (
-        message.speaks_for is None
-        and speaks_for != 'nova'
-        and message.journal is None
-        and not is_repeat
-    ):
-        speaks_for = UNDECLARED
     row = _replace(
         row,
         uuid=message.uuid or row.uuid,

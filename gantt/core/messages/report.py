@@ -165,7 +165,6 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     after: Count = 0
     cell: Uuid | None = None
     zone: TrimmedName | None = None
-    build_topic: Name | None = None  # of agents of before; not read: gantt-compute.<name>
     speaks_for: Literal['host', 'nova'] | None = None
     proof: Text | None = None  # of its key, see host_keys
 

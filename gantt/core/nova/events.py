@@ -113,12 +113,10 @@ class NovaCast(msgspec.Struct, frozen=True, kw_only=True):
     :ivar skew: seconds that this clock and the database's may differ by
     :ivar begun: for a list of guests: when reading it began at the earliest, by the database's
         clock; None: not known, so ``asked_at`` and ``skew`` have to tell
-    :ivar by_source: no broadcast: a report source has read it from Nova's API
     """
 
     id: str = ''
     asked_at: float | None = None
     skew: float = 0.0
     begun: float | None = None
-    by_source: bool = False
     word: GuestEvent | AggregateEvent

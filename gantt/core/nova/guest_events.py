@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from gantt.core.claims.claim import Claim, guest_of
-from gantt.core.claims.registration import UNDECLARED
 from gantt.core.messages.report import DICTIONARY_NONCE
 from gantt.core.nova import host as nova_host
 from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
@@ -49,20 +48,12 @@ class EventsSeen(msgspec.Struct, frozen=True, kw_only=True):
         return bool(cast.id) and cast.id in self.casts
 
 
-def counts(host: HostRow, cast: NovaCast | None = None) -> bool:
+def counts(host: HostRow) -> bool:
     """Whether an event of Nova about a host has a say.
 
-    One that reports in dictionaries has nobody else who speaks of its guests.  A source of
-    an older release does not say in whose name it registers; its list comes before its
-    first report.
-
-    :param cast: None: what is said of a guest, wherever it is
+    One that reports in dictionaries has nobody else who speaks of its guests.
     """
-    if host.speaks_for == 'nova' or host.boot_nonce == DICTIONARY_NONCE:
-        return True
-    is_source = cast is not None and cast.by_source
-    is_undeclared = host.speaks_for == UNDECLARED and host.journal is None
-    return is_source and is_undeclared and not host.full_sequence
+    return host.speaks_for == 'nova' or host.boot_nonce == DICTIONARY_NONCE
 
 
 def noted(seen: EventsSeen, cast: NovaCast) -> EventsSeen:

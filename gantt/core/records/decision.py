@@ -173,7 +173,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :ivar hosts: how many hosts were looked at
     :ivar cause: what decided that there is none, without numbers: refusals with the same one
-        are alike; '' where a host was found, and in decisions of before it was told
+        are alike; '' where a host was found
     :ivar silent: some of the hosts that fit but for that they have not reported lately
     :ivar spread: picked among so many best at least, because races were lost; 1: they were not
     :ivar provider_ids: host ids as packed int64, in the order of the verdicts

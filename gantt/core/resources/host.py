@@ -103,7 +103,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     node: str = ''
     cell: str | None = None
     zone: str | None = None
-    build_topic: str = ''  # topic_of(name); older schedulers read it
+    build_topic: str = ''  # topic_of(name)
     generation: int = 0
     version: int = 0
     epoch: int = 0
@@ -121,7 +121,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     service_disabled: str | None = None
     over_committed: bool = False
     reported_at: float = 0.0
-    # 'host': an agent of ours confirms; 'nova': casts only; 'zone_failure': see registering
+    # 'host': an agent of ours confirms; 'nova': casts only
     speaks_for: str = 'host'
     key: HostKey | None = None  # of the agent that reports for it
     # Whose word on inventories, traits and aggregates counts: API, or None: its reports'

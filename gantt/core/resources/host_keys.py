@@ -295,7 +295,7 @@ def unsigned(host: str, known_key: HostKey | None) -> exceptions.NotProven:
     return exceptions.NotProven(
         host=host,
         problem='the message is not signed, and the host has a key',
-        fix='Is its agent older than its key, or without [compute] sign_messages, run '
+        fix='Is its agent without [compute] sign_messages, run '
         f'"gantt-manage host key forget {host}"',
     )
 

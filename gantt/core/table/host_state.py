@@ -142,7 +142,7 @@ class HostState:
 
     @property
     def speaks_for(self) -> str:
-        return 'nova' if self._row.speaks_for == 'nova' else 'host'
+        return self._row.speaks_for
 
     # -- resources -----------------------------------------------------------
     @property

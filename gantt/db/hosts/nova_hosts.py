@@ -116,7 +116,7 @@ class GuestEventBatch:
         changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.also_locked))
         locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
         casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
-        counted = [(cast, _counts(changes, ids[host_of(cast)], cast)) for cast in casts]
+        counted = [(cast, _counts(changes, ids[host_of(cast)])) for cast in casts]
         casts = [cast for cast, counts in counted if counts]
         not_novas = [host_of(cast) for cast, counts in counted if not counts]
         if not casts:
@@ -245,11 +245,11 @@ class GuestEventDesk:
         changes.write()
 
 
-def _counts(changes: Changes, provider_id: int, cast: NovaCast | None = None) -> bool:
+def _counts(changes: Changes, provider_id: int) -> bool:
     """What is said of a host that was removed meanwhile, or of no host, is left to others."""
     if not changes.locked.is_host(provider_id):
         return True
-    return guest_events.counts(changes.locked.row(provider_id), cast)
+    return guest_events.counts(changes.locked.row(provider_id))
 
 
 def mark(changes: Changes, hosts: HostRecords, provider_ids: Iterable[int]) -> None:

@@ -42,10 +42,8 @@ CONFLICTS_SHOWN = 5
 _ACROSS = 11
 
 
-def shape_of(request: SelectDestinations | None) -> str:
+def shape_of(request: SelectDestinations) -> str:
     """The flavor's name, where it has one, and what it needs."""
-    if request is None:
-        return 'unknown shape'
     needs = wording.shape(request.spec.resources)
     name = request.spec.flavor.name
     return f'{name} ({needs})' if name else needs
@@ -77,11 +75,11 @@ def explain(
         decision,
         outcome=decision.outcome.value,
         shape=shape_of(request),
-        count=len(request.consumers) if request else len(decision.members),
-        kind=request.spec.kind.value if request else 'host',
+        count=len(request.consumers),
+        kind=request.spec.kind.value,
         oldest_report_age_seconds=round(decision.age_seconds, 3),
-        origin=stored.origin,
-        trace=stored.trace or (request.trace if request else None),
+        origin=request.origin,
+        trace=request.trace,
         created_at=views.when(created_at),
         age_seconds=views.age(now, created_at),
         members=[_member(decision, member, request) for member in decision.members],
@@ -117,10 +115,10 @@ def _why(count: FilterCount) -> str:
 
 
 def _member(
-    decision: Decision, member: MemberDecision, request: SelectDestinations | None
+    decision: Decision, member: MemberDecision, request: SelectDestinations
 ) -> MemberExplanation:
     chosen = member.selection
-    wanted = request.spec.resources if request else {}
+    wanted = request.spec.resources
     return views.view_of(
         MemberExplanation,
         member,

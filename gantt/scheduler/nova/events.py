@@ -78,7 +78,7 @@ class NovaEvents:
         self._has_received = True
         result = self.store.apply_guest_events([cast])
         host = getattr(cast.word, 'host', None)
-        self._log_result(result, f'by a list of host {host}' if cast.by_source else 'by broadcasts')
+        self._log_result(result, f'by a list of host {host}')
         self._log_ignored_hosts([cast], result)
         return result
 

@@ -96,7 +96,6 @@ class NovaSource:
                 skew=self.settings.nova_clock_skew_seconds,
                 begun=listed.begun,
                 word=event,
-                by_source=True,
             )
         )
         return GuestListResult(

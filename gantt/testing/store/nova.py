@@ -35,7 +35,7 @@ class NovaTables(Operators):
             host = self._tables.named(cast.word.host)
             if host is None or self._events_seen(host.name).knows(cast):
                 continue
-            if not guest_events.counts(host, cast):
+            if not guest_events.counts(host):
                 result.not_novas.append(host.name)
                 continue
             about = set(guest_events.consumers_of(cast))
