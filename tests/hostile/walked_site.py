@@ -6,6 +6,7 @@ of red ``x22``; ids that cannot be marked are listed.  What hosts have begins wi
 what blue has of memory is a prime of its own or a multiple of it.
 """
 
+import itertools
 import pathlib
 import re
 import shutil
@@ -82,7 +83,7 @@ class WalkedSite:
         self.top, self.low = self._zone('top-x3301'), self._zone('low-x3303')
         self.low.hosts(1, 4000, traits=['CUSTOM_BELOW'])
         self._epochs: dict[str, int] = {}
-        self._sequence = 0
+        self._sequence, self._orders = 0, itertools.count(1)
         self.report()
         self.top.above(self.low)
         for name in PARENTS.values():
@@ -265,6 +266,7 @@ class WalkedSite:
             'request': {**body['request'], 'request_id': key},
             'evaluated': body['request']['request_id'],
             'tokens': tokens,
+            'order': next(self._orders),
         }
         allocated = self.ask(who, 'PUT', f'/zone/v1/allocations/{key}', claim)
         assert allocated.status_code == 200, allocated.text
