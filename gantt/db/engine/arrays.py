@@ -50,6 +50,25 @@ def numbers(values: Sequence[float | None]) -> str:
     return '{' + ','.join(map(str, values)) + '}'
 
 
+class _TextOfArray(sa.types.UserDefinedType[str]):
+    """An array that is bound as its text, and is an array to the server from the start.
+
+    A cast of a text to an array is not constant to PostgreSQL: a plan that reads the whole table
+    would parse the text once for each row.
+
+    :param kind: of its elements
+    """
+
+    cache_ok = True
+    render_bind_cast = True
+
+    def __init__(self, kind: type[sa.types.TypeEngine[Any]]) -> None:
+        self.kind = kind
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.kind().compile(_DIALECT) + '[]'
+
+
 def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) -> Any:
     """That a text column has one of the values.
 
@@ -57,9 +76,7 @@ def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) 
     into a statement, and to read them out of it, than to run it.
     """
     if tx.kind == 'postgresql':
-        return column == sa.any_(
-            sa.cast(sa.literal(texts(values), sa.Text), postgresql.ARRAY(sa.Text))
-        )
+        return column == sa.any_(sa.literal(texts(values), _TextOfArray(sa.Text)))
     return column.in_(values)
 
 
@@ -69,7 +86,7 @@ def one_of(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
     One statement for any number of values, see :func:`texts` and :func:`numbers`: it is
     prepared once, and none of it is written anew for each batch.
     """
-    return column == sa.any_(sa.cast(sa.bindparam(name, type_=sa.Text), postgresql.ARRAY(kind)))
+    return column == sa.any_(sa.bindparam(name, type_=_TextOfArray(kind)))
 
 
 def by_key(statement: Any, table: sa.Table) -> Any:

@@ -76,23 +76,21 @@ UNIQUE = (
 )
 OTHERS_OF = OTHERS.where(_i.c.provider_id.in_(_ids))
 _unsettled = sa.case((sa.and_(_c.c.state == 'confirmed', _c.c.absences == 0), 0), else_=1)
-PLACED = (
-    sa.select(
-        _c.c.provider_id,
-        _c.c.id,
-        claim_rows.GUEST.label('consumer'),
-        _c.c.group_uuid,
-        _unsettled.label('unsettled'),
-        _c.c.image,
-        _c.c.flavor,
-        _c.c.member_name,
-        _c.c.layout,
-    )
-    .where(_c.c.live == 1)
-    .order_by(_c.c.provider_id, _c.c.id)
-)
+_PLACED_ROWS = sa.select(
+    _c.c.provider_id,
+    _c.c.id,
+    claim_rows.GUEST.label('consumer'),
+    _c.c.group_uuid,
+    _unsettled.label('unsettled'),
+    _c.c.image,
+    _c.c.flavor,
+    _c.c.member_name,
+    _c.c.layout,
+).order_by(_c.c.provider_id, _c.c.id)
+PLACED = _PLACED_ROWS.where(_c.c.live == 1)
 PLACED_ON = PLACED.where(_c.c.provider_id.in_(_ids))
-PLACED_CLAIMS = PLACED.where(one_of(_c.c.id, 'claims', sa.Text))
+# Not "live = 1", by which PostgreSQL may read all live claims and compare each with every id.
+PLACED_CLAIMS = _PLACED_ROWS.where(claim_rows.is_live, one_of(_c.c.id, 'claims', sa.Text))
 #: A line for each live claim of a host: id, consumer, 1 where it has a layout, 1 where it is
 #: unsettled.  Of most of them everything else is known already, and does not change.
 MEMBERS_ON = (
