@@ -123,10 +123,10 @@ try-nova:
 # -- what people come for ---------------------------------------------------------
 
 demo: $(VENV)/installed $(VENV)/solver ## see Gantt work in one process; ARGS=--serve stays up
-	@$(BIN)/gantt-demo $(ARGS)
+	@$(BIN)/python -m devel.demo $(ARGS)
 
 demo-zones: $(VENV)/installed ## see four zones at work, a process each: under a minute, and it ends by itself
-	@$(BIN)/gantt-demo-zones $(ARGS)
+	@$(BIN)/python -m devel.demo.zones $(ARGS)
 
 # Tests wait more than they work: three at a time keep two cores busy.
 test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
@@ -140,7 +140,7 @@ python-test: ## on other versions of Python, of PYTHONS those that are installed
 	@for version in $(PYTHONS); do \
 	    python$$version -c '' 2>/dev/null || { echo "NO PYTHON $$version: not installed, nothing is run on it" >&2; continue; }; \
 	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version QUICK='tests/test_plugins.py tests/core/rules tests/core/filters' quick || exit 1; \
-	    .venv-$$version/bin/gantt-sim faults --seeds 3 || exit 1; \
+	    .venv-$$version/bin/python -m devel.sim faults --seeds 3 || exit 1; \
 	done
 
 # Long forms one after another: each of them wants the machine.  5: ARGS chose none of these.

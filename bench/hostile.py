@@ -23,6 +23,7 @@ import msgspec
 from bench import Result, conditions
 from bench import hostile_searches as searches
 from bench.hostile_requests import requests as any_request
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions, plugin_loader
 from gantt.cmd import wiring
 from gantt.core.candidates.columns import ClassInventory
@@ -39,7 +40,6 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing import clouds
-from gantt.testing.store.memory import MemoryStore
 
 KEPT = pathlib.Path(__file__).with_name('hostile.json')
 KEPT_PLANS = pathlib.Path(__file__).with_name('hostile_plans.json')

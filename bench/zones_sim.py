@@ -12,8 +12,8 @@ import sys
 import time
 
 from bench import Result, conditions, count
+from devel.sim.zones.run import SUMMARIES, TreePlan, TreeRun
 from gantt.core.zones.strategies import DEFAULT
-from gantt.sim.zones.run import SUMMARIES, TreePlan, TreeRun
 
 #: Nothing here depends on how fast the machine is.
 IS_TIMED = False

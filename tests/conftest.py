@@ -177,7 +177,7 @@ def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
 
     def make(kind: str, **options: Any) -> Any:
         if kind == 'memory':
-            from gantt.testing.store.memory import MemoryStore
+            from devel.memory_store.memory import MemoryStore
 
             return MemoryStore()
         from gantt.db.stores.store import SqlStore

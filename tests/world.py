@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from devel.memory_store.memory import MemoryStore
 from gantt import plugin_loader
 from gantt.core.messages.report import (
     ClaimUpdate,
@@ -34,7 +35,6 @@ from gantt.scheduler.ports import Clock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 
 
 def new_uuid() -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-demo``: the whole service in one process, shown at work."""
+"""``python -m devel.demo``: the whole service in one process, shown at work."""
 
 import argparse
 import contextlib
@@ -10,12 +10,12 @@ import sys
 import tempfile
 import time
 
+from devel.demo import say, scenario
+from devel.demo.environment import Stage
+from devel.demo.groups import GroupAct
 from gantt import exceptions
 from gantt.cmd.arguments import ArgumentParser, whole
 from gantt.cmd.process_signals import ProcessSignals
-from gantt.demo import say, scenario
-from gantt.demo.environment import Stage
-from gantt.demo.groups import GroupAct
 
 NEXT = (
     'make demo ARGS=--serve       the same, and it stays up: dashboard and commands to try',
@@ -26,7 +26,7 @@ NEXT = (
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = ArgumentParser(prog='gantt-demo', description=__doc__.splitlines()[0])
+    parser = ArgumentParser(prog='python -m devel.demo', description=__doc__.splitlines()[0])
     parser.add_argument('--hosts', type=whole(100_000, 20), default=200, help='fake hosts (200)')
     parser.add_argument(
         '--requests', type=whole(1_000_000, 10), default=1000, help='requests (1000)'
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             return _play(given, pathlib.Path(folder))
         except exceptions.GanttError as e:
-            print(f'gantt-demo: {e}', file=sys.stderr)
+            print(f'demo: {e}', file=sys.stderr)
             return 1
 
 

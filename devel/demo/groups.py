@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from devel.demo import say
+from devel.demo.cluster import DATABASES, FLAVORS, HOSTS, RACKS, REPLICAS, SHOPS, SPARES, Cluster
+from devel.demo.environment import Stage, wait_until
 from gantt import exceptions
 from gantt.compute.farm.farm import Farm, FarmPlan
 from gantt.compute.farm.faults import Fault, Selector
@@ -19,9 +22,6 @@ from gantt.core.groups.group_plan import GroupPlan
 from gantt.core.groups.plan_view import GroupPlanView
 from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
-from gantt.demo import say
-from gantt.demo.cluster import DATABASES, FLAVORS, HOSTS, RACKS, REPLICAS, SHOPS, SPARES, Cluster
-from gantt.demo.environment import Stage, wait_until
 from gantt.insights.explain.wording import count
 
 CALLERS = 8

@@ -13,14 +13,14 @@ from typing import Any
 
 import oslo_messaging as om
 
+from devel.demo import say
+from devel.demo.environment import Stage, wait_until
 from gantt import exceptions
 from gantt.compute.farm.faults import Fault, Selector
 from gantt.core.messages.build import Delete
 from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
-from gantt.demo import say
-from gantt.demo.environment import Stage, wait_until
 from gantt.examples.addresses import AddressService
 from gantt.examples.volumes import VolumeService
 from gantt.insights.read_model import Insights

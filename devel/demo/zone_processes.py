@@ -21,13 +21,13 @@ from typing import Any
 import msgspec
 import yaml
 
+from devel.demo import say
 from gantt import exceptions
 from gantt.cli.endpoint import Endpoint
 from gantt.compute.farm.shapes import Shape
 from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.db.stores.store import SqlStore
-from gantt.demo import say
 
 START_SECONDS, STOP_SECONDS, COMMAND_SECONDS = 120.0, 20.0, 60.0
 #: Of what the commands print, which is indented.

@@ -15,13 +15,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from devel.demo import say
+from devel.demo.environment import wait_until
+from devel.demo.zone_processes import FourZones, ZoneProcess, hosts_up
 from gantt.cli.endpoint import Exit, Failure
 from gantt.compute.farm.shapes import Shape
 from gantt.core.claims.claim import LIVE, Claim
 from gantt.db.stores.store import SqlStore
-from gantt.demo import say
-from gantt.demo.environment import wait_until
-from gantt.demo.zone_processes import FourZones, ZoneProcess, hosts_up
 
 TRAIT = 'CUSTOM_GPU'
 SHAPES = {

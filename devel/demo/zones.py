@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-demo-zones``: four zones, a process each, shown at work."""
+"""``python -m devel.demo.zones``: four zones, a process each, shown at work."""
 
 import argparse
 import contextlib
@@ -11,11 +11,11 @@ import tempfile
 import time
 from typing import Any, NoReturn
 
+from devel.demo import say, zone_scenario
+from devel.demo.zone_processes import FourZones
 from gantt import exceptions
 from gantt.cli.endpoint import Failure
 from gantt.cmd.arguments import ArgumentParser
-from gantt.demo import say, zone_scenario
-from gantt.demo.zone_processes import FourZones
 
 NEXT = (
     'doc/source/admin/zones.rst         zones below one another, for operators',
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = ArgumentParser(prog='gantt-demo-zones', description=__doc__.splitlines()[0])
+    parser = ArgumentParser(prog='python -m devel.demo.zones', description=__doc__.splitlines()[0])
     return parser.parse_args(argv)
 
 
@@ -38,10 +38,10 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix='gantt-demo-zones-') as folder:
             return _play(pathlib.Path(folder))
     except KeyboardInterrupt:
-        print('gantt-demo-zones: interrupted; its processes have ended', file=sys.stderr)
+        print('demo: interrupted; its processes have ended', file=sys.stderr)
         return INTERRUPTED
     except (exceptions.GanttError, Failure, OSError, RuntimeError, subprocess.TimeoutExpired) as e:
-        print(f'gantt-demo-zones: {e}', file=sys.stderr)
+        print(f'demo: {e}', file=sys.stderr)
         return 1
 
 

@@ -7,6 +7,9 @@ from types import MappingProxyType
 
 import msgspec
 
+from devel.memory_store.operators import atomic
+from devel.memory_store.provider_records import MemoryProviderRecords
+from devel.memory_store.tables import PoolRow
 from gantt import exceptions
 from gantt.core.claims import allocations as rules
 from gantt.core.claims import inheritance
@@ -26,9 +29,6 @@ from gantt.scheduler.ports import (
     ReshapedProvider,
     TypeUsage,
 )
-from gantt.testing.store.operators import atomic
-from gantt.testing.store.provider_records import MemoryProviderRecords
-from gantt.testing.store.tables import PoolRow
 
 _replace = msgspec.structs.replace
 #: Claims as they were, and as they become.

@@ -5,6 +5,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from devel.memory_store.tables import Tables
 from gantt.core.claims import place_audit
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import LIVE, Claim, State, endless, guest_of
@@ -18,7 +19,6 @@ from gantt.core.resources.host import HostKind
 from gantt.core.resources.provider import kind_of
 from gantt.core.resources.tree_check import TreeNode
 from gantt.core.topology.double_use import doubled, overdrawn
-from gantt.testing.store.tables import Tables
 
 #: A sweep and one report after the lease.
 GRACE_SECONDS = 80.0

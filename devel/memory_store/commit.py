@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from devel.memory_store.tables import PoolRow, RequestRow, Tables
 from gantt.core.claims import inheritance
 from gantt.core.claims.acceptance import Acceptance, ProviderState, accept, why_closed
 from gantt.core.claims.claim import (
@@ -38,7 +39,6 @@ from gantt.core.messages.layout import unsettled
 from gantt.core.resources.group_rule import GroupRule, first_generation
 from gantt.core.resources.host import Group
 from gantt.core.topology.free import room_of
-from gantt.testing.store.tables import PoolRow, RequestRow, Tables
 
 _replace = msgspec.structs.replace
 

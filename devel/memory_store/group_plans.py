@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from devel.memory_store.operators import Operators, atomic
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.places import (
@@ -20,7 +21,6 @@ from gantt.core.claims.places import (
 )
 from gantt.core.messages.request import GroupRef, Lifecycle
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
-from gantt.testing.store.operators import Operators, atomic
 
 
 class MemoryGroupPlans(Operators):

@@ -13,6 +13,12 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec import UNSET
 
+from devel.memory_store import commit as memory_commit
+from devel.memory_store.allocations import AllocationTables
+from devel.memory_store.group_plans import MemoryGroupPlans
+from devel.memory_store.nova import NovaTables
+from devel.memory_store.operators import atomic
+from devel.memory_store.tables import RequestRow
 from gantt import exceptions
 from gantt.core.claims import reconcile, registration
 from gantt.core.claims.claim import (
@@ -41,12 +47,6 @@ from gantt.scheduler.ports import (
     ReportResult,
     StoredRequest,
 )
-from gantt.testing.store import commit as memory_commit
-from gantt.testing.store.allocations import AllocationTables
-from gantt.testing.store.group_plans import MemoryGroupPlans
-from gantt.testing.store.nova import NovaTables
-from gantt.testing.store.operators import atomic
-from gantt.testing.store.tables import RequestRow
 
 _replace = msgspec.structs.replace
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from devel.memory_store.operators import Operators, atomic
 from gantt.core.claims import reconcile
 from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.messages.base import derived_id
@@ -18,7 +19,6 @@ from gantt.core.nova.events import (
 )
 from gantt.core.nova.guest_events import EventsSeen
 from gantt.scheduler.ports import NovaUpdateResult, OpenMove
-from gantt.testing.store.operators import Operators, atomic
 
 _replace = msgspec.structs.replace
 

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from devel.memory_store import audit as memory_audit
+from devel.memory_store.tables import Tables
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.commit import DecisionRecord
@@ -28,8 +30,6 @@ from gantt.scheduler.ports import (
     Feed,
     Gap,
 )
-from gantt.testing.store import audit as memory_audit
-from gantt.testing.store.tables import Tables
 
 _replace = msgspec.structs.replace
 F = TypeVar('F', bound=Callable[..., Any])

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
+from devel.memory_store.operators import atomic
+from devel.memory_store.providers import ProviderTables
 from gantt import exceptions
 from gantt.core.messages import resource_classes
 from gantt.core.messages.resource_classes import Inventory
@@ -18,8 +20,6 @@ from gantt.core.resources.provider import (
     VocabularyEntry,
 )
 from gantt.standard_traits import STANDARD_TRAITS
-from gantt.testing.store.operators import atomic
-from gantt.testing.store.providers import ProviderTables
 
 _replace = msgspec.structs.replace
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from devel.memory_store.operators import Operators, atomic
+from devel.memory_store.tables import PoolRow, ProviderPlace, Tables
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources import provider as rules
 from gantt.core.resources.host import HostKind
 from gantt.core.resources.provider import ResourceProvider
-from gantt.testing.store.operators import Operators, atomic
-from gantt.testing.store.tables import PoolRow, ProviderPlace, Tables
 
 _replace = msgspec.structs.replace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-sim``: the service in a simulated world full of faults, or as a tree of zones."""
+"""Run the service in a simulated world full of faults, or as a tree of zones."""
 
 import argparse
 import contextlib
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from devel.sim.loop import Stacks
+from devel.sim.trees.world import TreeRuns
+from devel.sim.verdict import SimVerdict
+from devel.sim.world import run
+from devel.sim.zones.run import SUMMARIES, TreeFigures, TreePlan, TreeRun
 from gantt import cmd, exceptions, plugin_loader
 from gantt.cmd.arguments import ArgumentParser, whole
 from gantt.core.zones.strategies import DEFAULT
-from gantt.sim.loop import Stacks
-from gantt.sim.trees.world import TreeRuns
-from gantt.sim.verdict import SimVerdict
-from gantt.sim.world import run
-from gantt.sim.zones.run import SUMMARIES, TreeFigures, TreePlan, TreeRun
 
 #: What is compared where no set is named: all zones at once, then one way after the other, then the
 #: usual ones together.
@@ -34,7 +34,7 @@ COMPARED: tuple[tuple[str, ...], ...] = (
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = ArgumentParser(
-        prog='gantt-sim',
+        prog='python -m devel.sim',
         description='Run the service in a simulated world.',
         epilog='exit codes: 0 all promises were kept, 1 some were not, 64 wrong usage',
     )
@@ -156,7 +156,7 @@ def _play(given: argparse.Namespace, play: Callable[..., SimVerdict]) -> int:
 
 def replay(seed: int, trees: bool = False) -> str:
     """The command that shows one seed again."""
-    return f'gantt-sim faults {"--trees " * trees}--first {seed} --seeds 1 --trace'
+    return f'python -m devel.sim faults {"--trees " * trees}--first {seed} --seeds 1 --trace'
 
 
 def _show(verdict: SimVerdict, form: str, trees: bool) -> None:
@@ -210,7 +210,7 @@ def _zones(given: argparse.Namespace) -> int:
         for names in sets:
             plugin_loader.load(names, {}, plugin_loader.STRATEGIES)
     except exceptions.PluginError as e:
-        print(f'gantt-sim: {e.message}', file=sys.stderr)
+        print(f'sim: {e.message}', file=sys.stderr)
         return cmd.USAGE
     if given.format == 'text':
         print(_LINE.format('quality', 'worst 5 %', 'messages', '99 %', 'conflicts', 'missed', ''))

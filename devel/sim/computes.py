@@ -14,6 +14,9 @@ from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
 
+from devel.sim import plan
+from devel.sim.loop import Loop, Process, ProcessClock, SimSignal
+from devel.sim.network import Network
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.agent import Agent, AgentSettings, Halted
 from gantt.compute.agent.journal import Journal, JournalEntry, Stamp
@@ -31,9 +34,6 @@ from gantt.core.messages.report import (
     ReportedMetric,
 )
 from gantt.core.messages.resource_classes import Inventory
-from gantt.sim import plan
-from gantt.sim.loop import Loop, Process, ProcessClock, SimSignal
-from gantt.sim.network import Network
 
 VCPUS, RAM, DISK = 8, 16_384, 100
 

@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from devel.sim import plan
+from devel.sim.loop import Loop, Process
+from devel.sim.network import Network
 from gantt import exceptions
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.request import (
@@ -24,9 +27,6 @@ from gantt.core.messages.request import (
     SelectDestinations,
 )
 from gantt.core.records.decision import Answer, Outcome, Selection
-from gantt.sim import plan
-from gantt.sim.loop import Loop, Process
-from gantt.sim.network import Network
 
 TRIES = 5
 BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from devel.memory_store.memory import MemoryStore
+from devel.sim.loop import Loop, Process, ProcessClock
 from gantt import exceptions
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import Claim, State
@@ -28,8 +30,6 @@ from gantt.scheduler.ports import (
     ReportResult,
     Store,
 )
-from gantt.sim.loop import Loop, Process, ProcessClock
-from gantt.testing.store.memory import MemoryStore
 
 #: Read by a process under a lock of its own: no other task of it may run meanwhile.
 AT_ONCE = {'poll', 'compare', 'load_everything', 'declared_classes'}

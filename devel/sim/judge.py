@@ -7,16 +7,16 @@ was acknowledged may be forgotten, and guests are found again by adoption.
 
 from collections.abc import Iterable, Sequence
 
+from devel.sim.computes import Host
+from devel.sim.conductors import PASSING, AnswerReceived, Conductors
+from devel.sim.database import NO_LIMIT, SimDatabase, audited
+from devel.sim.plan import SimPlan
+from devel.sim.schedulers import LATE_SECONDS, SchedulerProcess
 from gantt.core.claims.claim import Claim, State
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
-from gantt.sim.computes import Host
-from gantt.sim.conductors import PASSING, AnswerReceived, Conductors
-from gantt.sim.database import NO_LIMIT, SimDatabase, audited
-from gantt.sim.plan import SimPlan
-from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
 
 
 def violations(

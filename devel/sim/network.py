@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from devel.sim.loop import Loop, SimSignal
+from devel.sim.plan import Rates
 from gantt import exceptions
-from gantt.sim.loop import Loop, SimSignal
-from gantt.sim.plan import Rates
 
 #: How long a message waits where nobody takes it, and how often that is tried.
 WAIT_SECONDS, TRY_SECONDS = 10.0, 0.5

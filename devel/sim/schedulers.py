@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
+from devel.sim import network, plan
+from devel.sim.loop import Loop, Process, ProcessClock, SimSignal
 from gantt import exceptions
 from gantt.compute.ports import report_outcome
 from gantt.core.messages.report import HostReport, Registered
@@ -16,8 +18,6 @@ from gantt.scheduler.ports import ReportOutcome, Store
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.sim import network, plan
-from gantt.sim.loop import Loop, Process, ProcessClock, SimSignal
 
 #: A pause of a thread that found nothing to do but knows of something that waits.
 AGAIN_SECONDS = 0.05

@@ -4,21 +4,21 @@
 import functools
 import random
 
+from devel.memory_store.memory import MemoryStore
+from devel.sim import judge, plan, schedulers
+from devel.sim.computes import Host
+from devel.sim.conductors import Conductors
+from devel.sim.database import MakeStore, SimDatabase
+from devel.sim.groups.side import GroupSide
+from devel.sim.loop import Loop, Stacks
+from devel.sim.network import Network, SimServer
+from devel.sim.plan import Blow, SimPlan
+from devel.sim.schedulers import SchedulerProcess
+from devel.sim.verdict import Complaints, SimVerdict, digest_of, repeatable
 from gantt import plugin_loader
 from gantt.core.messages.build import Build, Delete
 from gantt.core.placement.pipeline import Pipeline
 from gantt.scheduler.ports import Clock
-from gantt.sim import judge, plan, schedulers
-from gantt.sim.computes import Host
-from gantt.sim.conductors import Conductors
-from gantt.sim.database import MakeStore, SimDatabase
-from gantt.sim.groups.side import GroupSide
-from gantt.sim.loop import Loop, Stacks
-from gantt.sim.network import Network, SimServer
-from gantt.sim.plan import Blow, SimPlan
-from gantt.sim.schedulers import SchedulerProcess
-from gantt.sim.verdict import Complaints, SimVerdict, digest_of, repeatable
-from gantt.testing.store.memory import MemoryStore
 
 #: Conductors whose stories have not ended by then wait for ever.
 CONDUCTORS_MOST = 240.0

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions
 from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import SqliteJournal
@@ -29,7 +30,6 @@ from gantt.core.messages.report import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.clock import ManualClock
-from gantt.testing.store.memory import MemoryStore
 
 SMALL = {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 10}
 

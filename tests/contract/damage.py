@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from devel.memory_store.memory import MemoryStore
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle
 from gantt.core.resources.provider import ResourceProvider, kind_of
 from gantt.db.schema import models
 from gantt.scheduler.ports import Store
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import Host
 
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from devel.memory_store.memory import MemoryStore
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.claims.commit_postgresql import CarefulLedger
 from gantt.db.claims.one_trip import Caution
 from gantt.scheduler.clock import ManualClock
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_draft, a_host, live, uuid_of
 
 HOSTS = 2

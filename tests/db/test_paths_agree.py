@@ -10,9 +10,9 @@ import random
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt.core.resources import group_rule
 from gantt.scheduler.clock import ManualClock
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_host, uuid_of
 from tests.builders import a_draft as draft_of
 from tests.db.conftest import KINDS

@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import Journal
 from gantt.compute.farm.host_agent import HostAgentSettings, with_agent
@@ -22,7 +23,6 @@ from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import RegisterHost
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import (
     CLEAN,
     a_draft,

@@ -22,7 +22,7 @@ SAID = (
 WITHOUT = """
 import sys
 sys.modules['ortools'] = None
-from gantt.cmd import demo
+from devel.demo import __main__ as demo
 sys.exit(demo.main())
 """
 NO_SOLVER = 'OR-tools is not installed'
@@ -32,7 +32,7 @@ NO_SOLVER = 'OR-tools is not installed'
 def played():
     """What both print, played beside each other, with their exit codes."""
     commands = {
-        'solver': [sys.executable, '-m', 'gantt.cmd.demo', *SMALL],
+        'solver': [sys.executable, '-m', 'devel.demo', *SMALL],
         'search': [sys.executable, '-c', WITHOUT, *SMALL],
     }
     running = {

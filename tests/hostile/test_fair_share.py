@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions
 from gantt.core.fair_queue import IDLE_MAX, FairQueue
 from gantt.core.records.decision import Outcome
@@ -27,7 +28,6 @@ from gantt.scheduler import recorder
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.placing import admission
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision
 from tests.conftest import READERS
 from tests.world import Replies, World, a_request

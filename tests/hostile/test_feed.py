@@ -9,11 +9,11 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from devel.memory_store.memory import MemoryStore
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
 from gantt.db.stores.store import SqlStore
 from gantt.scheduler.host_cache import NEWS_MAX, HostCache, Rebuilt
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, commit
 from tests.conftest import STORES
 from tests.services import UNHURRIED

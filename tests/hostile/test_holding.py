@@ -6,6 +6,7 @@ import threading
 import httpx2 as httpx
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions
 from gantt.core.records.decision import Outcome
 from gantt.db.records import purge
@@ -19,7 +20,6 @@ from gantt.insights import decision_reader, what_if
 from gantt.scheduler import recorder, select_destinations
 from gantt.scheduler.placing import admission, trial
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision, a_request, uuid_of
 from tests.conftest import READERS, STORES
 from tests.http.site import Site, fixed

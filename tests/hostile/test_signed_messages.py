@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions, plugin_loader
 from gantt.client.signing import Signer
 from gantt.compute.agent import key_file
@@ -29,7 +30,6 @@ from gantt.rpc.server.server import Pending
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, state_of
 from tests.compute.test_farm import until
 from tests.conftest import READERS

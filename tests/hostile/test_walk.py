@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt.http import openapi
 from gantt.http.app import ROUTES
 from gantt.http.placement import app as placement_app
 from gantt.http.placement.versions import HEADER
 from gantt.insights.candidates import Candidates
-from gantt.testing.store.memory import MemoryStore
 from tests.hostile import walked_site
 from tests.hostile.walked_site import BLUE, CALLERS, PARENTS, RED, WalkedSite
 

@@ -3,7 +3,9 @@
 
 import pytest
 
-from gantt.cmd import USAGE, demo, sim
+from devel.demo import __main__ as demo
+from devel.sim import __main__ as sim
+from gantt.cmd import USAGE
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import sys
 import pytest
 from oslo_config import cfg
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions
 from gantt.cmd import doctor, wiring
 from gantt.conf import unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.testing.store.memory import MemoryStore
 from tests.options import options_of
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'etc' / 'gantt' / 'gantt.conf.sample'

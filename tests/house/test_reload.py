@@ -10,6 +10,7 @@ import pytest
 from oslo_config import cfg
 from oslo_messaging import conffixture
 
+from devel.memory_store.memory import MemoryStore
 from gantt import conf as options
 from gantt import plugin_loader
 from gantt.cmd import wiring, workers
@@ -17,7 +18,6 @@ from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.service import Waiter
 from gantt.telemetry import log
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_host
 from tests.world import a_request
 

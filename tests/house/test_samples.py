@@ -11,6 +11,7 @@ import textwrap
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import plugin_loader
 from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import RequestSpec
@@ -19,7 +20,6 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing import clouds
-from gantt.testing.store.memory import MemoryStore
 from tests.nemesis.site import until
 from tests.rpc.bus import Bus
 

@@ -91,10 +91,11 @@ def parts(name):
     }
 
 
-def sources(folder):
-    for path in sorted((ROOT / folder).rglob('*.py')):
-        if 'versions' not in path.parts and path != pathlib.Path(__file__):
-            yield path, ast.parse(path.read_text())
+def sources(*folders):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob('*.py')):
+            if 'versions' not in path.parts and path != pathlib.Path(__file__):
+                yield path, ast.parse(path.read_text())
 
 
 def defined(tree):
@@ -119,7 +120,7 @@ def test_words_of_a_name():
 def test_no_name_has_a_banned_word():
     wrong = sorted(
         f'{path.relative_to(ROOT)}: {name} ({word}: say {BANNED[word]})'
-        for path, tree in sources('gantt')
+        for path, tree in sources('gantt', 'devel')
         for name in {*defined(tree), path.stem} - ALLOWED
         for word in parts(name) & BANNED.keys()
         if not (name == path.stem and name == 'beside_nova')  # named as the driver's option
@@ -149,13 +150,13 @@ def test_no_class_or_fixture_is_called_by_a_place(folder):
 
 
 def test_what_is_allowed_is_there():
-    there = {name for _, tree in sources('gantt') for name in defined(tree)}
+    there = {name for _, tree in sources('gantt', 'devel') for name in defined(tree)}
     assert there >= ALLOWED, 'allowed, and nothing is called so any more'
 
 
 def test_no_class_name_stands_for_two_things():
     where = collections.defaultdict(set)
-    for path, tree in sources('gantt'):
+    for path, tree in sources('gantt', 'devel'):
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 where[node.name].add(str(path.relative_to(ROOT)))

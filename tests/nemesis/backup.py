@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from devel.memory_store.memory import MemoryStore
 from gantt.db.engine import retry
 from gantt.db.engine.session import family
 from gantt.db.schema import models
-from gantt.testing.store.memory import MemoryStore
 
 TRIES = 50
 

@@ -8,9 +8,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from devel.memory_store.memory import MemoryStore
 from gantt.db.stores.store import SqlStore
 from gantt.scheduler.ports import Store
-from gantt.testing.store.memory import MemoryStore
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler and who plans groups on one broker in the process."""
 
+from devel.memory_store.memory import MemoryStore
 from gantt import client, plugin_loader
 from gantt.core.messages.report import RegisterHost
 from gantt.scheduler.groups.planner import GroupPlanner
@@ -8,7 +9,6 @@ from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.rpc.bus import Bus
 from tests.rpc.facade import until
 from tests.rpc.test_whole_service import HOSTS, a_report

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages.resource_classes import Inventory
 from gantt.examples import addresses, volumes
@@ -12,7 +13,6 @@ from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.rpc.bus import Bus
 from tests.rpc.facade import until
 

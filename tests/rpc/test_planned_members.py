@@ -9,6 +9,7 @@ import msgspec
 import oslo_messaging as om
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages.report import ClaimUpdate, RegisterHost
 from gantt.core.messages.request import Flavor, GroupRef, RequestSpec
@@ -16,7 +17,6 @@ from gantt.core.resources.host import Group
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.groups.planned import a_body, plan
 from tests.rpc.bus import Bus, load
 from tests.rpc.facade import CELL, until

@@ -9,6 +9,7 @@ import uuid
 import oslo_messaging as om
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import client, exceptions, plugin_loader
 from gantt.conf import compute, nova_source
 from gantt.core.messages import base
@@ -24,7 +25,6 @@ from gantt.rpc.call import RpcCall
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.rpc.bus import Bus, a_conf, stored
 from tests.rpc.facade import CELL, until
 from tests.rpc.shape import shape

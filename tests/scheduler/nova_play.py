@@ -27,11 +27,11 @@ import copy
 import functools
 from collections.abc import Iterable, Iterator
 
+from devel.memory_store.memory import MemoryStore
 from gantt.core.claims.claim import Claim
 from gantt.core.nova.events import GuestLocation, NovaCast
 from gantt.core.nova.host import ABSENCES
 from gantt.rpc.nova import casts
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, Host, a_draft, a_host, claimed, new_uuid, uuid_of
 from tests.rpc.bus import load
 

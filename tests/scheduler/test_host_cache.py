@@ -5,13 +5,13 @@ import random
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Placed
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.host_cache import HostCache
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, new_uuid
 from tests.world import World, a_group, a_request, hosts_of
 

@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import plugin_loader
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler, Waiter
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_host
 from tests.world import a_request
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from devel.memory_store.memory import MemoryStore
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
 from gantt.scheduler import register_hosts
@@ -16,7 +17,6 @@ from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing.store.memory import MemoryStore
 
 
 class Gate(MemoryStore):

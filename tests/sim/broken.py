@@ -3,11 +3,11 @@
 
 import msgspec
 
+from devel.memory_store.memory import MemoryStore
+from devel.memory_store.operators import atomic
+from devel.sim import plan
 from gantt.core.claims.claim import State
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
-from gantt.sim import plan
-from gantt.testing.store.memory import MemoryStore
-from gantt.testing.store.operators import atomic
 
 _replace = msgspec.structs.replace
 

@@ -3,11 +3,11 @@
 
 import msgspec
 
+from devel.memory_store import commit, tables
+from devel.memory_store.operators import atomic
 from gantt.core.claims import place_commit, places
 from gantt.scheduler.groups import place_group, standing_places
 from gantt.scheduler.groups.standing_places import Staying
-from gantt.testing.store import commit, tables
-from gantt.testing.store.operators import atomic
 from tests.sim.broken import Broken
 
 _replace = msgspec.structs.replace

@@ -10,15 +10,15 @@ import random
 import msgspec
 import pytest
 
+from devel.memory_store import commit
+from devel.sim import plan, world
+from devel.sim.loop import Stacks
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.journal import PENDING, Journal
 from gantt.compute.agent.session import Words
 from gantt.core.claims import claim, reconcile
 from gantt.core.claims.acceptance import Acceptance
 from gantt.core.claims.claim import Event, State
-from gantt.sim import plan, world
-from gantt.sim.loop import Stacks
-from gantt.testing.store import commit
 from tests.sim import broken, undone
 
 #: One of so many seeds must find it; what was found by chance needs more.

@@ -3,9 +3,9 @@
 
 import pytest
 
-from gantt.sim import plan, world
-from gantt.sim.groups.descriptions import PlacedUnit, broken_policies
-from gantt.sim.loop import Stacks
+from devel.sim import plan, world
+from devel.sim.groups.descriptions import PlacedUnit, broken_policies
+from devel.sim.loop import Stacks
 from tests.planner import a_description, a_member, a_plan_request
 from tests.sim import broken_groups, undone
 

@@ -11,15 +11,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from devel.sim.loop import Loop, Process, ProcessClock, Stacks
+from devel.sim.zones import stock
+from devel.sim.zones.links import ZoneLinks
+from devel.sim.zones.placing import carry_out
+from devel.sim.zones.run import orders
+from devel.sim.zones.runner import TaskRunner
+from devel.sim.zones.zone import SimZone, Surroundings
 from gantt import exceptions, plugin_loader
 from gantt.core.zones.strategies import DEFAULT
-from gantt.sim.loop import Loop, Process, ProcessClock, Stacks
-from gantt.sim.zones import stock
-from gantt.sim.zones.links import ZoneLinks
-from gantt.sim.zones.placing import carry_out
-from gantt.sim.zones.run import orders
-from gantt.sim.zones.runner import TaskRunner
-from gantt.sim.zones.zone import SimZone, Surroundings
 
 ABOVE, BELOW, HOSTS = 10, 10, 100
 REQUESTS, LOAD = 1000, 0.92

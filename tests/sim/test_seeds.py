@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from devel.sim import __main__ as sim
+from devel.sim import plan, world
+from devel.sim.loop import Stacks
 from gantt import cmd
-from gantt.cmd import sim
-from gantt.sim import plan, world
-from gantt.sim.loop import Stacks
 from tests.sim import broken
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_something_is_placed_and_runs():
 
 def _output(hash_seed):
     return subprocess.run(
-        [sys.executable, '-m', 'gantt.cmd.sim', 'faults', '--seeds', '8', '--trace', '-f', 'json'],
+        [sys.executable, '-m', 'devel.sim', 'faults', '--seeds', '8', '--trace', '-f', 'json'],
         cwd=ROOT,
         env={**os.environ, 'PYTHONHASHSEED': hash_seed},
         capture_output=True,
@@ -91,7 +91,7 @@ def test_a_seed_is_told_with_the_command_that_shows_it_again(monkeypatch, capsys
     assert sim.main(['faults', '--seeds', '10']) == 1
     told = capsys.readouterr().out
     assert 'P3: ' in told
-    assert 'gantt-sim faults --first ' in told
+    assert 'python -m devel.sim faults --first ' in told
 
 
 def test_wrong_usage_is_told_apart(capsys):

@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
+from devel.sim import __main__ as sim
+from devel.sim.trees import plan
+from devel.sim.trees.world import TreeRuns
 from gantt import cmd
-from gantt.cmd import sim
-from gantt.sim.trees import plan
-from gantt.sim.trees.world import TreeRuns
 from tests.sim import broken_trees as broken
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_a_broken_rule_is_found(runs, monkeypatch, flaw, what, first):
 def _output(hash_seed):
     words = ['faults', '--trees', '--seeds', '2', '--trace', '-f', 'json']
     return subprocess.run(
-        [sys.executable, '-m', 'gantt.cmd.sim', *words],
+        [sys.executable, '-m', 'devel.sim', *words],
         cwd=ROOT,
         env={**os.environ, 'PYTHONHASHSEED': hash_seed},
         capture_output=True,
@@ -118,5 +118,5 @@ def test_a_tree_is_named_with_the_command_that_shows_it_again(monkeypatch, capsy
     broken.leases_never_end(monkeypatch)  # which any tree shows
     assert sim.main(['faults', '--trees', '--seeds', '1']) == 1
     shown = capsys.readouterr().out
-    assert 'past its lease' in shown and 'gantt-sim faults --trees --first 0 ' in shown
+    assert 'past its lease' in shown and 'python -m devel.sim faults --trees --first 0 ' in shown
     assert sim.main(['faults', '--trees', '--seeds', '0']) == cmd.USAGE

@@ -6,9 +6,9 @@ import json
 import msgspec
 import pytest
 
+from devel.sim import __main__ as sim
+from devel.sim.zones.run import SUMMARIES, TreePlan, TreeRun
 from gantt import cmd
-from gantt.cmd import sim
-from gantt.sim.zones.run import SUMMARIES, TreePlan, TreeRun
 
 SMALL = TreePlan(hosts=120, middle=3, sites=4, concurrent=8, bursts=3, samples=24)
 

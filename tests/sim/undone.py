@@ -5,11 +5,11 @@ import contextlib
 
 import msgspec
 
+from devel.memory_store import commit as memory_commit
 from gantt.compute.agent import agent, running_guests
 from gantt.core.claims import commit, place_commit, reconcile, registration
 from gantt.core.placement import older_claims
 from gantt.core.table.usage import UsageColumns
-from gantt.testing.store import commit as memory_commit
 
 _replace = msgspec.structs.replace
 

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from devel.sim.zones.links import ZoneLinks
+from devel.sim.zones.runner import RunAtOnce
+from devel.sim.zones.zone import SimZone, Surroundings
 from gantt import plugin_loader
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
@@ -20,9 +23,6 @@ from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.messages import ZoneRecord, ZoneSummary
 from gantt.core.zones.strategy import ZoneStrategy
-from gantt.sim.zones.links import ZoneLinks
-from gantt.sim.zones.runner import RunAtOnce
-from gantt.sim.zones.zone import SimZone, Surroundings
 from tests.zones.tree import AS_BETWEEN_ZONES
 
 NOW = 1_000_000.0

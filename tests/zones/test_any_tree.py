@@ -7,9 +7,9 @@ import multiprocessing
 import msgspec
 import pytest
 
+from devel.sim.zones.placing import carry_out
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.summary import REMEMBERED_SECONDS
-from gantt.sim.zones.placing import carry_out
 from tests.zones.any_tree import GOOD_ENOUGH, AnyTree
 
 REQUESTS = 4

@@ -18,7 +18,7 @@ NAMES = {'top', 'east', 'east-gpu', 'cloud'}
 def demo(tmp_path):
     """It, running; its folder is made in that of the test."""
     process = subprocess.Popen(
-        [sys.executable, '-m', 'gantt.cmd.demo_zones'],
+        [sys.executable, '-m', 'devel.demo.zones'],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

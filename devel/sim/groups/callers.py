@@ -11,6 +11,11 @@ from typing import Any
 
 import msgspec
 
+from devel.sim import plan
+from devel.sim.conductors import BUDGETS_MS, TRIES, Conductors, Deliver
+from devel.sim.groups import descriptions
+from devel.sim.loop import Loop
+from devel.sim.network import Network
 from gantt import exceptions
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.group_plan import PlannedMember
@@ -24,11 +29,6 @@ from gantt.core.messages.place_group import (
 )
 from gantt.core.messages.request import GroupRef, SelectDestinations
 from gantt.core.records.decision import Selection
-from gantt.sim import plan
-from gantt.sim.conductors import BUDGETS_MS, TRIES, Conductors, Deliver
-from gantt.sim.groups import descriptions
-from gantt.sim.loop import Loop
-from gantt.sim.network import Network
 
 PLAN_BUDGETS_MS = (2_000, 6_000, 6_000, 12_000)
 LEASES = (None, 5, 10, 20, 40)

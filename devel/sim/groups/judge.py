@@ -3,13 +3,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from devel.sim import judge
+from devel.sim.database import NO_LIMIT, SimDatabase
+from devel.sim.groups.callers import GroupCallers
+from devel.sim.groups.planners import PlannerProcess
+from devel.sim.groups.watch import GroupWatch
+from devel.sim.schedulers import LATE_SECONDS
 from gantt.core.records.decision import Outcome
-from gantt.sim import judge
-from gantt.sim.database import NO_LIMIT, SimDatabase
-from gantt.sim.groups.callers import GroupCallers
-from gantt.sim.groups.planners import PlannerProcess
-from gantt.sim.groups.watch import GroupWatch
-from gantt.sim.schedulers import LATE_SECONDS
 
 
 def violations(

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
+from devel.sim import network
+from devel.sim.loop import Loop, Process, ProcessClock, SimSignal
+from devel.sim.schedulers import Lines
 from gantt import exceptions
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.groups.group_answer import GroupAnswer
@@ -18,9 +21,6 @@ from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.ports import Store
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.sim import network
-from gantt.sim.loop import Loop, Process, ProcessClock, SimSignal
-from gantt.sim.schedulers import Lines
 
 #: Between two looks of its thread for work that nobody woke it for.
 IDLE_SECONDS = 0.5

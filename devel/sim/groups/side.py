@@ -5,20 +5,20 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from devel.sim import plan, schedulers
+from devel.sim.computes import Host
+from devel.sim.conductors import Deliver
+from devel.sim.database import SimDatabase
+from devel.sim.groups import judge
+from devel.sim.groups.callers import GroupCallers
+from devel.sim.groups.descriptions import location_of
+from devel.sim.groups.planners import PlannerProcess
+from devel.sim.groups.watch import GroupWatch
+from devel.sim.loop import Loop
+from devel.sim.network import Network, SimServer
+from devel.sim.plan import Blow, SimPlan
 from gantt.core.placement.pipeline import Pipeline
 from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.sim import plan, schedulers
-from gantt.sim.computes import Host
-from gantt.sim.conductors import Deliver
-from gantt.sim.database import SimDatabase
-from gantt.sim.groups import judge
-from gantt.sim.groups.callers import GroupCallers
-from gantt.sim.groups.descriptions import location_of
-from gantt.sim.groups.planners import PlannerProcess
-from gantt.sim.groups.watch import GroupWatch
-from gantt.sim.loop import Loop
-from gantt.sim.network import Network, SimServer
-from gantt.sim.plan import Blow, SimPlan
 
 MakeRng = Callable[[str], random.Random]
 

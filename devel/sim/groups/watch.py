@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from devel.sim.database import SimDatabase
+from devel.sim.groups.descriptions import PlacedUnit, broken_policies
 from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.places import GroupPlanRecord, is_of_plan
@@ -17,8 +19,6 @@ from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.plan_view import member_of
 from gantt.core.messages.group_description import GroupDescription
-from gantt.sim.database import SimDatabase
-from gantt.sim.groups.descriptions import PlacedUnit, broken_policies
 
 #: Of two sums of the same seconds.
 _ROUNDING = 0.001

@@ -5,17 +5,17 @@ import random
 
 import msgspec
 
+from devel.sim import plan
+from devel.sim.conductors import Conductors
+from devel.sim.loop import Loop
+from devel.sim.trees.links import ZoneCall
+from devel.sim.trees.sites import ZoneSite
+from devel.sim.trees.watch import TreeWatch
 from gantt import exceptions
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.zones.messages import Redeem, RedeemedPlace
-from gantt.sim import plan
-from gantt.sim.conductors import Conductors
-from gantt.sim.loop import Loop
-from gantt.sim.trees.links import ZoneCall
-from gantt.sim.trees.sites import ZoneSite
-from gantt.sim.trees.watch import TreeWatch
 
 REDEEM_TRIES = 6
 

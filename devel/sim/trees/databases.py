@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from devel.sim import database, plan
+from devel.sim.loop import Killed, Loop, Process, ProcessClock
+from devel.sim.trees.files import DatabaseFile
 from gantt import exceptions
 from gantt.core.claims.quota import Limit
 from gantt.db.stores.store import SqlStore
 from gantt.scheduler.ports import Feed, Store
-from gantt.sim import database, plan
-from gantt.sim.loop import Killed, Loop, Process, ProcessClock
-from gantt.sim.trees.files import DatabaseFile
 
 #: Read by a process under a lock of its own: no other task of it may run meanwhile.
 AT_ONCE = database.AT_ONCE | {'zone_identity'}

@@ -3,14 +3,14 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from devel.sim import judge
+from devel.sim.trees.callers import TreeCallers
+from devel.sim.trees.plan import TreeFaultPlan
+from devel.sim.trees.sites import ZoneSite
+from devel.sim.trees.watch import LiveClaim, TreeWatch
 from gantt.core.claims.claim import LIVE
 from gantt.core.zones.messages import LOST
 from gantt.scheduler.zones.shares import RESOLVE_SECONDS
-from gantt.sim import judge
-from gantt.sim.trees.callers import TreeCallers
-from gantt.sim.trees.plan import TreeFaultPlan
-from gantt.sim.trees.sites import ZoneSite
-from gantt.sim.trees.watch import LiveClaim, TreeWatch
 
 #: After its budget a request asks what became of an allocation, then has it end.
 LATE_SECONDS = judge.LATE_SECONDS + 2 * RESOLVE_SECONDS

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 
+from devel.sim.network import Network
 from gantt import exceptions
 from gantt.core.zones.messages import (
     ZoneAllocated,
@@ -18,7 +19,6 @@ from gantt.core.zones.messages import (
     ZoneRecord,
     ZoneSummary,
 )
-from gantt.sim.network import Network
 from gantt.zones.http_calls import refusal_of
 
 T = TypeVar('T')

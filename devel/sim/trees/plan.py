@@ -5,8 +5,8 @@ import random
 
 import msgspec
 
+from devel.sim.plan import TROUBLE_SECONDS, Blow, Rates
 from gantt.core.zones.strategies import DEFAULT
-from gantt.sim.plan import TROUBLE_SECONDS, Blow, Rates
 
 
 class PlannedZone(msgspec.Struct, frozen=True):

@@ -10,6 +10,13 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from devel.sim import network
+from devel.sim.loop import Loop, Process, SimSignal
+from devel.sim.network import SimReply
+from devel.sim.schedulers import LATE_SECONDS, SchedulerProcess
+from devel.sim.trees.databases import ZoneDatabase
+from devel.sim.trees.links import LossyLinks, ZoneCall, ZoneReply
+from devel.sim.zones.runner import TaskRunner
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, error_of
@@ -26,13 +33,6 @@ from gantt.scheduler.waiter import Signal, Waiter
 from gantt.scheduler.zones import follow
 from gantt.scheduler.zones.offers import summaries
 from gantt.scheduler.zones.parts import ZoneParts
-from gantt.sim import network
-from gantt.sim.loop import Loop, Process, SimSignal
-from gantt.sim.network import SimReply
-from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
-from gantt.sim.trees.databases import ZoneDatabase
-from gantt.sim.trees.links import LossyLinks, ZoneCall, ZoneReply
-from gantt.sim.zones.runner import TaskRunner
 
 Handler = Callable[..., object]
 

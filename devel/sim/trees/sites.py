@@ -4,14 +4,14 @@
 import random
 from collections.abc import Callable
 
+from devel.sim import plan, schedulers
+from devel.sim.computes import Host
+from devel.sim.network import Network, SimServer
+from devel.sim.trees.databases import ZoneDatabase
+from devel.sim.trees.plan import PlannedZone
+from devel.sim.trees.processes import SimZoneProcess, TreeSurroundings
 from gantt.core.messages.build import Build, Delete
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
-from gantt.sim import plan, schedulers
-from gantt.sim.computes import Host
-from gantt.sim.network import Network, SimServer
-from gantt.sim.trees.databases import ZoneDatabase
-from gantt.sim.trees.plan import PlannedZone
-from gantt.sim.trees.processes import SimZoneProcess, TreeSurroundings
 
 #: Less often than where one zone is all there is: each process asks.
 FEED_SECONDS = 2.5

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from devel.sim.computes import VCPUS
+from devel.sim.loop import Loop, ProcessClock
+from devel.sim.plan import RELOAD_SECONDS, REPORT_SECONDS
+from devel.sim.trees.databases import ZoneDatabase
 from gantt.core.claims.commit import CommitResult
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer
 from gantt.core.zones.keys import key_of, own_name
 from gantt.scheduler.zones.offers.evaluate import FACTS_SECONDS
-from gantt.sim.computes import VCPUS
-from gantt.sim.loop import Loop, ProcessClock
-from gantt.sim.plan import RELOAD_SECONDS, REPORT_SECONDS
-from gantt.sim.trees.databases import ZoneDatabase
 
 LIVE_CLAIMS = """
     SELECT claims.id, claims.consumer, claims.purpose, claims.state, claims.request_id,

@@ -3,21 +3,21 @@
 
 import random
 
+from devel.sim.loop import Loop, Stacks
+from devel.sim.network import Network
+from devel.sim.plan import CONVERGENCE_SECONDS, DEAF_SECONDS, TROUBLE_SECONDS, Blow, Rates
+from devel.sim.trees import judge
+from devel.sim.trees.callers import TreeCallers
+from devel.sim.trees.databases import ZoneDatabase
+from devel.sim.trees.files import DatabaseFile, DatabaseFiles
+from devel.sim.trees.links import line_of
+from devel.sim.trees.plan import PlannedZone, TreeFaultPlan, deal
+from devel.sim.trees.processes import SimZoneProcess, TreeSurroundings
+from devel.sim.trees.sites import ZoneSite
+from devel.sim.trees.watch import TreeWatch
+from devel.sim.verdict import Complaints, SimVerdict, digest_of, repeatable
+from devel.sim.world import CONDUCTORS_MOST, SKEW_MOST
 from gantt import plugin_loader
-from gantt.sim.loop import Loop, Stacks
-from gantt.sim.network import Network
-from gantt.sim.plan import CONVERGENCE_SECONDS, DEAF_SECONDS, TROUBLE_SECONDS, Blow, Rates
-from gantt.sim.trees import judge
-from gantt.sim.trees.callers import TreeCallers
-from gantt.sim.trees.databases import ZoneDatabase
-from gantt.sim.trees.files import DatabaseFile, DatabaseFiles
-from gantt.sim.trees.links import line_of
-from gantt.sim.trees.plan import PlannedZone, TreeFaultPlan, deal
-from gantt.sim.trees.processes import SimZoneProcess, TreeSurroundings
-from gantt.sim.trees.sites import ZoneSite
-from gantt.sim.trees.watch import TreeWatch
-from gantt.sim.verdict import Complaints, SimVerdict, digest_of, repeatable
-from gantt.sim.world import CONDUCTORS_MOST, SKEW_MOST
 
 #: After all is healed, or the last caller has ended: zones have heard by then what they were to.
 QUIET_SECONDS = 20.0

@@ -12,6 +12,9 @@ from typing import NoReturn
 
 import msgspec
 
+from devel.sim.loop import Loop
+from devel.sim.zones import placing
+from devel.sim.zones.zone import ClaimInTree, SimZone
 from gantt import exceptions
 from gantt.core.zones.messages import (
     PlacedBelow,
@@ -23,9 +26,6 @@ from gantt.core.zones.messages import (
     ZoneRecord,
     ZoneSummary,
 )
-from gantt.sim.loop import Loop
-from gantt.sim.zones import placing
-from gantt.sim.zones.zone import ClaimInTree, SimZone
 
 #: One way between two zones, in seconds: half of the messages are faster; and the spread of that.
 WAY_SECONDS, WAY_SPREAD = 0.003, 0.6

@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
+from devel.sim.zones.zone import ABOVE, ClaimInTree, SimZone
 from gantt.core.messages.request import Policy, RequestSpec, SelectDestinations
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
@@ -22,7 +23,6 @@ from gantt.core.zones.choice import Share
 from gantt.scheduler.placing import trial
 from gantt.scheduler.zones.place_over_zones import WANT
 from gantt.scheduler.zones.shares import among
-from gantt.sim.zones.zone import ABOVE, ClaimInTree, SimZone
 
 #: Totals that differ by less are equal.
 EQUAL = 1e-9

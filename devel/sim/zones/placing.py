@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from devel.sim.zones.zone import ClaimInTree, SimZone
 from gantt import exceptions
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Outcome
@@ -18,7 +19,6 @@ from gantt.core.zones.messages import ZoneAllocation, ZonesQueried
 from gantt.core.zones.score import ZoneScore
 from gantt.scheduler.zones.offers.evaluate import Evaluated, budget_below, digest_of
 from gantt.scheduler.zones.place_over_zones import EVALUATE_SHARE, WANT
-from gantt.sim.zones.zone import ClaimInTree, SimZone
 
 
 class CarriedOut(msgspec.Struct, frozen=True):

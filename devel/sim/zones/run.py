@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from devel.sim.loop import Loop, Process, ProcessClock, Stacks
+from devel.sim.zones import stock
+from devel.sim.zones.links import ZoneLinks, unchanged
+from devel.sim.zones.look import Sampler, shares_of
+from devel.sim.zones.placing import carry_out
+from devel.sim.zones.runner import TaskRunner
+from devel.sim.zones.stock import RARE_TRAIT
+from devel.sim.zones.zone import SimZone, Surroundings
 from gantt import plugin_loader
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.zones.messages import ZoneRecord, ZoneSummary
 from gantt.core.zones.strategies import DEFAULT
-from gantt.sim.loop import Loop, Process, ProcessClock, Stacks
-from gantt.sim.zones import stock
-from gantt.sim.zones.links import ZoneLinks, unchanged
-from gantt.sim.zones.look import Sampler, shares_of
-from gantt.sim.zones.placing import carry_out
-from gantt.sim.zones.runner import TaskRunner
-from gantt.sim.zones.stock import RARE_TRAIT
-from gantt.sim.zones.zone import SimZone, Surroundings
 
 #: Between two bursts, how long it takes until all of one have begun, and a step of the load.
 BURST_SECONDS, BEGIN_SECONDS, STEP_SECONDS = 8.0, 0.02, 32.0

@@ -5,8 +5,8 @@ import collections
 import concurrent.futures
 from collections.abc import Callable, Collection
 
+from devel.sim.loop import Loop, Process, SimSignal
 from gantt.scheduler.zones.offers.queries import CALLS_MAX, Call, QueriedZone
-from gantt.sim.loop import Loop, Process, SimSignal
 
 
 class TaskRunner:

@@ -8,10 +8,10 @@ it runs out of processors or of memory first, so that neither alone says how man
 import msgspec
 import numpy as np
 
+from devel.sim.zones.zone import SimZone, Surroundings
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostChange, HostFacts, HostRow, Placed
 from gantt.core.table.host_table import HostTable
-from gantt.sim.zones.zone import SimZone, Surroundings
 
 VCPUS, GIB = 64, 256
 #: A trait that hosts of some zones have.

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
+from devel.memory_store.memory import MemoryStore
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import OfferedPlace, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
@@ -28,7 +29,6 @@ from gantt.scheduler.zones.offers.own_hosts import OwnHosts
 from gantt.scheduler.zones.offers.queries import CallRunner
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.shares import on_own_hosts
-from gantt.testing.store.memory import MemoryStore
 
 #: As what the zone above is registered.
 ABOVE = 'above'
