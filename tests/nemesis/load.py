@@ -138,7 +138,7 @@ class Conductors(Callers):
         for left in range(self.TRIES - 1, -1, -1):
             try:
                 said = self._raw.call('select_destinations', self._impatience, request=body)
-                return base.decode(said, Answer, inside='answer')
+                return wire.read_answer(said)
             except exceptions.Unavailable:
                 if not left:
                     raise
