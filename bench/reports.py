@@ -16,6 +16,7 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 import argparse
 import contextlib
 import math
+import os
 import random
 import re
 import resource
@@ -326,7 +327,9 @@ def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: floa
             number += 1
         else:
             time.sleep(0.002)
-    return (made.cpu_seconds('stock') - cpu) / (time.monotonic() - began)
+    # One tick at least: a short run may be less than the clock of the kernel counts.
+    used = max(made.cpu_seconds('stock') - cpu, 1 / os.sysconf('SC_CLK_TCK'))
+    return used / (time.monotonic() - began)
 
 
 def _search(made: Rig, farm: Farm, said: Said, args: argparse.Namespace) -> dict[str, object]:
