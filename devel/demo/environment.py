@@ -115,7 +115,7 @@ class Stage:
         self.host = host
         config = folder / 'gantt.conf'
         config.write_text(CONFIG.format(folder=folder, host=host))
-        self.conf: Any = wiring.parse(['--config-file', str(config)], 'gantt-demo')
+        self.conf: Any = wiring.parse(['--config-file', str(config)], 'devel.demo')
         engine = session.engine_from_conf(self.conf)
         migration.sync(engine)
         engine.dispose()

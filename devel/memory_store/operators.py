@@ -354,7 +354,7 @@ class Operators:
 
     @atomic
     def audit(self) -> dict[str, list[str]]:
-        """Violations of P1 to P4; see ``testing.store.audit``."""
+        """Violations of P1 to P4; see ``devel.memory_store.audit``."""
         return memory_audit.audit(self._tables, self._now)
 
     # -- what is read in SQL alone ----------------------------------------------
