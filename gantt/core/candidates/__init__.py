@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates by search: which providers, of trees and of what is shared, fit a query.
+"""Candidates by search: providers, of one tree or sharing with it, that fit a query.
 
-``query`` is what is wanted, ``table`` the providers in columns, ``eligible`` who fits one group by
-itself, ``tree_search`` the choice within one tree, ``find`` the answer.
+``query`` holds the query, ``table`` the providers in columns, ``eligible`` finds the providers that
+fit one group by itself, ``tree_search`` chooses within one tree, ``find`` returns the candidates.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of providers: the amounts of one class, and who has a trait or is in an aggregate.
+"""Columns of providers: amounts of one resource class, and sets by trait and aggregate.
 
-Providers go by *slots*, small numbers that are used again.  A class has entries only for who has an
-inventory of it, so that a class of few costs little.
+Providers go by *slots*, small numbers that are used again.  A class has entries only for providers
+with an inventory of it, so that a class of few providers costs little.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,15 +18,15 @@ _FIRST = 16
 _MASKS_MAX = 256
 
 Slots = np.ndarray  # of int64
-Shares = np.ndarray  # of float64: what would be left of what there is, 0 to 1
+Shares = np.ndarray  # of float64: remaining share of the capacity, 0 to 1
 Mask = np.ndarray  # of bool, one for each slot
 
 
 class ClassInventory(msgspec.Struct, frozen=True, gc=False):
-    """What a provider has of one class.
+    """Inventory of one class on a provider.
 
-    :ivar cap: what may be taken in all; below 2**62
-    :ivar used: of that, by whomever; more than ``cap`` where it is over-full
+    :ivar cap: usable capacity; below 2**62
+    :ivar used: amount in use by any consumer; more than ``cap`` where it is over-full
     """
 
     cap: int
@@ -51,7 +51,7 @@ class ClassNumbers(NamedTuple):
 
 
 class ClassColumn:
-    """One resource class: five numbers for each slot that has an inventory of it."""
+    """Column of one resource class: five numbers for each slot that has an inventory of it."""
 
     def __init__(self) -> None:
         self._at: dict[int, int] = {}
@@ -94,35 +94,35 @@ class ClassColumn:
         return other
 
     def whole(self, amount: int) -> Slots:
-        """Who has all that it has free, at least an amount, and may give it in one piece."""
+        """Return slots with all capacity free, at least an amount, that may go to one claim."""
         free, least, largest, step, cap = self.numbers()
         fits = (free == cap) & (cap >= amount) & (cap > 0) & (least <= cap) & (largest >= cap)
         return self._slots[np.flatnonzero(fits & (cap % np.maximum(step, 1) == 0))]
 
     def has(self, slot: int, amount: int, whole: bool) -> bool:
-        """Whether one is among those of :meth:`fitting`, or of :meth:`whole`."""
+        """Return whether a slot is among those of :meth:`fitting`, or of :meth:`whole`."""
         at = self._at.get(slot)
         if at is None or amount >= AMOUNT_BOUND:
             return False
         free, least, largest, step, cap = self._numbers[:, at].tolist()
-        wanted = cap if whole else amount
+        needed = cap if whole else amount
         has = free == cap >= amount and cap > 0 if whole else free >= amount
-        return bool(has and least <= wanted <= largest and wanted % step == 0)
+        return bool(has and least <= needed <= largest and needed % step == 0)
 
     def share_left(self, slot: int, amount: int) -> float:
-        """Of one that has an amount: as :meth:`fitting` says."""
+        """Return the remaining share of a slot that has an amount, as in :meth:`fitting`."""
         free, _, _, _, cap = self._numbers[:, self._at[slot]].tolist()
         return float(free - amount) / float(max(cap, 1))
 
     def slots(self) -> Slots:
-        """All that have an inventory of it."""
+        """Return all slots that have an inventory of the class."""
         return self._slots[: len(self._at)]
 
     def fitting(self, amount: int) -> tuple[Slots, Shares]:
-        """Who has an amount in one piece, and which share of what it has would be left."""
-        where, numbers = self._where(amount), self.numbers()
-        left = (numbers.free[where] - amount) / np.maximum(numbers.cap[where], 1)
-        return self._slots[where], left
+        """Return slots that have an amount in one piece, and the share of capacity that remains."""
+        places, numbers = self._where(amount), self.numbers()
+        shares = (numbers.free[places] - amount) / np.maximum(numbers.cap[places], 1)
+        return self._slots[places], shares
 
     def _where(self, amount: int) -> Slots:
         if amount >= AMOUNT_BOUND:
@@ -133,28 +133,28 @@ class ClassColumn:
         return np.flatnonzero(fits)
 
     def numbers(self) -> ClassNumbers:
-        """Of all that have an inventory of it; not to be written to."""
+        """Return the columns of all slots with an inventory; not to be written to."""
         free, least, largest, step, cap = self._numbers[:, : len(self._at)]
         return ClassNumbers(free, least, largest, step, cap)
 
     def times(self, amount: int) -> tuple[Slots, np.ndarray]:
-        """Who has an amount in one piece, and how many consumers could have it there."""
-        where = self._where(amount)
-        return self._slots[where], self.numbers().free[where] // max(amount, 1)
+        """Return slots that have an amount in one piece, and how many consumers fit on each."""
+        places = self._where(amount)
+        return self._slots[places], self.numbers().free[places] // max(amount, 1)
 
     def room(self, slot: int) -> int:
-        """What may be taken more there in all, by one consumer."""
+        """Return the amount that one consumer may still take there."""
         return self._rooms[slot]
 
     def rooms(self) -> Mapping[int, int]:
-        """``room`` by slot, of all that have an inventory of it."""
+        """Return ``room`` by slot, of all that have an inventory of the class."""
         return self._rooms
 
 
 class NamedSets:
-    """Sets of slots by name, as masks for who looks at many.
+    """Sets of slots by name, as masks for bulk evaluation.
 
-    A mask is made when it is needed, and used until its set changes.
+    A mask is created on demand, and reused until its set changes.
     """
 
     def __init__(self) -> None:
@@ -170,14 +170,14 @@ class NamedSets:
         return other
 
     def has(self, name: str, slot: int) -> bool:
-        """Whether a slot is in the set of a name."""
+        """Return whether a slot is in the set of a name."""
         return slot in self._of.get(name, ())
 
     def members(self, name: str) -> Iterable[int]:
         return self._of.get(name, ())
 
     def names(self) -> set[str]:
-        """Of the sets that have a slot."""
+        """Return names of the sets that have a slot."""
         return set(self._of)
 
     def add(self, name: str, slot: int) -> None:
@@ -192,23 +192,23 @@ class NamedSets:
         self._masks.pop(name, None)
 
     def mask(self, name: str, length: int) -> Mask:
-        """Not to be written to."""
-        found = self._masks.get(name)
-        if found is None or len(found) != length:
+        """Return the mask of a name; not to be written to."""
+        mask = self._masks.get(name)
+        if mask is None or len(mask) != length:
             members = self._of.get(name)
-            found = np.zeros(length, bool)
+            mask = np.zeros(length, bool)
             if members is None:
-                return found  # nothing is remembered of names that come from anywhere
-            found[np.fromiter(members, np.int64, len(members))] = True
+                return mask  # nothing is remembered of names that come from anywhere
+            mask[np.fromiter(members, np.int64, len(members))] = True
             if len(self._masks) >= _MASKS_MAX:
                 self._masks.clear()
-            self._masks[name] = found
-        return found
+            self._masks[name] = mask
+        return mask
 
     def any_of(self, names: Iterable[str], length: int) -> Mask:
-        """Who is in one of them."""
+        """Return the mask of slots that are in any of the named sets."""
         first, *others = sorted(names) or ['']
-        found = self.mask(first, length)
+        mask = self.mask(first, length)
         for name in others:
-            found = found | self.mask(name, length)
-        return found
+            mask = mask | self.mask(name, length)
+        return mask

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who fits one part of a query by itself: by amounts, traits, aggregates and tree.
+"""Providers that fit one part of a query by itself: by amounts, traits, aggregates and tree.
 
-What a provider offers it offers to its own tree, and where it shares, to each tree that has a
+A provider offers its inventory to its own tree and, where it shares, to each tree that has a
 provider in one of its aggregates.  The root that a choice is made for is its *anchor*.
 """
 
@@ -14,14 +14,14 @@ from gantt.core.candidates.columns import Mask, Shares, Slots
 from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderTable
 
-#: Called with what was looked at last, and how many providers are left.
+#: Called with the condition evaluated last, and the number of providers left.
 Trace = Callable[[str, int], None]
 
 
 class Shared(NamedTuple):
-    """One provider that serves other trees.
+    """Provider that serves other trees.
 
-    :ivar left: share of what it has that would be left
+    :ivar left: share of its capacity that would remain
     :ivar anchors: roots of these trees
     """
 
@@ -31,9 +31,9 @@ class Shared(NamedTuple):
 
 
 class Eligible(NamedTuple):
-    """Who may give one part.
+    """Providers that may give one part.
 
-    :ivar own: each for its own tree; ``left`` goes with it
+    :ivar own: slots that serve their own tree; ``left`` goes with it
     """
 
     part: Part
@@ -42,42 +42,42 @@ class Eligible(NamedTuple):
     shared: list[Shared]
 
     def best(self, root: Slots, length: int) -> Shares:
-        """By root the largest share that would be left; below 0 where nobody may give it."""
-        found = np.full(length, -1.0)
-        np.maximum.at(found, root[self.own], self.left)
-        for one in self.shared:
-            found[one.anchors] = np.maximum(found[one.anchors], one.left)
-        return found
+        """Return by root the largest share that would remain; below 0 where no provider fits."""
+        shares = np.full(length, -1.0)
+        np.maximum.at(shares, root[self.own], self.left)
+        for provider in self.shared:
+            shares[provider.anchors] = np.maximum(shares[provider.anchors], provider.left)
+        return shares
 
     def counts(self, root: Slots, length: int) -> Slots:
-        """By root how many may give it."""
-        found = np.bincount(root[self.own], minlength=length)
-        for one in self.shared:
-            found[one.anchors] += 1
-        return found
+        """Return by root the number of providers that may give the part."""
+        counts = np.bincount(root[self.own], minlength=length)
+        for provider in self.shared:
+            counts[provider.anchors] += 1
+        return counts
 
     def with_any(self, mask: Mask, root: Slots, length: int) -> Mask:
-        """Roots for which one of those in ``mask`` may give it."""
-        found = np.zeros(length, bool)
-        found[root[self.own[mask[self.own]]]] = True
-        for one in self.shared:
-            if mask[one.slot]:
-                found[one.anchors] = True
-        return found
+        """Return the roots for which a provider in ``mask`` may give the part."""
+        roots = np.zeros(length, bool)
+        roots[root[self.own[mask[self.own]]]] = True
+        for provider in self.shared:
+            if mask[provider.slot]:
+                roots[provider.anchors] = True
+        return roots
 
 
 def eligible(table: ProviderTable, part: Part, trace: Trace | None = None) -> Eligible:
-    """Who may give a part."""
+    """Return the providers that may give a part."""
     step = trace or _untraced
-    slots, left = _with_amounts(table, part, step)
+    slots, shares = _with_amounts(table, part, step)
     placed = table.root[slots] != NOWHERE
-    slots, left = slots[placed], left[placed]
+    slots, shares = slots[placed], shares[placed]
     judge = _granular if part.suffix else _spread
-    return judge(table, part, slots, left, step)
+    return judge(table, part, slots, shares, step)
 
 
 def root_mask(table: ProviderTable, query: CandidatesQuery) -> Mask | None:
-    """Roots that may anchor a candidate; None: all of them."""
+    """Return the roots that may anchor a candidate; None: all of them."""
     if not (query.root_required or query.root_forbidden):
         return None
     fits = np.ones(table.length, bool)
@@ -93,10 +93,10 @@ def _untraced(what: str, left: int) -> None:
 
 
 def _with_amounts(table: ProviderTable, part: Part, step: Trace) -> tuple[Slots, Shares]:
-    """Who has all amounts of a part."""
+    """Return the slots that have all amounts of a part, and the shares that remain."""
     if not part.amounts:
         return _without_amounts(table, part.group, step)
-    slots, left = np.zeros(0, np.int64), np.zeros(0)
+    slots, shares = np.zeros(0, np.int64), np.zeros(0)
     for n, (name, amount) in enumerate(part.amounts):
         column = table.classes.get(name)
         if column is None:
@@ -112,15 +112,18 @@ def _with_amounts(table: ProviderTable, part: Part, step: Trace) -> tuple[Slots,
             by_slot[fit] = share
             share = by_slot[slots]
             both = share >= 0
-            slots, left = slots[both], np.minimum(left, share)[both]
+            slots, shares = slots[both], np.minimum(shares, share)[both]
         else:
-            slots, left = fit, share
+            slots, shares = fit, share
         step(f'{amount} {name} free in one piece', len(slots))
-    return slots, left
+    return slots, shares
 
 
 def _without_amounts(table: ProviderTable, group: GroupQuery, step: Trace) -> tuple[Slots, Shares]:
-    """As in Placement nobody gives nothing unless a trait or an aggregate says who."""
+    """Return all placed providers for a part without amounts.
+
+    As in Placement no provider matches unless a trait or an aggregate restricts the group.
+    """
     if not (group.required or group.member_of):
         step('a trait or an aggregate that says who gives nothing', 0)
         return np.zeros(0, np.int64), np.zeros(0)
@@ -131,7 +134,7 @@ def _without_amounts(table: ProviderTable, group: GroupQuery, step: Trace) -> tu
 def _granular(
     table: ProviderTable, part: Part, slots: Slots, left: Shares, step: Trace
 ) -> Eligible:
-    """Of these who fits a group that comes from one provider, whoever may be its root."""
+    """Return the slots that fit a group that comes from one provider, of any root."""
     group, length = part.group, table.length
     fits = np.ones(len(slots), bool)
     for names in group.required:
@@ -155,9 +158,9 @@ def _granular(
 
 
 def _spread(table: ProviderTable, part: Part, slots: Slots, left: Shares, step: Trace) -> Eligible:
-    """Of these who fits one class of the group that may be spread over a tree.
+    """Return the slots that fit one class of the group that may be spread over a tree.
 
-    Aggregates of a root count for its whole tree; required traits are looked at together, later.
+    Aggregates of a root count for its whole tree; required traits are evaluated together, later.
     """
     group, length = part.group, table.length
     if group.forbidden:
@@ -186,18 +189,18 @@ def _spread(table: ProviderTable, part: Part, slots: Slots, left: Shares, step: 
 def _shared(
     table: ProviderTable, slots: Slots, left: Shares, outside: Mask | None = None
 ) -> list[Shared]:
-    """Those of other trees that they serve.
+    """Return the slots that serve other trees, with the roots of these.
 
     :param outside: roots that are left out
     """
-    found = []
+    providers = []
     for slot, share in zip(slots.tolist(), left.tolist(), strict=True):
         anchors = table.anchors(slot)
         if outside is not None:
             anchors = anchors[~outside[anchors]]
         if len(anchors):
-            found.append(Shared(slot, share, anchors))
-    return found
+            providers.append(Shared(slot, share, anchors))
+    return providers
 
 
 def _in_tree(table: ProviderTable, uuid: str, slots: Slots) -> Mask:

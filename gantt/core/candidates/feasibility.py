@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Necessary conditions that end a search early: a matching, and bounds of bin packing.
 
-A matching says whether parts can be given to providers at all, each of which takes so many.  The
-bounds see what no matching sees: whether amounts go into rooms of any sizes at all.
+The matching checks whether parts can be given to providers at all, each of which takes a limited
+number.  The bounds check what no matching does: whether amounts go into rooms of any sizes at all.
 
 Every amount is given a weight; where all of them weigh more than the most that each room can take,
 they do not go into the rooms.  The weights are the amounts themselves, and those of the bounds by
@@ -15,23 +15,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-#: Sums that are listed; where there are more, rooms count as they are.
+#: Subset sums that are listed; where there are more, rooms count as they are.
 SUMS_MAX = 512
 #: Sizes that are tried as the least of what is large, and of what is of middle size.
 SIZES_MAX = 8
-#: Charges so many looks.
+#: Charges a number of steps.
 Take = Callable[[int], None]
 
 
 def sums_of(amounts: Sequence[int], most: int, take: Take) -> list[int] | None:
-    """All that some of the amounts come to, ascending, up to ``most``; None: too many."""
-    found = {0}
+    """Return all subset sums of the amounts, ascending, up to ``most``; None: too many."""
+    sums = {0}
     for amount in amounts:
-        take(len(found))
-        found |= {one + amount for one in found if one + amount <= most}
-        if len(found) > SUMS_MAX:
+        take(len(sums))
+        sums |= {partial + amount for partial in sums if partial + amount <= most}
+        if len(sums) > SUMS_MAX:
             return None
-    return sorted(found)
+    return sorted(sums)
 
 
 def filled(sums: Sequence[int] | None, room: int) -> int:
@@ -41,31 +41,31 @@ def filled(sums: Sequence[int] | None, room: int) -> int:
 
 
 def may_be_packed(amounts: Sequence[int], rooms: Sequence[int], take: Take) -> bool:
-    """Whether amounts may go into rooms; True is no promise."""
+    """Return whether amounts may go into rooms; True is no promise."""
     total = sum(amounts)
     sums = sums_of(sorted(amounts, reverse=True), max(rooms, default=0), take)
     sizes = Counter(filled(sums, min(room, total)) for room in rooms)
     if total > sum(size * count for size, count in sizes.items()):
         return False
     for weights, ones, twos in _weights(amounts):
-        held = 0
+        capacity = 0
         for size, count in sizes.items():
             take(1 + len(twos))
-            held += count * _most(ones, twos, size)
-        if weights > held:
+            capacity += count * _most(ones, twos, size)
+        if weights > capacity:
             return False
     return True
 
 
 def _weights(amounts: Sequence[int]) -> Iterator[tuple[int, list[int], list[int]]]:
-    """All weights together; sums of the least that weigh 1, and of those that weigh 2."""
+    """Yield total weights, and the sums of the smallest that weigh 1, and that weigh 2."""
     ascending = sorted(amounts)
     sizes = sorted(set(amounts))
     sizes = sizes[:: -(-len(sizes) // SIZES_MAX)]
     for n, middle in enumerate(sizes):
         for large in sizes[n:]:
-            ones = [one for one in ascending if middle <= one < large]
-            twos = [one for one in ascending if one >= large]
+            ones = [amount for amount in ascending if middle <= amount < large]
+            twos = [amount for amount in ascending if amount >= large]
             yield (
                 len(ones) + 2 * len(twos),
                 list(accumulate(ones, initial=0)),
@@ -74,7 +74,7 @@ def _weights(amounts: Sequence[int]) -> Iterator[tuple[int, list[int], list[int]
 
 
 def _most(ones: Sequence[int], twos: Sequence[int], size: int) -> int:
-    """The most that goes into a room by weight."""
+    """Return the most weight that goes into a room."""
     return max(
         2 * count + bisect_right(ones, size - taken) - 1
         for count, taken in enumerate(twos[: bisect_right(twos, size)])
@@ -88,7 +88,7 @@ def has_matching(
 
     :param options: for each part the providers that may give it
     :param most: how many parts one provider takes
-    :param take: charges so many looks
+    :param take: charges a number of steps
     """
     bounds: dict[int, int] = {}
     given: dict[int, list[int]] = {}

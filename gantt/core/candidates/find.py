@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates of a query: masks over columns for what is plain, a search for the other trees."""
+"""Candidates of a query: masks over columns for single-choice trees, a search for the others."""
 
 import itertools
 import math
@@ -19,13 +19,13 @@ STEPS_MAX = 1_000_000
 
 
 class CandidatesFound(msgspec.Struct, frozen=True):
-    """The answer; slots are valid until the table changes.
+    """Result of a query; slots are valid until the table changes.
 
-    :ivar parts: what each slot of a row is for
+    :ivar parts: part that each slot of a row is for
     :ivar rows: slots of the providers, one for each part
-    :ivar scores: of each row, 0 to 1: of what its providers have of the scarcest class, the share
-        that would be left on the emptiest choice of its tree
-    :ivar steps: that it took
+    :ivar scores: of each row, 0 to 1: share of the capacity of the scarcest class that would remain
+        on the emptiest choice of its tree
+    :ivar steps: steps used
     """
 
     parts: tuple[Part, ...]
@@ -34,7 +34,7 @@ class CandidatesFound(msgspec.Struct, frozen=True):
     steps: int = 0
 
     def roots(self, table: ProviderTable) -> list[int]:
-        """Slots of the roots of all trees that something would be taken of, ascending."""
+        """Return the root slots of all trees that a row takes something of, ascending."""
         rows: Iterable[tuple[int, ...]] = self.rows
         giving = [n for n, part in enumerate(self.parts) if part.amounts]
         if len(giving) < len(self.parts):
@@ -52,35 +52,35 @@ def find(
     steps: int = STEPS_MAX,
     only: Collection[str] | None = None,
 ) -> CandidatesFound:
-    """All candidates, or with a limit the best: each tree once before any twice.
+    """Return all candidates, or with a limit the best: each tree once before any twice.
 
-    An empty answer is a proof that there is none.
+    An empty result is a proof that there is none.
 
     :param only: uuids of the roots that may anchor one; None: all
     :raises SearchOutOfBudget: whether there are more is not known after so many steps
     """
     parts = tuple(query.parts())
-    found = CandidatesFound(parts, [], [])
+    result = CandidatesFound(parts, [], [])
     anchors = root_mask(table, query)
     if only is not None:
         named = np.zeros(table.length, bool)
         named[[slot for uuid in only if (slot := table.slot(uuid)) is not None]] = True
         anchors = named if anchors is None else anchors & named
     if anchors is not None and not anchors.any():
-        return found
+        return result
     givers = []
     for part in parts:
         giver = eligible(table, part)
         if not (len(giver.own) or giver.shared):
-            return found
+            return result
         givers.append(giver)
     finder = _Finder(table, query, givers, anchors, steps)
-    finder.fill(found)
-    return msgspec.structs.replace(found, steps=steps - finder.budget.left)
+    finder.fill(result)
+    return msgspec.structs.replace(result, steps=steps - finder.budget.left)
 
 
 class _Finder:
-    """One query under way.
+    """State of one query.
 
     :ivar roots: slots of the roots that may anchor a candidate, the best first
     :ivar scores: by root
@@ -118,11 +118,11 @@ class _Finder:
         self._add_best(found, single, chosen)
 
     def _as_many(self, limit: float) -> Slots:
-        # Where trees may come to the same, one more is looked at for each that does.
+        # Where trees may share one candidate, another tree is searched for each that does.
         return self.roots if self._is_shared else self.roots[: int(limit)]
 
     def _roots(self) -> Slots:
-        """Who may anchor a candidate as far as each part by itself tells."""
+        """Return the roots that may anchor a candidate, judged by each part alone."""
         possible = self.scores >= 0
         if any(not giver.part.suffix for giver in self._givers):
             possible = self._with_traits(possible)
@@ -132,23 +132,23 @@ class _Finder:
         return roots
 
     def _with_traits(self, possible: Mask) -> Mask:
-        """Of the roots those whose providers may have what the group without suffix requires."""
+        """Return roots whose providers may have what the group without suffix requires."""
         spread = [giver for giver in self._givers if not giver.part.suffix]
         table, length = self._table, self._table.length
         for names in spread[0].part.group.required:
             mask = table.traits.any_of(names, length)
-            found = np.zeros(length, bool)
+            able = np.zeros(length, bool)
             for giver in spread:
-                found |= giver.with_any(mask, table.root, length)
-            possible = possible & found
+                able |= giver.with_any(mask, table.root, length)
+            possible = possible & able
         return possible
 
     # -- trees with one choice -------------------------------------------------------------
     def _single(self) -> tuple[Mask, list[Slots]]:
-        """Which roots have exactly one choice for each part, and which: by root.
+        """Return the roots with exactly one choice for each part, and these choices by root.
 
-        Where more than one group is asked for, these have to go together: none is taken as such.
-        Of those that have one, the ones that lack a required trait are taken out of the roots.
+        Where a query has more than one group, these have to go together: no root is taken as such.
+        Roots with one choice that lack a required trait are taken out of the roots.
         """
         table, length = self._table, self._table.length
         if len(self._query.groups) > 1:
@@ -159,8 +159,8 @@ class _Finder:
             single &= giver.counts(table.root, length) == 1
             of_root = np.full(length, NOWHERE, np.int64)
             of_root[table.root[giver.own]] = giver.own
-            for one in giver.shared:
-                of_root[one.anchors] = one.slot
+            for provider in giver.shared:
+                of_root[provider.anchors] = provider.slot
             chosen.append(of_root)
         fits = self._fits_single(chosen)
         self.roots = self.roots[fits[self.roots] | ~single[self.roots]]
@@ -174,14 +174,14 @@ class _Finder:
         group = self._query.groups[0]
         for names in group.required:
             mask = table.traits.any_of(names, length)
-            found = np.zeros(length, bool)
+            have = np.zeros(length, bool)
             for of_root in chosen:
-                found |= mask[of_root]
-            fits &= found
+                have |= mask[of_root]
+            fits &= have
         if not self._query.nested and table.nested:
-            for n, one in enumerate(chosen):
-                for other in chosen[:n]:
-                    fits &= (one == other) | (table.root[one] != table.root[other])
+            for n, slots in enumerate(chosen):
+                for others in chosen[:n]:
+                    fits &= (slots == others) | (table.root[slots] != table.root[others])
         return fits
 
     def _add_single(self, found: CandidatesFound, roots: Slots, chosen: list[Slots]) -> None:
@@ -205,12 +205,12 @@ class _Finder:
         for root in roots.tolist():
             score = float(self.scores[root])
             for row in self._rows(options, root):
-                self.budget.take(len(row))  # it is to be answered as well
+                self.budget.take(len(row))  # it is to be serialized as well
                 found.rows.append(row)
                 found.scores.append(score)
 
     def _add_best(self, found: CandidatesFound, single: Mask, chosen: list[Slots]) -> None:
-        """Each root once, then those that have more a second time, and so on."""
+        """Add each root once, then those that have more a second time, and so on."""
         limit = self._query.limit
         assert limit is not None
         options = self._options(self.roots[~single[self.roots]])
@@ -257,7 +257,7 @@ class _Finder:
                 yield row
 
     def _is_new(self, row: tuple[int, ...]) -> bool:
-        """Whether no other root has come to the same: where nothing is of one tree alone."""
+        """Return whether no other root has yielded the same row, of sharing providers only."""
         if not self._is_shared or not all(map(self._table.is_sharing, row)):
             return True
         if row in self._seen:
@@ -266,57 +266,57 @@ class _Finder:
         return True
 
     def _options(self, roots: Slots) -> list[dict[int, list[int]]]:
-        """For each part: root -> who may give it there, the best first."""
-        wanted = np.zeros(self._table.length, bool)
-        wanted[roots] = True
-        return [self._options_of(giver, wanted) for giver in self._givers]
+        """Return for each part: root -> slots that may give it there, the best first."""
+        is_searched = np.zeros(self._table.length, bool)
+        is_searched[roots] = True
+        return [self._options_of(giver, is_searched) for giver in self._givers]
 
     def _options_of(self, giver: Eligible, wanted: Mask) -> dict[int, list[int]]:
         root = self._table.root[giver.own]
-        there = wanted[root]
-        own, root, left = giver.own[there], root[there], giver.left[there]
-        order = np.lexsort((-left, root))
-        own, root = own[order], root[order]
+        is_wanted = wanted[root]
+        givers, root, shares = giver.own[is_wanted], root[is_wanted], giver.left[is_wanted]
+        order = np.lexsort((-shares, root))
+        givers, root = givers[order], root[order]
         anchors, starts = np.unique(root, return_index=True)
-        slots, ends = own.tolist(), np.append(starts[1:], len(own)).tolist()
-        found = {
+        slots, ends = givers.tolist(), np.append(starts[1:], len(givers)).tolist()
+        options = {
             anchor: slots[start:end]
             for anchor, start, end in zip(anchors.tolist(), starts.tolist(), ends, strict=False)
         }
-        for one in giver.shared:
-            for anchor in one.anchors[wanted[one.anchors]].tolist():
-                found.setdefault(anchor, []).append(one.slot)
-        return found
+        for provider in giver.shared:
+            for anchor in provider.anchors[wanted[provider.anchors]].tolist():
+                options.setdefault(anchor, []).append(provider.slot)
+        return options
 
 
 def _scores(table: ProviderTable, givers: Sequence[Eligible], anchors: Mask | None) -> Shares:
-    """By root: of its scarcest part the best share that would be left; below 0 where one fails."""
-    found = np.ones(table.length)
+    """Return by root the best remaining share of its scarcest part; below 0 where one fails."""
+    scores = np.ones(table.length)
     for giver in givers:
-        found = np.minimum(found, giver.best(table.root, table.length))
+        scores = np.minimum(scores, giver.best(table.root, table.length))
     if anchors is not None:
-        found[~anchors] = -1.0
-    return found
+        scores[~anchors] = -1.0
+    return scores
 
 
 def reasons(table: ProviderTable, query: CandidatesQuery) -> list[str]:
-    """Why there are few candidates or none: for each part how many providers each step leaves."""
-    found: list[str] = []
+    """Return why there are few candidates or none: the providers left after each step, by part."""
+    lines: list[str] = []
 
     def noting(suffix: str) -> Trace:
         where = f'group {suffix}' if suffix else 'group without suffix'
-        return lambda what, left: found.append(f'{where}: {what}: {left} providers')
+        return lambda what, left: lines.append(f'{where}: {what}: {left} providers')
 
     anchors = root_mask(table, query)
     if anchors is not None:
         fit = int((anchors & (table.root == np.arange(table.length))).sum())
-        found.append(f'traits of the root: {fit} roots')
+        lines.append(f'traits of the root: {fit} roots')
     givers = []
     for part in query.parts():
         givers.append(eligible(table, part, noting(part.suffix)))
     roots = int((_scores(table, givers, anchors) >= 0).sum())
-    found.append(f'each part by itself: {roots} trees; the rest is how they go together')
-    return found
+    lines.append(f'each part by itself: {roots} trees; the rest is how they go together')
+    return lines
 
 
 #: Choices as numbers of providers within their tree.
@@ -324,7 +324,7 @@ _Row = tuple[int, ...]
 
 
 class _Searched:
-    """A search under way, and what it has found so far; each finds as much as is asked for."""
+    """Search under way with the rows found so far; it advances only as far as requested."""
 
     def __init__(self, rows: Iterator[tuple[int, ...]], numbers: dict[int, int]) -> None:
         self._rows = rows
@@ -332,7 +332,7 @@ class _Searched:
         self._found: list[_Row] = []
 
     def get(self, n: int) -> _Row | None:
-        """Choice number n, from 0; None: there are not as many."""
+        """Return choice number n, from 0; None: there are not as many."""
         if n == len(self._found):
             row = next(self._rows, None)
             if row is None:
@@ -342,14 +342,13 @@ class _Searched:
 
 
 class EqualTrees:
-    """One query over any number of trees, in which equal trees are searched once.
+    """Search of one query in any number of trees, in which equal trees are searched once.
 
-    A search looks at which providers of a tree may give which part, how much room each has of
-    classes that several parts want, which traits count, and which of them are equal.  Where all
+    A search reads which providers of a tree may give which part, how much room each has of
+    classes that several parts take, which traits count, and which of them are equal.  Where all
     that is the same in two trees, so are the choices, but for the names of the providers.
 
-    :param search: of the same query; nothing is shared where it looks at more than what is said
-        above
+    :param search: of the same query; nothing is shared where it reads more than the above
     """
 
     def __init__(self, table: ProviderTable, search: TreeSearch, budget: SearchBudget) -> None:
@@ -359,7 +358,7 @@ class EqualTrees:
         self._searched: dict[Hashable, _Searched] = {}
 
     def solutions(self, options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-        """See ``TreeSearch.solutions``.
+        """Yield the rows of one anchor; see ``TreeSearch.solutions``.
 
         :raises SearchOutOfBudget:
         """
@@ -383,11 +382,11 @@ class EqualTrees:
             n += 1
 
     def _looks(self, slots: Sequence[int]) -> Hashable:
-        """All that a plain search looks at of providers, each by itself."""
+        """Return all that a plain search reads of providers, each by itself."""
         table, search = self._table, self._search
-        found: list[Hashable] = [
+        contents: list[Hashable] = [
             tuple(map(table.classes[name].rooms().get, slots)) for name in sorted(search.contended)
         ]
         if search.required:
-            found += [table.entry(slot).traits for slot in slots]
-        return tuple(found)
+            contents += [table.entry(slot).traits for slot in slots]
+        return tuple(contents)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best candidate of one tree, for who has that tree alone: the search without columns.
+"""Search for the best candidate of one tree, for callers with that tree alone, without columns.
 
 There is one where :func:`gantt.core.candidates.find.find` finds some in a table of this tree and of
-who shares with it: columns pay off from some hundred providers on.  It may be another one, as it is
-not offered but taken: the root is tried first, then who is below it, then who shares.  Of these
-come first whom others need the least, so that what is scarce stays, then who would have the least
-left, so that large pieces stay whole.
+the providers that share with it: columns pay off from some hundred providers on.  It may be another
+one, as it is taken, not offered: the root is tried first, then providers below it, then sharing
+ones.  Among these, providers that few other requests need come first, so that what is scarce stays,
+then those with the least left, so that large pieces stay whole.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -20,16 +20,16 @@ from gantt.core.candidates.table import NOWHERE, ProviderEntry, content_of
 from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
 from gantt.core.resources import scarcity
 
-#: Of the search for the best one: about 50 milliseconds.
+#: Steps of the search for the best one: about 50 milliseconds.
 FIRST_STEPS = 50_000
 _NOTHING = ClassInventory(cap=0)
 _Kind = tuple[tuple[str, ...], ...]
 
 
 class OneTreeSearch:
-    """One query, for any number of trees one after another.
+    """Search of one query in any number of trees one after another.
 
-    :param query: of its group without a suffix, where it has one, amounts alone count
+    :param query: of its group without a suffix, if any, only amounts count
     """
 
     def __init__(self, query: CandidatesQuery) -> None:
@@ -49,12 +49,12 @@ class OneTreeSearch:
         steps: int,
         pausing: Callable[[], None] | None = None,
     ) -> tuple[tuple[int, ...] | None, int]:
-        """For each part the place of who gives it in ``entries``, and the steps that it took.
+        """Return for each part the index in ``entries`` of its provider, and the steps used.
 
-        Where the best is not found in ``FIRST_STEPS``, any is looked for with the others.  What is
-        found does not depend on how many may be taken, as long as they are enough.
+        Where the best is not found in ``FIRST_STEPS``, the other steps search for any.  The result
+        does not depend on how many may be taken, as long as they are enough.
 
-        :param entries: the root first; then who is below it, or shares with it
+        :param entries: the root first; then providers below it, or that share with it
         :param pausing: see ``SearchBudget``
         :returns: None: there is none
         :raises SearchOutOfBudget:
@@ -62,7 +62,7 @@ class OneTreeSearch:
         query, traits = self.query, entries[0].traits
         if not query.root_required.issubset(traits) or not query.root_forbidden.isdisjoint(traits):
             return None, 0
-        if not self.parts:  # traits of the root were all that was asked for
+        if not self.parts:  # the query has traits of the root only
             return (), 0
         budget = SearchBudget(steps, pausing)
         options = self._options(entries, budget)
@@ -84,7 +84,7 @@ class OneTreeSearch:
     def _options(
         self, entries: Sequence[ProviderEntry], budget: SearchBudget
     ) -> list[list[int]] | None:
-        """For each part who may give it, the best first; None: nobody may give one of them."""
+        """Return for each part its providers, the best first; None: one of them has none."""
         offered = _offered(entries)
         of_class = {
             name: [n for n in offered if name in entries[n].inventories]
@@ -98,29 +98,29 @@ class OneTreeSearch:
                 continue
             among = of_class[part.amounts[0][0]] if part.amounts else offered
             budget.take(2 * len(among))
-            found = [n for n in among if _gives(entries, n, part)]
-            if not found:
+            givers = [n for n in among if _gives(entries, n, part)]
+            if not givers:
                 return None
-            if len(found) > 1:
-                budget.take(len(entries))  # all of them tell what there are few of
-                found = order.of(found, part)
-            options.append(found)
+            if len(givers) > 1:
+                budget.take(len(entries))  # scarcity is counted over all of them
+                givers = order.of(givers, part)
+            options.append(givers)
         return options
 
 
 class _RoomOf:
-    """What is left of one class, by place."""
+    """Remaining room of one class, by slot."""
 
     def __init__(self, entries: Sequence[ProviderEntry], name: str) -> None:
         self._entries, self._name = entries, name
 
     def room(self, slot: int) -> int:
-        one = self._entries[slot].inventories[self._name]
-        return min(one.free, one.max_unit)
+        inventory = self._entries[slot].inventories[self._name]
+        return min(inventory.free, inventory.max_unit)
 
 
 class _OneTree:
-    """The tree for the search; see ``ProviderTable``.  Slots are places in ``entries``."""
+    """Tree as the search reads it; see ``ProviderTable``.  Slots are indices into ``entries``."""
 
     def __init__(self, entries: Sequence[ProviderEntry]) -> None:
         self._entries = entries
@@ -170,7 +170,7 @@ class _Order:
 
 def _kind(entry: ProviderEntry) -> _Kind:
     """Return the traits and classes of a provider, including those outside of the query."""
-    classes = sorted(name for name, one in entry.inventories.items() if one.cap > 0)
+    classes = sorted(name for name, inventory in entry.inventories.items() if inventory.cap > 0)
     return entry.traits, tuple(classes), entry.others
 
 
@@ -183,14 +183,16 @@ def _times(entry: ProviderEntry, part: Part) -> int:
 
 
 def _is_apart(entries: Sequence[ProviderEntry], n: int) -> bool:
-    """Whether one is not below the root, but shares."""
+    """Return whether a provider is not below the root, but shares."""
     return entries[n].root_id != entries[0].id
 
 
 def _offered(entries: Sequence[ProviderEntry]) -> list[int]:
-    """Those of the tree, and those that share with one of the tree."""
+    """Return the providers of the tree, and those that share with one of the tree."""
     root = entries[0].id
-    served = {one for entry in entries if entry.root_id == root for one in entry.aggregates}
+    served = {
+        aggregate for entry in entries if entry.root_id == root for aggregate in entry.aggregates
+    }
     return [
         n
         for n, entry in enumerate(entries)
@@ -202,15 +204,15 @@ def _offered(entries: Sequence[ProviderEntry]) -> list[int]:
 def _gives(entries: Sequence[ProviderEntry], n: int, part: Part) -> bool:
     entry, group = entries[n], part.group
     for name, amount in part.amounts:
-        one = entry.inventories.get(name)
-        if one is None:
+        inventory = entry.inventories.get(name)
+        if inventory is None:
             return False
-        wanted = one.cap if part.whole else amount
-        if part.whole and not one.cap == one.free >= max(amount, 1):
+        needed = inventory.cap if part.whole else amount
+        if part.whole and not inventory.cap == inventory.free >= max(amount, 1):
             return False
-        if one.free < wanted or not one.min_unit <= wanted <= one.max_unit:
+        if inventory.free < needed or not inventory.min_unit <= needed <= inventory.max_unit:
             return False
-        if wanted % one.step_size:
+        if needed % inventory.step_size:
             return False
     return _is_meant(entries, entry, group, part)
 
@@ -218,7 +220,7 @@ def _gives(entries: Sequence[ProviderEntry], n: int, part: Part) -> bool:
 def _is_meant(
     entries: Sequence[ProviderEntry], entry: ProviderEntry, group: GroupQuery, part: Part
 ) -> bool:
-    """Whether traits, aggregates and tree are those that are asked for."""
+    """Return whether traits, aggregates and tree match the group."""
     if not group.forbidden.isdisjoint(entry.traits):
         return False
     if not part.suffix:
@@ -231,11 +233,11 @@ def _is_meant(
         return False
     if group.in_tree is None or not part.amounts:
         return True
-    return any(one.uuid == group.in_tree and one.root_id == entry.root_id for one in entries)
+    return any(other.uuid == group.in_tree and other.root_id == entry.root_id for other in entries)
 
 
 def _left(entry: ProviderEntry, part: Part) -> float:
-    """The share that would be left of the scarcest class."""
+    """Return the share that would remain of the scarcest class."""
     if part.whole or not part.amounts:
         return 0.0
     return min(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What candidates are wanted for: groups of resources, and what holds for all of them."""
+"""Query of candidates: groups of resources, and the conditions on all of them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -14,13 +14,13 @@ ISOLATE = 'isolate'
 
 
 class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: without a suffix each class may come from another provider, else all from one.
+    """Resource group: without suffix each class may come from its own provider, else all from one.
 
     :ivar resources: class -> amount, at least 1; empty only with a suffix
-    :ivar required: of each set one trait
-    :ivar member_of: of each set one aggregate, by uuid
+    :ivar required: sets of traits, one of each is required
+    :ivar member_of: sets of aggregates by uuid, one of each is required
     :ivar in_tree: uuid of a provider whose tree it has to be
-    :ivar whole: of its one class all that a provider has, at least the amount, and nothing used
+    :ivar whole: take all that a provider has of its one class, at least the amount, none of it used
     """
 
     suffix: str = ''
@@ -34,7 +34,7 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> set[str]:
-        """All that it names."""
+        """Union of all traits that the group names."""
         return set().union(self.forbidden, *self.required)
 
 
@@ -43,11 +43,11 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar isolate: the providers of groups with a suffix differ from each other
     :ivar apart: sets of suffixes; the providers of such groups differ from each other
-    :ivar once: of answers in which groups that are equal have changed places, only one
+    :ivar once: return one of the candidates that differ only in the order of equal groups
     :ivar same_subtree: sets of suffixes; of the providers of such groups one is above the others
     :ivar root_required: traits of the root; ``root_forbidden`` likewise
-    :ivar limit: the best of so many at most; None: all there are, in no order
-    :ivar nested: False: of each tree only one provider, for who knows nothing of trees
+    :ivar limit: the largest number of candidates, the best ones; None: all there are, in no order
+    :ivar nested: False: only one provider of each tree, for clients without nested providers
     """
 
     groups: tuple[GroupQuery, ...]
@@ -61,7 +61,7 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
     nested: bool = True
 
     def parts(self) -> 'Iterator[Part]':
-        """What each comes from one provider."""
+        """Yield the parts, each of which comes from one provider."""
         for group in self.groups:
             if group.suffix:
                 amounts = tuple(group.resources.items())
@@ -72,10 +72,10 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to come from one provider: a whole group, or one class of that without suffix.
+    """Part that has to come from one provider: a whole group, or one class of that without suffix.
 
     :ivar amounts: class and amount
-    :ivar whole: of the one class all that a provider has, of which nothing may be used
+    :ivar whole: take all that a provider has of the one class, none of it used
     """
 
     group: GroupQuery
@@ -88,25 +88,25 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.group.suffix
 
 
-#: Uuids of the aggregates that go by a uuid or a name.
+#: Returns the uuids of the aggregates that have a uuid or a name.
 Resolve = Callable[[str], frozenset[str]]
 
 
 def query_of(
     resources: Mapping[str, int], tree: TreeRequest | None, nested: Collection[str], find: Resolve
 ) -> CandidatesQuery:
-    """The query for the best candidate of one tree.
+    """Return the query for the best candidate of one tree.
 
-    Of the group without a suffix it has the classes that may lie below the root, or that other
-    groups want as well.  Of the others each host has what its columns say.
+    It has those classes of the group without a suffix that may lie below the root, or that other
+    groups take as well.  For the other classes the columns of each host decide.
 
-    :param nested: classes that something below a host has
+    :param nested: classes that a provider below a host has
     """
     groups = [] if tree is None else list(tree.expanded())
-    wanted = {name for one in groups for name in one.group.resources}
-    spread = {name: n for name, n in resources.items() if name in nested or name in wanted}
+    grouped = {name for group in groups for name in group.group.resources}
+    spread = {name: n for name, n in resources.items() if name in nested or name in grouped}
     queries = [GroupQuery(resources=spread)] if spread else []
-    queries += [_group(one.suffix, one.group, one.whole, find) for one in groups]
+    queries += [_group(group.suffix, group.group, group.whole, find) for group in groups]
     return CandidatesQuery(
         groups=tuple(queries),
         apart=() if tree is None else tuple(tree.distinct()),

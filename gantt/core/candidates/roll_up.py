@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All providers as one pool: sums by class, the largest piece, and what still fits in pieces."""
+"""Sums over all providers: totals by class, the largest piece, and pieces that still fit."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from gantt.core.candidates.table import NOWHERE, ProviderTable
 CLASSES_MAX = 500
 #: Powers of two up to which pieces are counted.
 POWERS_MAX = 41
-#: Of one tree, so that sums over trees stay within 64 bits.
+#: Largest count of one tree, so that sums over trees stay within 64 bits.
 COUNT_MAX = 2**40
 
 
@@ -39,10 +39,10 @@ class ClassRollUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreesFitting(NamedTuple):
-    """How often a shape fits into trees of providers.
+    """Number of times that a shape fits into trees of providers.
 
-    :ivar times: in all, at most 2**40 for each tree
-    :ivar trees: where it fits at least once; ``most``: on the one where it fits most often
+    :ivar times: total, at most 2**40 for each tree
+    :ivar trees: trees where it fits at least once; ``most``: the largest number of times in one
     """
 
     times: int
@@ -51,7 +51,7 @@ class TreesFitting(NamedTuple):
 
 
 def class_roll_up(name: str, column: ClassColumn) -> ClassRollUp:
-    """The sums of one class."""
+    """Return the sums of one class."""
     numbers = column.numbers()
     free = numbers.free.tolist()
     largest = int(np.minimum(numbers.free, numbers.largest).max(initial=0))
@@ -63,20 +63,20 @@ def class_roll_up(name: str, column: ClassColumn) -> ClassRollUp:
         providers=len(column),
         capacity=sum(numbers.cap.tolist()),
         used=sum((numbers.cap - numbers.free).tolist()),
-        free=sum(one for one in free if one > 0),
+        free=sum(amount for amount in free if amount > 0),
         largest=max(largest, 0),
         pieces=pieces,
     )
 
 
 def classes_roll_up(table: ProviderTable) -> list[ClassRollUp]:
-    """Of all classes, at most ``CLASSES_MAX``."""
+    """Return the sums of all classes, at most ``CLASSES_MAX``."""
     names = sorted(table.classes)[:CLASSES_MAX]
     return [class_roll_up(name, table.classes[name]) for name in names]
 
 
 def trees_fitting(table: ProviderTable, shape: Mapping[str, int]) -> TreesFitting:
-    """How often a shape fits, each of its amounts on one provider, all of them in one tree."""
+    """Return how often a shape fits, each amount on one provider, all of them in one tree."""
     fits = np.full(table.length, COUNT_MAX, np.int64)
     for name, amount in shape.items():
         here = np.zeros(table.length, np.int64)
@@ -85,8 +85,8 @@ def trees_fitting(table: ProviderTable, shape: Mapping[str, int]) -> TreesFittin
             slots, times = column.times(amount)
             _add_up(table, here, slots, times)
         fits = np.minimum(fits, here)
-    found = fits[fits > 0]
-    return TreesFitting(sum(found.tolist()), len(found), int(found.max(initial=0)))
+    fitting = fits[fits > 0]
+    return TreesFitting(sum(fitting.tolist()), len(fitting), int(fitting.max(initial=0)))
 
 
 def _add_up(table: ProviderTable, here: np.ndarray, slots: Slots, times: np.ndarray) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All providers in columns, followed by news of single ones."""
+"""Table of all providers in columns, updated by changes of single ones."""
 
 import copy
 import itertools
@@ -16,13 +16,12 @@ NOWHERE = -1
 
 
 class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One provider, whole.
+    """Complete entry of a provider.
 
     :ivar parent_id: None of a root, whose ``root_id`` is its own id
     :ivar version: grows with every change
     :ivar traits: ascending; ``aggregates`` as well, by uuid
-    :ivar others: traits and classes of one that is given to a single query, which does not look at
-        them; ascending
+    :ivar others: traits and classes outside of the query that the entry is read for; ascending
     """
 
     id: int
@@ -39,15 +38,15 @@ class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ProviderTable:
     """Providers by slot.
 
-    Any number may search it at once; whoever applies news has it alone, see :meth:`copy`.
+    Any number of readers may search it at once; a writer needs it alone, see :meth:`copy`.
 
     :ivar classes: name -> amounts
-    :ivar traits: who has each; ``aggregates``: who is in each
-    :ivar root: slot -> that of its root; ``NOWHERE`` of one that is gone or whose root is not known
-    :ivar structure: another number after each change of trees, of aggregates or of who shares
+    :ivar traits: slots by trait; ``aggregates``: slots by aggregate
+    :ivar root: slot -> that of its root; ``NOWHERE`` where deleted or the root is not known
+    :ivar structure: another number after each change of trees, aggregates or sharing
     :ivar uuids: slot -> uuid
-    :ivar stamps: slot -> another number after each change of what is there
-    :ivar nested: how many are below another one
+    :ivar stamps: slot -> another number after each change of its contents
+    :ivar nested: number of providers below another one
     :ivar origin: the same of all copies of one: their stamps are of one count
     """
 
@@ -80,28 +79,28 @@ class ProviderTable:
 
     @property
     def length(self) -> int:
-        """Of masks: slots that there is room for."""
+        """Length of masks: slots that there is room for."""
         return len(self.root)
 
     def slot(self, uuid: str) -> int | None:
         return self._by_uuid.get(uuid)
 
     def entry(self, slot: int) -> ProviderEntry:
-        found = self._entries[slot]
-        assert found is not None
-        return found
+        entry = self._entries[slot]
+        assert entry is not None
+        return entry
 
     def uuid_of(self, provider_id: int | None) -> str | None:
-        """None of one that is not known."""
+        """Return the uuid of a provider; None: it is not known."""
         slot = None if provider_id is None else self._slots.get(provider_id)
         return None if slot is None else self.entry(slot).uuid
 
     def ids(self) -> Collection[int]:
-        """Of all that are known."""
+        """Return the ids of all known providers."""
         return self._slots.keys()
 
     def parent(self, slot: int) -> int:
-        """The slot of its parent, or ``NOWHERE``."""
+        """Return the slot of its parent, or ``NOWHERE``."""
         above = self.entry(slot).parent_id
         return NOWHERE if above is None else self._slots.get(above, NOWHERE)
 
@@ -109,7 +108,7 @@ class ProviderTable:
         return bool(self._children.get(self.entry(slot).id))
 
     def tree(self, root: int) -> Iterable[int]:
-        """Slots of all providers of a tree.
+        """Return the slots of all providers of a tree.
 
         :param root: slot
         """
@@ -119,32 +118,32 @@ class ProviderTable:
         return SHARES in self.entry(slot).traits
 
     def anchors(self, slot: int) -> Slots:
-        """Roots of the trees that one which shares serves, without its own."""
+        """Return roots of the trees that a sharing provider serves, without its own."""
         if self._anchored != self.structure:
             self._anchors, self._anchored = {}, self.structure
-        found = self._anchors.get(slot)
-        if found is None:
+        anchors = self._anchors.get(slot)
+        if anchors is None:
             served: set[int] = set()
             for aggregate in self.entry(slot).aggregates:
                 served.update(self.aggregates.members(aggregate))
             roots = np.unique(self.root[np.fromiter(served, np.int64, len(served))])
-            found = roots[(roots != NOWHERE) & (roots != self.root[slot])]
-            self._anchors[slot] = found
-        return found
+            anchors = roots[(roots != NOWHERE) & (roots != self.root[slot])]
+            self._anchors[slot] = anchors
+        return anchors
 
     def kind(self, slot: int) -> int:
-        """A number that equal ones have: leaves below one parent, with equal contents.
+        """Return a number that equal slots have: leaves below one parent, with equal contents.
 
-        Numbers hold until news are applied.
+        Numbers hold until changes are applied.
         """
-        found = self._kinds.get(slot)
-        return self._new_kind(slot) if found is None else found
+        kind = self._kinds.get(slot)
+        return self._new_kind(slot) if kind is None else kind
 
     def kinds(self, slots: Sequence[int]) -> list[int]:
-        """``kind`` of each."""
-        known = self._kinds
+        """Return ``kind`` of each slot."""
+        cached = self._kinds
         try:
-            return [known[slot] for slot in slots]
+            return [cached[slot] for slot in slots]
         except KeyError:
             return [self.kind(slot) for slot in slots]
 
@@ -153,19 +152,19 @@ class ProviderTable:
         content: Hashable = slot
         if entry.parent_id is not None and not self.has_children(slot):
             content = content_of(entry)
-        found = self._kind_numbers.setdefault(content, next(self._kinds_known))
-        self._kinds[slot] = found
-        return found
+        kind = self._kind_numbers.setdefault(content, next(self._kinds_known))
+        self._kinds[slot] = kind
+        return kind
 
     def _forget_kinds(self) -> None:
-        """What has changed so, or what was remembered of contents that are no more."""
+        """Forget kinds after a change of structure, or when most are of past contents."""
         if self._kinds_of != self.structure or len(self._kind_numbers) > 2 * self.length:
             self._kinds, self._kind_numbers = {}, {}
             self._kinds_of = self.structure
 
-    # -- news ----------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------
     def copy(self) -> 'ProviderTable':
-        """One that changes by itself, while this one is searched on."""
+        """Return a table that changes by itself, while this one is still searched."""
         other = copy.copy(self)
         other.classes = {name: column.copy() for name, column in self.classes.items()}
         other.traits, other.aggregates = self.traits.copy(), self.aggregates.copy()
@@ -180,19 +179,19 @@ class ProviderTable:
         return other
 
     def apply(self, entries: Iterable[ProviderEntry], gone: Iterable[int] = ()) -> None:
-        """Providers as they became; what is older than what is known is left out.
+        """Apply providers as they became; versions older than the known ones are ignored.
 
-        :param gone: ids of such as are no more
+        :param gone: ids of deleted providers
         """
         for provider_id in gone:
             self._remove(provider_id)
         moved = []
         for entry in entries:
             slot = self._slots.get(entry.id)
-            known = None if slot is None else self._entries[slot]
-            if known is None or entry.version >= known.version:
+            current = None if slot is None else self._entries[slot]
+            if current is None or entry.version >= current.version:
                 slot = self._take_slot(entry) if slot is None else slot
-                self._write(slot, known, entry)
+                self._write(slot, current, entry)
                 moved.append(slot)
         for slot in moved:
             self._set_root(slot)
@@ -243,12 +242,12 @@ class ProviderTable:
     def _write_inventories(
         self, slot: int, before: dict[str, ClassInventory], after: dict[str, ClassInventory]
     ) -> None:
-        for name, one in after.items():
-            if before.get(name) != one:
+        for name, inventory in after.items():
+            if before.get(name) != inventory:
                 column = self.classes.get(name)
                 if column is None:
                     column = self.classes[name] = ClassColumn()
-                column.put(slot, one)
+                column.put(slot, inventory)
         for name in before.keys() - after.keys():
             self.classes[name].drop(slot)
             if not len(self.classes[name]):
@@ -269,7 +268,7 @@ class ProviderTable:
             _take_out(self._children, known.parent_id, slot)
 
     def _set_root(self, slot: int) -> None:
-        """Where a provider belongs; and those that waited for it."""
+        """Set the root of a provider, and of those that waited for it."""
         entry = self.entry(slot)
         self.root[slot] = self._slots.get(entry.root_id, NOWHERE)
         if entry.root_id == entry.id:
@@ -280,13 +279,13 @@ class ProviderTable:
         slot = self._slots.pop(provider_id, None)
         if slot is None:
             return
-        known = self.entry(slot)
-        if self._by_uuid.get(known.uuid) == slot:
-            del self._by_uuid[known.uuid]
-        self._write_sets(self.traits, slot, known.traits, ())
-        self._write_sets(self.aggregates, slot, known.aggregates, ())
-        self._write_inventories(slot, known.inventories, {})
-        self._leave(slot, known)
+        entry = self.entry(slot)
+        if self._by_uuid.get(entry.uuid) == slot:
+            del self._by_uuid[entry.uuid]
+        self._write_sets(self.traits, slot, entry.traits, ())
+        self._write_sets(self.aggregates, slot, entry.aggregates, ())
+        self._write_inventories(slot, entry.inventories, {})
+        self._leave(slot, entry)
         for below in self._trees.get(provider_id, ()):
             self.root[below] = NOWHERE
         self.root[slot] = NOWHERE
@@ -298,7 +297,7 @@ class ProviderTable:
 
 
 def content_of(entry: ProviderEntry) -> Hashable:
-    """What leaves below one parent are told apart by."""
+    """Return the contents by which leaves below one parent differ."""
     inventories = tuple(sorted(entry.inventories.items(), key=lambda item: item[0]))
     return entry.parent_id, entry.traits, entry.aggregates, inventories
 

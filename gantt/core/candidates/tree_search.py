@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice within one tree: for each part a provider, so that all of them go together.
+"""Search within one tree: for each part a provider, so that all of them go together.
 
-Depth first, the part with the fewest providers first.  A choice is not gone on with where what it
-leaves cannot do: amounts are summed up as they are taken, subtrees and traits are looked at before
-they are complete, a matching says whether the parts that are left find room at all, and what was
-in vain once is not tried again where the same is left of other providers.
+Depth first, the part with the fewest providers first.  A branch is cut where the rest cannot
+succeed: amounts are summed up as they are taken, subtrees and traits are checked before they are
+complete, a matching tells whether the parts that are left find room at all, and a state that failed
+once is not tried again where the same is left of other providers.
 
-Nothing of that changes what is found, and in which order: only what is found nowhere.
+The cuts change neither the solutions nor their order: they only skip branches without any.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -18,22 +18,22 @@ from gantt.core.candidates import feasibility
 from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.candidates.table import NOWHERE, ProviderEntry
 
-#: Looks in one tree after which it pays to look ahead, and to remember what was in vain.
+#: Steps in one tree after which it pays to look ahead, and to remember failed states.
 EASY_LOOKS = 256
-#: Looks after which whoever waits for the thread is thought of.
+#: Steps after which the search pauses for others that wait for the thread.
 PAUSED_EACH = 2048
-#: Taken of a provider that is taken whole: more than anybody has.
+#: Amount taken of a provider that is taken whole: more than any has.
 ALL = 2**62
 
 
 class RoomByPlace(Protocol):
-    """What is left of one class."""
+    """Remaining room of one class."""
 
     def room(self, slot: int) -> int: ...
 
 
 class SearchedTable(Protocol):
-    """What a search looks at: providers by small numbers, see ``ProviderTable``."""
+    """Table that a search reads: providers by small numbers, see ``ProviderTable``."""
 
     @property
     def nested(self) -> int: ...
@@ -47,10 +47,10 @@ class SearchedTable(Protocol):
 
 
 class SearchBudget:
-    """How many steps a search may take in all.
+    """Steps that a search may take in all.
 
-    :param steps: each is a provider that is looked at for a part: about a microsecond, whatever it
-        is looked at for
+    :param steps: each is a provider that is evaluated for a part: about a microsecond, whatever the
+        check
     :param pausing: called now and then; may end the search by ``SearchOutOfBudget``
     """
 
@@ -61,7 +61,10 @@ class SearchBudget:
         self._next = 0 if pausing is None else max(steps - PAUSED_EACH, 0)
 
     def take(self, steps: int = 1) -> None:
-        """:raises SearchOutOfBudget: they are used up; whether there is more is not known"""
+        """Use up steps.
+
+        :raises SearchOutOfBudget: they are used up; whether there is more is not known
+        """
         self.left -= steps
         if self.left < self._next:
             self._pause()
@@ -75,7 +78,7 @@ class SearchBudget:
 
 
 class TreeSearch:
-    """One query, for any number of trees one after another.
+    """Search of one query in any number of trees one after another.
 
     :param parts: those of the query, in the order of all answers
     :param distinct: of equal providers below one parent only one is tried
@@ -101,18 +104,18 @@ class TreeSearch:
             for suffixes in (isolated, *query.apart)
             if len(rivals := {n for n, p in enumerate(parts) if p.suffix in suffixes}) > 1
         ]
-        #: By part, the numbers of those that it is in.
+        #: By part, the numbers of the ``apart`` sets that it is in.
         self.sets_of = [
-            [k for k, one in enumerate(self.apart) if n in one] for n in range(len(parts))
+            [k for k, rivals in enumerate(self.apart) if n in rivals] for n in range(len(parts))
         ]
         self.subtrees = [
             members
             for suffixes in query.same_subtree
             if len(members := [n for n, part in enumerate(parts) if part.suffix in suffixes]) > 1
         ]
-        wanted = [name for part in parts for name, _ in part.amounts]
-        self.contended = {name for name in wanted if wanted.count(name) > 1}
-        #: Parts that may be in the way of each other.
+        names = [name for part in parts for name, _ in part.amounts]
+        self.contended = {name for name in names if names.count(name) > 1}
+        #: Parts that may conflict with each other.
         self.disputed = [
             n
             for n, part in enumerate(parts)
@@ -121,8 +124,8 @@ class TreeSearch:
         self.scarce = [
             [item for item in part.amounts if item[0] in self.contended] for part in parts
         ]
-        #: Whether nothing is looked at of providers but which they are, how much room they have of
-        #: contended classes, required traits, and which of them are equal.
+        #: Whether the search reads nothing of providers but which they are, their room of contended
+        #: classes, required traits, and which of them are equal.
         self.is_plain = not (self.subtrees or self.one_of_a_tree)
         self.twins = _twins(query, parts) if query.once else {}
         self.spread = [n for n, part in enumerate(parts) if not part.suffix]
@@ -130,7 +133,7 @@ class TreeSearch:
         self.ancestors: dict[int, frozenset[int]] = {}
 
     def on(self, table: SearchedTable, budget: SearchBudget) -> 'TreeSearch':
-        """Itself, for another table and the steps that may be taken there."""
+        """Return itself, for another table and the steps that may be taken there."""
         self.table, self.budget = table, budget
         self.ancestors = {}
         return self
@@ -138,31 +141,31 @@ class TreeSearch:
     def solutions(
         self, options: Sequence[Sequence[int]], *, largest_first: bool = False
     ) -> Iterator[tuple[int, ...]]:
-        """All choices for one anchor, each once: a slot for each part.
+        """Yield all choices for one anchor, each once: a slot for each part.
 
-        :param options: for each part who may give it, the best first; none of them empty
+        :param options: for each part the slots that may give it, the best first; none of them empty
         :param largest_first: the part with the largest amounts first, for one that is hard to pack
         :raises SearchOutOfBudget:
         """
-        order = sorted(range(len(options)), key=[len(one) for one in options].__getitem__)
+        order = sorted(range(len(options)), key=[len(slots) for slots in options].__getitem__)
         if largest_first:
-            sizes = [max((amount for _, amount in one), default=0) for one in self.scarce]
+            sizes = [max((amount for _, amount in amounts), default=0) for amounts in self.scarce]
             order.sort(key=sizes.__getitem__, reverse=True)
         return _Walk(self, options, order).solutions()
 
     def above(self, slot: int) -> frozenset[int]:
-        """A provider and all above it."""
-        found = self.ancestors.get(slot)
-        if found is None:
+        """Return a provider and all above it."""
+        above = self.ancestors.get(slot)
+        if above is None:
             path = [slot]
             while (parent := self.table.parent(path[-1])) != NOWHERE and parent not in path:
                 path.append(parent)
-            found = self.ancestors[slot] = frozenset(path)
-        return found
+            above = self.ancestors[slot] = frozenset(path)
+        return above
 
 
 class _Walk:
-    """The search in one tree."""
+    """State of the search in one tree."""
 
     def __init__(
         self, search: TreeSearch, options: Sequence[Sequence[int]], order: Sequence[int]
@@ -170,7 +173,7 @@ class _Walk:
         self._search, self._options, self._order = search, options, order
         self._table, self._budget, self._parts = search.table, search.budget, search.parts
         self._scarce, self._sets_of = search.scarce, search.sets_of
-        self._option_sets = [frozenset(one) for one in options] if search.subtrees else []
+        self._option_sets = [frozenset(slots) for slots in options] if search.subtrees else []
         self._chosen = [NOWHERE] * len(options)
         self._taken: dict[tuple[int, str], int] = {}
         self._loads: dict[int, int] = {}
@@ -181,13 +184,13 @@ class _Walk:
         self._easy_until = self._match_at = search.budget.left - EASY_LOOKS
 
     def solutions(self) -> Iterator[tuple[int, ...]]:
-        """See ``TreeSearch.solutions``."""
+        """Yield the rows; see ``TreeSearch.solutions``."""
         order = self._order
         if not self._may_begin():
             return
         rows = [iter(self._options[order[0]])]
         tried: list[set[int]] = [set()]
-        # Of each row what was left before it, where that is known, and what had been found.
+        # Of each row the mark of what was left before it, if known, and the count found by then.
         marks: list[tuple[Hashable, int]] = [(None, 0)]
         while rows and not self._is_hopeless:
             part = order[len(rows) - 1]
@@ -196,8 +199,8 @@ class _Walk:
             if slot is None:
                 rows.pop()
                 tried.pop()
-                mark, found = marks.pop()
-                if mark is not None and found == self._found:
+                mark, count = marks.pop()
+                if mark is not None and count == self._found:
                     self._in_vain.add(mark)
                 continue
             depth, mark = len(rows), None
@@ -214,33 +217,33 @@ class _Walk:
                 yield tuple(self._chosen)
 
     def _may_begin(self) -> bool:
-        """Whether there is room for all, as far as a matching tells."""
-        # Where each has as many as there are parts, none is left without.
+        """Return whether there is room for all parts, as far as a matching tells."""
+        # Where each has as many options as there are parts, none is left without.
         disputed = self._search.disputed
         fewest = min((len(self._options[n]) for n in disputed), default=len(disputed))
         return fewest >= len(disputed) or self._may_match(self._order)
 
     def _is_in_vain(self, mark: Hashable, depth: int) -> bool:
-        """Whether the parts that are left find no room, where it is time to look ahead."""
+        """Return whether the parts that are left find no room, where it is time to look ahead."""
         before = self._budget.left
         if before >= self._match_at:
             return False
-        goes = (self._is_packed or self._may_pack()) and self._may_match(self._order[depth:])
-        # As many looks go into the search as into looking ahead.
+        may_go = (self._is_packed or self._may_pack()) and self._may_match(self._order[depth:])
+        # As many steps go into the search as into looking ahead.
         self._match_at = 2 * self._budget.left - before
-        if not goes:
+        if not may_go:
             self._in_vain.add(mark)
-        return not goes
+        return not may_go
 
     def _row(self, part: int) -> Iterator[int]:
-        """Who is tried for a part: from where the one equal to it before has found its own."""
+        """Return the slots to try for a part: from the choice of the equal part before it on."""
         options, twin = self._options[part], self._search.twins.get(part)
         if twin is None:
             return iter(options)
         return iter(options[options.index(self._chosen[twin]) :])
 
     def _next(self, part: int, row: Iterator[int], tried: set[int]) -> int | None:
-        """Take the next one that goes with what is chosen; None: there is none."""
+        """Take the next slot that goes with what is chosen; None: there is none."""
         distinct = self._search.distinct and len(self._options[part]) > 1
         for slot in row:
             self._budget.take()
@@ -292,7 +295,7 @@ class _Walk:
             self._taken[slot, name] -= ALL if self._parts[part].whole else amount
 
     def _is_alone(self, slot: int) -> bool:
-        """Whether nothing else is taken of its tree."""
+        """Return whether nothing else is taken of its tree."""
         root = self._table.root
         return all(
             other in (NOWHERE, slot) or not part.amounts or root[other] != root[slot]
@@ -300,7 +303,7 @@ class _Walk:
         )
 
     def _is_repeated(self, slot: int, tried: set[int]) -> bool:
-        """Whether one just like it, of which nothing is taken either, was tried already."""
+        """Return whether a provider of the same kind, also unused, was tried already."""
         if self._loads.get(slot):
             return False
         kind = self._table.kind(slot)
@@ -311,7 +314,7 @@ class _Walk:
 
     # -- subtrees and traits -------------------------------------------------------------
     def _is_below(self, part: int, slot: int, members: Sequence[int]) -> bool:
-        """Whether one that is chosen, or may still be, is above all that are chosen."""
+        """Return whether a provider that is chosen, or may still be, is above all chosen ones."""
         above = self._search.above(slot)
         open_to: list[frozenset[int]] = []
         chosen = {slot}
@@ -322,22 +325,22 @@ class _Walk:
             elif n != part:
                 open_to.append(self._option_sets[n])
         self._budget.take(len(members))
-        return any(top in chosen or any(top in one for one in open_to) for top in above)
+        return any(top in chosen or any(top in slots for slots in open_to) for top in above)
 
     def _has_traits(self) -> bool:
-        """Whether those of the group without suffix have all required traits together."""
+        """Return whether providers of the group without suffix have all required traits."""
         required = self._search.required
         if not required:
             return True
-        there: set[str] = set()
+        traits: set[str] = set()
         for n in self._search.spread:
-            there.update(self._table.entry(self._chosen[n]).traits)
+            traits.update(self._table.entry(self._chosen[n]).traits)
         self._budget.take(len(required))
-        return all(not there.isdisjoint(names) for names in required)
+        return all(not traits.isdisjoint(names) for names in required)
 
     # -- looking ahead -------------------------------------------------------------------
     def _may_match(self, rest: Sequence[int]) -> bool:
-        """Whether parts can find room next to what is taken, as far as a matching tells."""
+        """Return whether parts can find room next to what is taken, as far as a matching tells."""
         take = self._budget.take
         for apart, occupied in zip(self._search.apart, self._occupied, strict=True):
             isolated = [n for n in rest if n in apart]
@@ -350,7 +353,7 @@ class _Walk:
         return all(self._has_room(name, rest) for name in self._search.contended)
 
     def _has_room(self, name: str, rest: Sequence[int]) -> bool:
-        """The same for one class: each provider has room for so many of the smallest parts."""
+        """Return whether one class matches: each provider takes so many of the smallest parts."""
         wanting, amounts = self._wanting(name, rest)
         if len(wanting) < 2:
             return True
@@ -364,7 +367,7 @@ class _Walk:
         return feasibility.has_matching(options, most, self._budget.take)
 
     def _may_pack(self) -> bool:
-        """Whether amounts can be packed into all that there is, as far as bounds tell: once."""
+        """Return whether amounts can be packed into all rooms, as far as bounds tell: once."""
         self._is_packed = True
         for name in self._search.contended if not self._found else ():
             wanting, amounts = self._wanting(name, self._order)
@@ -375,75 +378,79 @@ class _Walk:
         return not self._is_hopeless
 
     def _wanting(self, name: str, among: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Parts that take of a class, and how much each."""
-        found = [(n, dict(self._scarce[n]).get(name)) for n in among]
-        self._budget.take(len(found))
-        return [n for n, one in found if one is not None], [
-            one for _, one in found if one is not None
+        """Return the parts that take of a class, and how much each."""
+        amounts = [(n, dict(self._scarce[n]).get(name)) for n in among]
+        self._budget.take(len(amounts))
+        return [n for n, amount in amounts if amount is not None], [
+            amount for _, amount in amounts if amount is not None
         ]
 
     # -- what was in vain ----------------------------------------------------------------
     def _mark(self, depth: int) -> Hashable:
-        """The same wherever the parts that are left have the same to choose from.
+        """Return a key that is the same wherever the parts that are left have the same options.
 
-        What those that are equal may choose from is, of each, from where the one before it is.
+        Equal parts have the options from the choice of the one before them on.
         """
         search, chosen = self._search, self._chosen
-        of = self._left_over
-        if of is None:
-            of = self._left_over = _LeftOver(search, self._options, self._order)
-        later = [(n, chosen[search.twins[n]]) for n in of.followers[depth]]
-        if not of.merges:
+        left_over = self._left_over
+        if left_over is None:
+            left_over = self._left_over = _LeftOver(search, self._options, self._order)
+        later = [(n, chosen[search.twins[n]]) for n in left_over.followers[depth]]
+        if not left_over.merges:
             self._budget.take(2 * (1 + len(self._taken)))
             return (
                 depth,
-                tuple(chosen[n] for n in of.special),
+                tuple(chosen[n] for n in left_over.special),
                 frozenset(item for item in self._taken.items() if item[1]),
                 tuple(map(frozenset, self._occupied)),
                 tuple(slot for _, slot in later),
             )
-        self._budget.take(2 * len(of.slots))
+        self._budget.take(2 * len(left_over.slots))
         meets = 0
         for n in search.spread if search.required else ():
             if chosen[n] != NOWHERE:
-                meets |= of.traits[chosen[n]]
-        return depth, meets, tuple(sorted(self._looks(of, depth, meets, self._barred(of, later))))
+                meets |= left_over.traits[chosen[n]]
+        return (
+            depth,
+            meets,
+            tuple(sorted(self._looks(left_over, depth, meets, self._barred(left_over, later)))),
+        )
 
     def _barred(self, of: '_LeftOver', later: Sequence[tuple[int, int]]) -> dict[int, int]:
-        """By provider, kinds of which another part has gone further on already, as bits."""
-        found: dict[int, int] = {}
+        """Return by provider, as bits, the kinds of parts that have passed it already."""
+        barred: dict[int, int] = {}
         for n, slot in later:
             bit, options = of.bits[n], self._options[n]
-            for one in options[: options.index(slot)]:
-                found[one] = found.get(one, 0) | bit
-        return found
+            for passed in options[: options.index(slot)]:
+                barred[passed] = barred.get(passed, 0) | bit
+        return barred
 
     def _looks(
         self, of: '_LeftOver', depth: int, meets: int, barred: Mapping[int, int]
     ) -> Iterator[int]:
-        """A number for each provider that may give something; those look the same that have it."""
-        taken, left, open_sets = self._taken, of.left[depth], of.open_sets[depth]
+        """Yield a number for each provider that may give something; equal for equal providers."""
+        taken, open_kinds, open_sets = self._taken, of.left[depth], of.open_sets[depth]
         for slot in of.slots:
-            may = of.may[slot] & left & ~barred.get(slot, 0)
-            if not may:
+            kinds = of.may[slot] & open_kinds & ~barred.get(slot, 0)
+            if not kinds:
                 continue
-            looks: list[int] = [may, of.traits[slot] & ~meets]
+            looks: list[int] = [kinds, of.traits[slot] & ~meets]
             for name, rooms, sums in of.wanted[depth]:
-                gone = taken.get((slot, name), 0)
-                looks.append(feasibility.filled(sums, rooms.get(slot, 0) - gone))
-                looks.append(of.has_whole and gone > 0)
+                used = taken.get((slot, name), 0)
+                looks.append(feasibility.filled(sums, rooms.get(slot, 0) - used))
+                looks.append(of.has_whole and used > 0)
             looks += [slot in self._occupied[k] for k in open_sets]
             yield of.number(tuple(looks))
 
 
 class _LeftOver:
-    """The state of the search of one tree by depth, for the parts that are left.
+    """State of the search of one tree by depth, for the parts that are left.
 
-    :ivar merges: whether providers count by what is looked at alone, not by which they are
+    :ivar merges: whether providers count by the contents that matter, not by their identity
     :ivar special: parts whose choices matter by themselves, where it is not so
-    :ivar followers: of those left the ones equal to one that has a provider
+    :ivar followers: parts left that are equal to one that has a provider
     :ivar left: kinds of parts, as bits; ``bits`` by part, ``may`` by provider
-    :ivar wanted: classes with the rooms of providers, and all that amounts come to
+    :ivar wanted: classes with the rooms of providers, and the subset sums of amounts
     :ivar open_sets: sets that have a part left
     """
 
@@ -452,12 +459,12 @@ class _LeftOver:
     ) -> None:
         parts, take = search.parts, search.budget.take
         self.merges = search.is_plain
-        members = {n for one in search.subtrees for n in one}
+        members = {n for subtree in search.subtrees for n in subtree}
         members.update(search.spread if search.required else ())
         members.update(n for n, part in enumerate(parts) if part.amounts and search.one_of_a_tree)
         self.special = sorted(members)
         self.has_whole = any(part.whole for part in parts)
-        self.slots = list(dict.fromkeys(slot for one in options for slot in one))
+        self.slots = list(dict.fromkeys(slot for slots in options for slot in slots))
         take(sum(map(len, options)))
         places = {n: at for at, n in enumerate(order)}
         self.followers = [
@@ -476,7 +483,7 @@ class _LeftOver:
         self._by_depth(search, options, order)
 
     def number(self, looks: tuple[int, ...]) -> int:
-        """Of providers that look the same."""
+        """Return the number of providers with equal contents."""
         return self._numbers.setdefault(looks, len(self._numbers))
 
     @staticmethod
@@ -487,15 +494,15 @@ class _LeftOver:
         chains: dict[int, int] = {}
         bits = []
         may: dict[int, int] = {}
-        for n, one in enumerate(options):
+        for n, slots in enumerate(options):
             chains[n] = chains[search.twins[n]] if n in search.twins else n
-            key = tuple(search.scarce[n]), search.parts[n].whole, tuple(one)
+            key = tuple(search.scarce[n]), search.parts[n].whole, tuple(slots)
             is_twin = n in search.twins or n in search.twins.values()
             chain = chains[n] if is_twin else None
             is_spread = bool(search.required) and not search.parts[n].suffix
             kind = kinds.setdefault((key, tuple(search.sets_of[n]), chain, is_spread), len(kinds))
             bits.append(1 << kind)
-            for slot in one:
+            for slot in slots:
                 may[slot] = may.get(slot, 0) | 1 << kind
         return bits, may
 
@@ -509,39 +516,43 @@ class _LeftOver:
             for n in order[depth:]:
                 self.left[depth] |= self.bits[n]
             rest = set(order[depth:])
-            self.open_sets[depth] = [k for k, one in enumerate(search.apart) if one & rest]
+            self.open_sets[depth] = [k for k, rivals in enumerate(search.apart) if rivals & rest]
         self.wanted: list[list[tuple[str, dict[int, int], list[int] | None]]] = [[] for _ in order]
         for name in sorted(search.contended):
-            wanting = [any(one == name for one, _ in search.scarce[n]) for n in range(len(order))]
+            wanting = [
+                any(other == name for other, _ in search.scarce[n]) for n in range(len(order))
+            ]
             slots = set[int]().union(*(options[n] for n in order if wanting[n]))
             rooms = {slot: table.classes[name].room(slot) for slot in slots}
-            most = max(rooms.values())
+            largest = max(rooms.values())
             sums: list[int] | None = [0]
             for depth in range(len(order) - 1, -1, -1):
                 part = order[depth]
                 if wanting[part] and sums is not None:
                     amount = dict(search.scarce[part])[name]
                     take(len(sums))
-                    more = {one + amount for one in sums if one + amount <= most}.union(sums)
+                    more = {
+                        partial + amount for partial in sums if partial + amount <= largest
+                    }.union(sums)
                     sums = sorted(more) if len(more) <= feasibility.SUMS_MAX else None
                 if any(wanting[n] for n in order[depth:]):
                     self.wanted[depth].append((name, rooms, sums))
 
 
 def _twins(query: CandidatesQuery, parts: Sequence[Part]) -> dict[int, int]:
-    """Of each part that is like one before it: that one.  Parts of one size keep their order."""
+    """Return for each part the equal part before it.  Parts of one size keep their order."""
     last: dict[object, int] = {}
-    found = {}
+    twins = {}
     for n, part in enumerate(parts):
         if not part.suffix:
             continue
-        sets = [part.suffix in one for one in (*query.same_subtree, *query.apart)]
+        sets = [part.suffix in suffixes for suffixes in (*query.same_subtree, *query.apart)]
         group = part.group
         key = (
             *(part.amounts, group.required, group.forbidden, group.member_of),
             *(group.forbidden_aggregates, group.in_tree, group.whole, tuple(sets)),
         )
         if key in last:
-            found[n] = last[key]
+            twins[n] = last[key]
         last[key] = n
-    return found
+    return twins

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a claim may be written, judged under the locks of its providers: the one rule.
+"""Rule of acceptance: whether a claim may be written, judged under the locks of its providers.
 
-It depends on who claims:
+It depends on the claimant:
 
 - a scheduler writes only where its providers are open: not disabled, and over-full in no class;
 - a writer of allocations by the API is judged class by class.  Whatever grows needs room, what
-  is over-full already it may keep or shrink, and whether a host is open to schedulers is no
-  concern of its;
-- a host that reports what runs there is not judged: what runs, runs.  It is counted, and the host
-  is flagged as over-full where that is more than may be promised, see :func:`is_over_committed`.
+  is over-full already it may keep or shrink, and whether a host is open to schedulers does not
+  concern it;
+- a host that reports its running guests is not judged.  They are counted, and the host
+  is flagged as over-full where that is more than its capacity, see :func:`is_over_committed`.
 
 Where a scheduler's claim takes from a pool that serves its host, the two have to share an aggregate
-still: who changes that writes one of the two under its lock.
+still: a writer that changes that writes one of the two under its lock.
 
 The units of the inventories (``min_unit``, ``max_unit``, ``step_size``) hold for both that are
-judged, on every provider that a claim takes from.  Plans keep to them; but what a provider has
-may have changed since a plan was made.
+judged, on every provider that a claim takes from.  Plans keep to them; but the inventory of a
+provider may have changed since a plan was computed.
 """
 
 import enum
@@ -35,29 +35,29 @@ from gantt.core.topology.free import FreeTopology
 
 
 class Claimant(enum.StrEnum):
-    """Who claims."""
+    """Writer of a claim."""
 
     SCHEDULER = 'scheduler'
     API = 'api'
 
     @classmethod
     def of(cls, claim: Claim) -> 'Claimant':
-        """By the lifecycle: who writes allocations by the API also ends them."""
+        """Return the claimant by the lifecycle: API claims are ended by their writer as well."""
         return cls.API if claim.lifecycle is Lifecycle.API else cls.SCHEDULER
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a claim is not written; ``reason`` names the provider."""
+    """Reason why a claim is not written; ``reason`` names the provider."""
 
     kind: RefusalKind
     reason: str
 
 
 class SharesRefusal(msgspec.Struct, frozen=True):
-    """Why allocations may not be written.
+    """Reason why allocations may not be written.
 
-    :ivar provider_id: of the provider that is in the way
-    :ivar names: the classes that it is about
+    :ivar provider_id: id of the provider that refuses
+    :ivar names: classes concerned
     :ivar why: ``missing``: it has no inventory of them; ``units``; ``capacity``
     :ivar reason: names the provider
     """
@@ -69,13 +69,13 @@ class SharesRefusal(msgspec.Struct, frozen=True):
 
 
 class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider as it is under its lock.
+    """State of a provider under its lock.
 
     :ivar inventories: by class
     :ivar room: class -> cap - used - foreign; below 0: over-full
     :ivar closed: why it takes nothing new from schedulers, see :func:`why_closed`; '': it does
     :ivar serves: hosts of the batch that it serves, as a pool that they share
-    :ivar inside: what its live claims leave inside of it, where a layout of the batch is on it;
+    :ivar inside: free topology of it beside its live claims, where a layout of the batch is on it;
         changed in place
     """
 
@@ -89,7 +89,7 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reshaped(state: ProviderState, inventories: Mapping[str, Inventory]) -> ProviderState:
-    """A provider as if it had other inventories; what is used of it stays."""
+    """Return a provider as if it had other inventories; its use stays."""
     room = dict(state.room)
     for name in {*state.inventories, *inventories}:
         before, now = state.inventories.get(name), inventories.get(name)
@@ -99,7 +99,7 @@ def reshaped(state: ProviderState, inventories: Mapping[str, Inventory]) -> Prov
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """What of a request may be written.
+    """Claims of a request that may be written.
 
     :ivar accepted: indices of its claims
     :ivar refusal: of the first claim that may not be; None: all of them may
@@ -120,39 +120,39 @@ def accept(
     requests: Iterable[RequestDraft],
     rivals: Mapping[str, Sequence[Claim]] = NO_RIVALS,
 ) -> dict[str, Acceptance]:
-    """Which claims of each request may be written, in arrival order.
+    """Return which claims of each request may be written, in arrival order.
 
-    The plain rule behind every group commit: a claim is accepted where :func:`why_refused` has
-    nothing against any of its allocations, with what was accepted before it, and where its layout
-    takes nothing that is taken: what was free at one generation of a host need not be at another,
-    so that is looked at again under the lock.  A refusal concerns only the request that brings
+    The plain rule behind every group commit: a claim is accepted where :func:`why_refused` returns
+    None for each of its allocations, with what was accepted before it, and where its layout
+    takes nothing that is taken: resources free at one generation of a host need not be at another,
+    so that is checked again under the lock.  A refusal concerns only the request that brings
     it; a request that is ``whole`` is accepted whole or not at all.
 
-    :param providers: by id, under the locks; those that are gone are not there
-    :param rivals: id of a claim -> live claims that give way to it.  What they take counts as
-        there for the API, whose claim takes their place; a scheduler finds room next to them
+    :param providers: by id, under the locks; deleted ones are missing
+    :param rivals: id of a claim -> live claims that give way to it.  Their amounts count as free
+        for the API, whose claim replaces them; a scheduler finds room next to them
     :returns: by the id of the request
     """
     stock = _Stock(providers)
-    found: dict[str, Acceptance] = {}
+    acceptances: dict[str, Acceptance] = {}
     for request in requests:
-        took: list[int] = []
-        first: Refusal | None = None
+        accepted: list[int] = []
+        refused: Refusal | None = None
         for index, draft in enumerate(request.claims):
             leaving = _leaving(draft.claim, rivals)
             refusal = stock.why_refused(draft, leaving)
             if refusal is None:
                 stock.take(draft.claim, leaving, 1)
-                took.append(index)
-            elif first is None:
-                first = refusal
-        if request.whole and first is not None:
-            for index in took:
+                accepted.append(index)
+            elif refused is None:
+                refused = refusal
+        if request.whole and refused is not None:
+            for index in accepted:
                 claim = request.claims[index].claim
                 stock.take(claim, _leaving(claim, rivals), -1)
-            took = []
-        found[request.id] = Acceptance(took, first)
-    return found
+            accepted = []
+        acceptances[request.id] = Acceptance(accepted, refused)
+    return acceptances
 
 
 def why_refused(
@@ -162,11 +162,11 @@ def why_refused(
     amounts: Mapping[str, int],
     before: Mapping[str, int] = _NOTHING,
 ) -> Refusal | None:
-    """What is in the way of a claim on one provider; None: nothing is.
+    """Return why a claim on one provider is refused; None: it is not.
 
-    :param room: what is left by now, by class
-    :param amounts: what it takes there, by class
-    :param before: what claims take there that give way to it, by class
+    :param room: remaining room, by class
+    :param amounts: amounts of the claim there, by class
+    :param before: amounts of claims there that give way to it, by class
     """
     if claimant is Claimant.SCHEDULER and provider.closed:
         return Refusal(RefusalKind.CLOSED, f'{provider.name} {provider.closed}')
@@ -188,7 +188,7 @@ def why_not_written(
     now: Sequence[Shares],
     taken_over: Sequence[Shares] = (),
 ) -> SharesRefusal | None:
-    """What is in the way of allocations that the API writes together; None: nothing is.
+    """Return why allocations that the API writes together are refused; None: they are not.
 
     They are judged by their outcome: what one consumer gives up another one may take.
 
@@ -200,8 +200,8 @@ def why_not_written(
     if bare is not None:
         return bare
     grows = _growth(before, [*now, *taken_over])
-    for one in now:
-        for pid, amounts in one.items():
+    for shares in now:
+        for pid, amounts in shares.items():
             for name, amount in amounts.items():
                 refusal = _why_not(providers[pid], pid, name, amount, grows[pid][name])
                 if refusal is not None:
@@ -210,11 +210,11 @@ def why_not_written(
 
 
 def _growth(before: Iterable[Shares], now: Iterable[Shares]) -> dict[int, dict[str, int]]:
-    """By how much more is taken of each provider, by class."""
+    """Return the growth of use on each provider, by class."""
     grows: dict[int, dict[str, int]] = {}
     for sign, shares in ((-1, before), (1, now)):
-        for one in shares:
-            for pid, amounts in one.items():
+        for allocations in shares:
+            for pid, amounts in allocations.items():
                 here = grows.setdefault(pid, {})
                 for name, amount in amounts.items():
                     here[name] = here.get(name, 0) + sign * amount
@@ -235,10 +235,10 @@ def _why_not(
 
 
 def _bare(providers: Mapping[int, ProviderState], now: Sequence[Shares]) -> SharesRefusal | None:
-    """A provider that has nothing of any class that is wanted of it, or of others."""
-    names = sorted({name for one in now for amounts in one.values() for name in amounts})
-    for one in now:
-        for pid in one:
+    """Return a refusal for a provider without any class that is requested of it, or of others."""
+    names = sorted({name for shares in now for amounts in shares.values() for name in amounts})
+    for shares in now:
+        for pid in shares:
             if providers[pid].inventories.keys().isdisjoint(names):
                 reason = f'{providers[pid].name}: it has none of {", ".join(names)}'
                 return SharesRefusal(pid, names, 'missing', reason)
@@ -257,14 +257,14 @@ def _too_much(name: str, grows: int, room: Mapping[str, int]) -> Problem | None:
 
 
 def _unfit(provider: ProviderState, name: str, amount: int) -> Problem | None:
-    # Of what is not taken there are no units.
+    # A class that is not taken has no units.
     inventory = provider.inventories.get(name) if amount > 0 else None
-    found = None if inventory is None else inventory.unit_problem(amount)
-    return None if found is None else Problem(name, found[0], amount, found[1])
+    misfit = None if inventory is None else inventory.unit_problem(amount)
+    return None if misfit is None else Problem(name, misfit[0], amount, misfit[1])
 
 
 def why_closed(row: HostRow, *, over_full: bool) -> str:
-    """Why schedulers may not claim on a host; '' where they may."""
+    """Return why schedulers may not claim on a host; '' where they may."""
     if row.disabled is not None:
         return 'is disabled'
     if row.service_disabled is not None:
@@ -273,7 +273,7 @@ def why_closed(row: HostRow, *, over_full: bool) -> str:
 
 
 def is_over_committed(row: HostRow) -> bool:
-    """Whether claims and foreign use exceed the capacity of any class."""
+    """Return whether claims and foreign use exceed the capacity of any class."""
     foreign, inventories = row.foreign, row.facts.inventories
     for name in (*row.used, *foreign):
         taken = row.used.get(name, 0) + foreign.get(name, 0)
@@ -284,14 +284,14 @@ def is_over_committed(row: HostRow) -> bool:
 
 
 class _Stock:
-    """What providers have left while a batch is gone through."""
+    """Remaining room of providers while a batch is judged."""
 
     def __init__(self, providers: Mapping[int, ProviderState]) -> None:
         self._providers = providers
         self._left = {pid: dict(provider.room) for pid, provider in providers.items()}
 
     def why_refused(self, draft: ClaimDraft, leaving: Sequence[Claim]) -> Refusal | None:
-        """What is in the way of a claim; None: it may be written."""
+        """Return why a claim is refused; None: it may be written."""
         claim, claimant = draft.claim, Claimant.of(draft.claim)
         for pid, amounts in claim.allocations.items():
             provider = self._providers.get(pid)
@@ -317,10 +317,10 @@ class _Stock:
         return None
 
     def take(self, claim: Claim, leaving: Iterable[Claim], sign: int) -> None:
-        """Use what a claim takes, or with -1 give it back; and the reverse with what leaves."""
+        """Use the amounts of a claim, or with -1 give them back; the reverse for leaving claims."""
         self._add(claim, sign)
-        for one in leaving:
-            self._add(one, -sign)
+        for other in leaving:
+            self._add(other, -sign)
         layout = None if claim.layout is None else readable(claim.layout)
         inside = self._providers[claim.provider_id].inside if layout is not None else None
         if layout is not None and inside is not None:
@@ -334,9 +334,9 @@ class _Stock:
 
 
 def _leaving(claim: Claim, rivals: Mapping[str, Sequence[Claim]]) -> Sequence[Claim]:
-    """The claims whose place a claim takes: those of a scheduler stay while it is judged."""
-    found = rivals.get(claim.id, ()) if rivals else ()
-    return found if found and Claimant.of(claim) is Claimant.API else ()
+    """Return claims that a claim replaces: those of a scheduler stay while it is judged."""
+    leaving = rivals.get(claim.id, ()) if rivals else ()
+    return leaving if leaving and Claimant.of(claim) is Claimant.API else ()
 
 
 def _sums(claims: Iterable[Claim], pid: int) -> dict[str, int]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that run already, as an operator tells of them: judged one by one, pure.
+"""Adoption of running guests that an operator lists: judged one by one, pure.
 
-What runs, runs: a guest is adopted also where it does not fit.  The host is
-flagged then, nothing new lands there, and the fate of the guest says so.
+A guest that runs is adopted even where it does not fit.  The host is then
+flagged, nothing new lands there, and the outcome of the guest reports it.
 """
 
 import enum
@@ -18,7 +18,7 @@ from gantt.core.messages.base import Message, Name, Positive, Text, Uuid, derive
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
 from gantt.core.resources.host import HostRow
 
-#: Of one host in one transaction.
+#: Largest number of guests of one host in one transaction.
 GUESTS_MAX = 5000
 
 
@@ -40,7 +40,7 @@ class GuestToAdopt(Message, frozen=True, kw_only=True):
 
 
 class AdoptionStatus(enum.StrEnum):
-    """What becomes of one guest."""
+    """Outcome of one guest."""
 
     ADOPTED = 'adopted'
     OVER_FULL = 'over_full'  # adopted, and the host has more use than capacity now
@@ -60,9 +60,9 @@ class GuestOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
 
 
 class Adoption:
-    """A batch of guests, while it is judged.
+    """Batch of guests, while it is judged.
 
-    :ivar made: the claims to make, in the order told
+    :ivar made: the claims to create, in the order listed
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Adoption:
         below: Mapping[str, str],
         now: float,
     ) -> None:
-        """
+        """Create a batch.
+
         :param rows: the hosts that are known, by name
         :param live: the live claims of the guests, wherever they are
         :param below: of guests that live in a zone below, or may, its name
@@ -87,22 +88,22 @@ class Adoption:
             self._live.setdefault(guest_of(claim), []).append(claim)
 
     def judge(self, guest: GuestToAdopt) -> GuestOutcome:
-        """One guest; the next one finds what this one takes."""
+        """Return the outcome of one guest; the next one finds its claim."""
         row = self._rows.get(guest.host)
         if row is None:
             return _outcome(
                 guest, AdoptionStatus.UNKNOWN_HOST, note='it must register before its guests come'
             )
-        mine = self._live.get(guest.consumer, [])
-        here = next((claim for claim in mine if claim.provider_id == row.id), None)
+        guest_claims = self._live.get(guest.consumer, [])
+        here = next((claim for claim in guest_claims if claim.provider_id == row.id), None)
         if here is not None:
             return _outcome(guest, AdoptionStatus.KNOWN, here.id)
-        if mine:
+        if guest_claims:
             return _outcome(
                 guest,
                 AdoptionStatus.ELSEWHERE,
-                mine[0].id,
-                f'it has a live claim on {mine[0].host}',
+                guest_claims[0].id,
+                f'it has a live claim on {guest_claims[0].host}',
             )
         if guest.consumer in self._below:
             return _outcome(
@@ -123,7 +124,7 @@ class Adoption:
         return _outcome(guest, AdoptionStatus.ADOPTED, claim.id)
 
     def _claim(self, row: HostRow, guest: GuestToAdopt) -> Claim:
-        # The generation has grown since any claim was made there: told again after its
+        # The generation has grown since any claim was created there: listed again after its
         # end, a guest gets another claim.
         return Claim(
             id=derived_id('told', row.uuid, row.generation, guest.consumer),
@@ -147,9 +148,12 @@ class Adoption:
 
 
 def unknown_class(guest: GuestToAdopt, declared: frozenset[str]) -> str | None:
-    """A resource class of a guest that is neither standard nor declared."""
-    known = resources.STANDARD
-    return next((n for n in sorted(guest.resources) if n not in known and n not in declared), None)
+    """Return a resource class of a guest that is neither standard nor declared."""
+    standard = resources.STANDARD
+    return next(
+        (name for name in sorted(guest.resources) if name not in standard and name not in declared),
+        None,
+    )
 
 
 def _outcome(

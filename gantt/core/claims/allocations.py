@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a writer of allocations wants, made into changes of claims: pure.
+"""Changes of claims computed from a write of allocations: pure.
 
 A consumer's allocations are its live claims.  There is one for each host tree, which lies on the
-host that is the root; where nothing of any host's tree is wanted there is one alone, on the lowest
-root.  What lies on providers that are in no host's tree belongs to the claim that had it, else to
-the newest.  A wish says all that a consumer is to have; what it has already stays as it is, and of
-the rest no more changes than differs.
+host that is the root; where the write names no provider of any host's tree there is one alone, on
+the lowest root.  Amounts on providers that are in no host's tree belong to the claim that had them,
+else to the newest.  A wish states all that a consumer is to have; claims that match it
+already stay as they are, and of the rest no more changes than differs.
 
 Where one consumer is to have nothing, and another one exactly what the first has, the claims are
-handed over: they keep their ids, states and leases.  To lists, groups and hints they stay those of
-the guest that they were made for, see ``Claim.guest``.
+handed over: they keep their ids, states and leases.  In lists, groups and hints they stay those of
+the guest that they were created for, see ``Claim.guest``.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from gantt.core.claims.claim import Claim, State, guest_of, stepped
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Lifecycle
 
-#: The type of consumers that none was said of: no type that is said has small letters.
+#: Type of consumers without a given type: no given type has small letters.
 UNKNOWN_TYPE = 'unknown'
-#: What a generation that nobody has written may differ by, see ``ConsumerState.generation``.
+#: Range of generations that no writer has set, see ``ConsumerState.generation``.
 SPREAD = 1 << 30
 WRITTEN = 'written by the allocation API'
 #: provider id -> class -> amount
@@ -36,12 +36,12 @@ _replace = msgspec.structs.replace
 
 
 class AllocationWish(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a consumer is to have.
+    """Complete allocations that a consumer is to have.
 
     :ivar allocations: uuid of a provider -> class -> amount, at least 1; empty: nothing
     :ivar consumer_type: None: the one it has, of a new one none is known
     :ivar generation: the consumer's, as the writer knows it; None: it does not exist.  UNSET: it
-        is not asked for
+        is not checked
     """
 
     consumer: str
@@ -53,17 +53,17 @@ class AllocationWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderRoot(NamedTuple):
-    """The root of a provider's tree."""
+    """Root of a provider's tree."""
 
     id: int
     is_host: bool
 
 
 class ConsumerState(NamedTuple):
-    """What is remembered of a consumer that somebody has written allocations of.
+    """Stored state of a consumer whose allocations the API has written.
 
     :ivar generation: as of the last write
-    :ivar digest: of what it had then
+    :ivar digest: digest of its claims at that write
     """
 
     generation: int
@@ -71,12 +71,12 @@ class ConsumerState(NamedTuple):
 
     @classmethod
     def none(cls) -> 'ConsumerState':
-        """Nobody has written any."""
+        """Return the state of a consumer without any write."""
         return cls(0, '')
 
 
 class ClaimChanges(msgspec.Struct, kw_only=True):
-    """What becomes of claims; those that stay as they are are in ``same``.
+    """Changes of claims; unchanged ones are in ``same``.
 
     :ivar changed: as they were, and as they become
     :ivar gone: as they were
@@ -88,33 +88,33 @@ class ClaimChanges(msgspec.Struct, kw_only=True):
     new: list[Claim] = []
 
     def extend(self, more: 'ClaimChanges') -> None:
-        """What becomes of the claims of further consumers."""
+        """Add the changes of the claims of further consumers."""
         self.same += more.same
         self.changed += more.changed
         self.gone += more.gone
         self.new += more.new
 
     def rewrite(self, was: Claim, claim: Claim) -> None:
-        """A claim that stays becomes another one."""
+        """Replace a claim that stays by another one."""
         for at, (before, now) in enumerate(self.changed):
             if now.id == was.id:
                 self.changed[at] = (before, claim)
                 return
-        self.same = [one for one in self.same if one.id != was.id]
+        self.same = [kept for kept in self.same if kept.id != was.id]
         self.changed.append((was, claim))
 
     def of(self, consumer: str) -> list[Claim]:
-        """The live claims that a consumer has afterwards."""
+        """Return the live claims that a consumer has afterwards."""
         now = [*self.same, *(claim for _, claim in self.changed), *self.new]
         return [claim for claim in now if claim.consumer == consumer]
 
     def ended(self, now: float) -> list[tuple[Claim, Claim]]:
-        """Those that are gone, and what they become."""
+        """Return the ended claims, before and after."""
         return [(claim, stepped(claim, State.RELEASED, WRITTEN, now)) for claim in self.gone]
 
 
 def guests_concerned(changes: ClaimChanges) -> set[str]:
-    """Guests of whom claims end, or take other amounts of pools: somebody may inherit them."""
+    """Return guests whose claims end, or take other amounts of pools: others may inherit them."""
     ended = [claim for claim in changes.gone if inheritance.of_pools(claim)]
     other = [
         was for was, now in changes.changed if inheritance.held([was]) != inheritance.held([now])
@@ -125,46 +125,48 @@ def guests_concerned(changes: ClaimChanges) -> set[str]:
 def resolve_heirs(
     changes: ClaimChanges, theirs: Iterable[Claim], consumers: Container[str], now: float
 ) -> list[tuple[Claim, Claim]]:
-    """Let claims that inherit be what they are to be after a write.
+    """Let claims that inherit become what they are after a write.
 
     :param changes: those of its consumers, which are changed accordingly
     :param theirs: the live claims of ``guests_concerned``, as they were before
-    :param consumers: of whom the write says all that they are to have
+    :param consumers: consumers whose whole allocations the write states
     :returns: claims of other consumers that take something over, as they were and as they become
     """
-    of: dict[str, list[Claim]] = {}
+    by_guest: dict[str, list[Claim]] = {}
     for claim in theirs:
-        of.setdefault(guest_of(claim), []).append(claim)
-    gone = {claim.id for claim in changes.gone}
+        by_guest.setdefault(guest_of(claim), []).append(claim)
+    ended_ids = {claim.id for claim in changes.gone}
     becomes = {was.id: claim for was, claim in changes.changed}
     heirs: list[tuple[Claim, Claim]] = []
-    for guest in sorted(of):
-        after = [becomes.get(claim.id, claim) for claim in of[guest] if claim.id not in gone]
+    for guest in sorted(by_guest):
+        after = [
+            becomes.get(claim.id, claim) for claim in by_guest[guest] if claim.id not in ended_ids
+        ]
         after += [claim for claim in changes.new if guest_of(claim) == guest]
-        told = {claim.id for claim in after if claim.consumer in consumers}
-        for was, claim in inheritance.settled(of[guest], after, told):
-            if was.id in told:
+        written = {claim.id for claim in after if claim.consumer in consumers}
+        for was, claim in inheritance.settled(by_guest[guest], after, written):
+            if was.id in written:
                 changes.rewrite(was, _replace(claim, updated_at=now))
             else:
                 heirs.append((was, _replace(claim, updated_at=now)))
     return heirs
 
 
-# -- what a consumer has ----------------------------------------------------------------
+# -- allocations of a consumer ----------------------------------------------------------
 def shares_of(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
-    """What claims take together: provider id -> class -> amount; zeros are left out."""
-    found: dict[int, dict[str, int]] = {}
+    """Return what claims take together: provider id -> class -> amount; zeros are left out."""
+    shares: dict[int, dict[str, int]] = {}
     for claim in claims:
         for pid, amounts in claim.allocations.items():
             for name, amount in amounts.items():
                 if amount:
-                    here = found.setdefault(pid, {})
+                    here = shares.setdefault(pid, {})
                     here[name] = here.get(name, 0) + amount
-    return found
+    return shares
 
 
 def digest_of(claims: Iterable[Claim]) -> str:
-    """What the live claims of a consumer are known by: which they are, and what they take."""
+    """Return a digest of the live claims of a consumer: their ids and amounts."""
     parts = []
     for claim in claims:
         parts.append(claim.id)
@@ -174,25 +176,26 @@ def digest_of(claims: Iterable[Claim]) -> str:
 
 
 def visible_generation(claims: Sequence[Claim], written: ConsumerState | None) -> int | None:
-    """The generation of a consumer; None: it does not exist, as it has no live claim.
+    """Return the generation of a consumer; None: it does not exist, as it has no live claim.
 
     Each write of allocations steps the one that is written.  Where schedulers, hosts or time have
-    changed the claims since, it is another number, which follows from what they are now: nobody
-    but writers of allocations has to count.
+    changed the claims since, it is another number, which follows from their present state: only
+    writers of allocations have to count.
 
-    :param written: None: nobody has written allocations of it
+    :param written: None: allocations of it were never written
     """
     if not claims:
         return None
     digest = digest_of(claims)
-    known = written or ConsumerState.none()
-    if known.digest == digest:
-        return known.generation
-    return known.generation + 1 + int(digest[:16], 16) % SPREAD
+    state = written or ConsumerState.none()
+    if state.digest == digest:
+        return state.generation
+    return state.generation + 1 + int(digest[:16], 16) % SPREAD
 
 
 def check_generation(wish: AllocationWish, visible: int | None) -> None:
-    """
+    """Check that the writer knows the current generation.
+
     :raises ConsumerChanged: the writer knows another one
     """
     if wish.generation is UNSET or wish.generation == visible:
@@ -205,7 +208,7 @@ def check_generation(wish: AllocationWish, visible: int | None) -> None:
 
 
 def next_state(visible: int | None, now: Sequence[Claim]) -> ConsumerState:
-    """What is remembered after a write; a consumer that comes to exist begins anew.
+    """Return the state to store after a write; a consumer that comes to exist begins anew.
 
     :param visible: its generation before
     :param now: its live claims afterwards
@@ -213,9 +216,9 @@ def next_state(visible: int | None, now: Sequence[Claim]) -> ConsumerState:
     return ConsumerState(1 if visible is None else visible + 1, digest_of(now))
 
 
-# -- what becomes of its claims ---------------------------------------------------------------
+# -- changes of its claims --------------------------------------------------------------------
 class WishCompiler:
-    """Wishes of one transaction, all of different consumers.
+    """Compiler of the wishes of one transaction, all of different consumers.
 
     :param roots: of every provider that wishes or claims name
     :param ids: uuid -> id, of the providers that wishes name
@@ -239,9 +242,9 @@ class WishCompiler:
         self._changes = ClaimChanges(same=[], changed=[], gone=[], new=[])
 
     def compile(self, wishes: Sequence[AllocationWish]) -> ClaimChanges:
-        """What is to be done."""
-        wanted = {wish.consumer: self._shares(wish) for wish in wishes}
-        heirs = self._heirs(wanted)
+        """Return the changes of claims."""
+        shares_of_consumer = {wish.consumer: self._shares(wish) for wish in wishes}
+        heirs = self._heirs(shares_of_consumer)
         given = set(heirs.values())
         for wish in wishes:
             if wish.consumer in given:
@@ -249,31 +252,35 @@ class WishCompiler:
             if wish.consumer in heirs:
                 self._hand_over(wish, heirs[wish.consumer])
             else:
-                self._change(wish, wanted[wish.consumer])
+                self._change(wish, shares_of_consumer[wish.consumer])
         return self._changes
 
     def _shares(self, wish: AllocationWish) -> dict[int, dict[str, int]]:
-        return {self._ids[uuid]: dict(of) for uuid, of in wish.allocations.items() if of}
+        return {
+            self._ids[uuid]: dict(amounts) for uuid, amounts in wish.allocations.items() if amounts
+        }
 
     def _mine(self, consumer: str) -> list[Claim]:
-        found = self._live.get(consumer, ())
-        return sorted(found, key=lambda claim: (claim.created_at, claim.id))
+        claims = self._live.get(consumer, ())
+        return sorted(claims, key=lambda claim: (claim.created_at, claim.id))
 
     # -- handed over ---------------------------------------------------------------------
     def _heirs(self, wanted: Mapping[str, Shares]) -> dict[str, str]:
-        """Who gets the claims of whom: each once."""
+        """Return heir -> consumer whose claims it gets, each once."""
         leaving = {
             consumer: shares_of(self._mine(consumer))
             for consumer in sorted(wanted)
             if not wanted[consumer] and shares_of(self._mine(consumer))
         }
-        found: dict[str, str] = {}
+        heirs: dict[str, str] = {}
         for heir in sorted(wanted):
-            of = next((one for one, shares in leaving.items() if shares == wanted[heir]), None)
-            if of is not None:
-                found[heir] = of
-                del leaving[of]
-        return found
+            giver = next(
+                (consumer for consumer, shares in leaving.items() if shares == wanted[heir]), None
+            )
+            if giver is not None:
+                heirs[heir] = giver
+                del leaving[giver]
+        return heirs
 
     def _hand_over(self, wish: AllocationWish, of: str) -> None:
         self._changes.gone += self._mine(wish.consumer)
@@ -291,7 +298,7 @@ class WishCompiler:
 
     # -- changed --------------------------------------------------------------------------
     def _change(self, wish: AllocationWish, shares: Shares) -> None:
-        mine = self._mine(wish.consumer)
+        claims = self._mine(wish.consumer)
         trees: dict[int, dict[int, Mapping[str, int]]] = {}
         rest: dict[int, Mapping[str, int]] = {}
         for pid, amounts in shares.items():
@@ -300,17 +307,19 @@ class WishCompiler:
         becomes: dict[str, dict[int, Mapping[str, int]]] = {}
         anchors: dict[int, dict[int, Mapping[str, int]]] = {}
         for host, tree in sorted(trees.items()):
-            staying = self._of_tree(host, [one for one in mine if one.provider_id == host], tree)
+            staying = self._of_tree(
+                host, [claim for claim in claims if claim.provider_id == host], tree
+            )
             becomes |= staying
             if not staying:
                 anchors[host] = dict(tree)
-        self._share_out(rest, mine, becomes, anchors)
-        owner = self._owner(wish, mine)
-        for claim in mine:
+        self._share_out(rest, claims, becomes, anchors)
+        owner = self._owner(wish, claims)
+        for claim in claims:
             if claim.id in becomes:
-                taken = {pid: dict(of) for pid, of in becomes[claim.id].items()}
+                taken = {pid: dict(amounts) for pid, amounts in becomes[claim.id].items()}
                 for pid in claim.inherits:
-                    taken.setdefault(pid, {})  # that it does not take from there is what it says
+                    taken.setdefault(pid, {})  # states that it takes nothing from there
                 self._becomes(claim, _replace(claim, allocations=taken, **owner))
             else:
                 self._changes.gone.append(claim)
@@ -320,22 +329,24 @@ class WishCompiler:
     def _of_tree(
         self, host: int, here: Sequence[Claim], tree: Shares
     ) -> dict[str, dict[int, Mapping[str, int]]]:
-        """Which claims of a host tree stay, and what they take in it.
+        """Return the claims of a host tree that stay, and what they take in it.
 
         :param here: those that lie on the host, by age
         """
-        own = {claim.id: self._inside(claim, host) for claim in here}
+        taken = {claim.id: self._inside(claim, host) for claim in here}
         if not here:
             return {}
-        if _sums(own.values()) == tree:
-            return own
-        equal = [claim for claim in here if own[claim.id] == tree]
+        if _sums(taken.values()) == tree:
+            return taken
+        equal = [claim for claim in here if taken[claim.id] == tree]
         return {(equal or here)[-1].id: dict(tree)}
 
     def _inside(self, claim: Claim, host: int) -> dict[int, Mapping[str, int]]:
         taken = shares_of([claim])
         roots = self._roots
-        return {pid: of for pid, of in taken.items() if pid in roots and roots[pid].id == host}
+        return {
+            pid: amounts for pid, amounts in taken.items() if pid in roots and roots[pid].id == host
+        }
 
     def _share_out(
         self,
@@ -344,7 +355,7 @@ class WishCompiler:
         becomes: dict[str, dict[int, Mapping[str, int]]],
         anchors: dict[int, dict[int, Mapping[str, int]]],
     ) -> None:
-        """Let what is in no host's tree belong to a claim."""
+        """Assign amounts outside of any host's tree to a claim."""
         if not becomes and not anchors:
             self._without_hosts(rest, mine, becomes, anchors)
             return
@@ -368,7 +379,7 @@ class WishCompiler:
         becomes: dict[str, dict[int, Mapping[str, int]]],
         anchors: dict[int, dict[int, Mapping[str, int]]],
     ) -> None:
-        """One claim, on the lowest root of what is taken."""
+        """Assign all amounts to one claim, on the lowest root of the providers."""
         if not rest:
             return
         anchor = min(self._roots[pid].id for pid in rest)
@@ -381,11 +392,11 @@ class WishCompiler:
 
     # -- claims -------------------------------------------------------------------------------
     def _owner(self, wish: AllocationWish, claims: Sequence[Claim]) -> dict[str, Any]:
-        known = claims[-1].consumer_type if claims else UNKNOWN_TYPE
+        current_type = claims[-1].consumer_type if claims else UNKNOWN_TYPE
         return {
             'project_id': wish.project_id,
             'user_id': wish.user_id,
-            'consumer_type': wish.consumer_type or known,
+            'consumer_type': wish.consumer_type or current_type,
         }
 
     def _becomes(self, before: Claim, now: Claim) -> None:
@@ -404,7 +415,7 @@ class WishCompiler:
             provider_id=anchor,
             state=State.RESERVED,
             lifecycle=Lifecycle.API,
-            allocations={pid: dict(of) for pid, of in sorted(taken.items())},
+            allocations={pid: dict(amounts) for pid, amounts in sorted(taken.items())},
             reason=WRITTEN,
             created_at=self._now,
             updated_at=self._now,
@@ -413,10 +424,10 @@ class WishCompiler:
 
 
 def _sums(shares: Iterable[Shares]) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
-    for one in shares:
-        for pid, amounts in one.items():
-            here = found.setdefault(pid, {})
+    sums: dict[int, dict[str, int]] = {}
+    for claim_shares in shares:
+        for pid, amounts in claim_shares.items():
+            here = sums.setdefault(pid, {})
             for name, amount in amounts.items():
                 here[name] = here.get(name, 0) + amount
-    return found
+    return sums

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: resources promised to a consumer on a host, and how they end.
+"""Claims: resources reserved for a consumer on a host, and how they end.
 
 The transition table is data; the database adapter, the in-memory store and the
-documentation are all made from it.  Time never decides safety: a lease may run
+documentation are all generated from it.  Time never decides safety: a lease may run
 out at any moment, but a guest starts only after ``confirm`` succeeded.
 """
 
@@ -31,17 +31,17 @@ LIVE = (State.RESERVED, State.CONFIRMED)
 
 
 class Event(enum.StrEnum):
-    """What may happen to a claim."""
+    """Events of a claim."""
 
-    CONFIRM = 'confirm'  # the compute asks before it starts the guest
-    REFUSE = 'refuse'  # the compute's second check says no
-    RELEASE = 'release'  # the compute says the guest is gone
-    CANCEL = 'cancel'  # the caller takes the request back
+    CONFIRM = 'confirm'  # the compute requests it before it starts the guest
+    REFUSE = 'refuse'  # the compute's second check failed
+    RELEASE = 'release'  # the compute reports the guest as deleted
+    CANCEL = 'cancel'  # the caller cancels the request
     EXPIRE = 'expire'  # the sweeper found the lease run out
     SEEN_RUNNING = 'seen_running'  # a report lists it as running
     SEEN_ABSENT = 'seen_absent'  # a report lists it neither running nor pending
     FORCE = 'force'  # an operator releases it
-    RETURN = 'return'  # who asked for it has no more use for it
+    RETURN = 'return'  # the caller has no more use for it
 
 
 #: (state, event) -> new state.  A pair that is not here changes nothing.
@@ -65,15 +65,15 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 HOST_MAY_END = (Lifecycle.HOST,)
 #: Lifecycles whose reserved claims the sweeper expires.
 EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
-#: Lifecycles whose reserved claims wait for nobody to confirm them.
+#: Lifecycles whose reserved claims await no confirmation.
 NOT_IN_FLIGHT = (Lifecycle.API,)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
 NOT_TO_CONFIRM = (Lifecycle.PLAN,)
-#: What ends a place together with the create that has it: else it lives on for its plan.
+#: Events that end a place together with the create that has it: else it lives on for its plan.
 ENDS_PLACE = (Event.FORCE,)
-#: Ways of being reserved: the message of the host that confirmed ends these from then on.
+#: Lifecycles until confirmation: from then on messages of the host end the claim.
 UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
-#: Why the claim of a plan is not confirmed.
+#: Reason why the claim of a plan is not confirmed.
 PLANNED = 'it is a place of a plan that no create has taken over'
 
 
@@ -84,7 +84,7 @@ def after(
     *,
     is_taken: bool = False,
 ) -> State:
-    """The state after ``event``; the same state where the event has no effect.
+    """Return the state after ``event``; the same state where the event has no effect.
 
     :param is_taken: it is a place of a plan that a create has taken over: its host may confirm
         it, and may end it, as that of any create
@@ -103,11 +103,11 @@ def after(
 
 
 class PlannedFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a place of a plan goes back to when the create that has it ends; stored as JSON.
+    """State that a place of a plan returns to when the create that has it ends; stored as JSON.
 
     :ivar request_id: the request that planned it, with the ``attempt`` and ``member`` of it
-    :ivar consumer: the one that stands for the member while no create has it
-    :ivar lease_until: until when the plan holds it, seconds of the database's clock
+    :ivar consumer: placeholder consumer of the member while no create has it
+    :ivar lease_until: end of the plan's lease on it, seconds of the database's clock
     """
 
     request_id: str | None = None
@@ -123,23 +123,23 @@ class PlannedFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A claim as it is stored and shown.
+    """Claim as it is stored.
 
     :ivar provider_id: the root provider (host) it is on
     :ivar allocations: provider id -> class -> amount
-    :ivar inherits: the same, of what it takes over from other claims of its consumer when these
-        end, see :mod:`gantt.core.claims.inheritance`
+    :ivar inherits: the same, of amounts that it takes over from other claims of its consumer when
+        these end, see :mod:`gantt.core.claims.inheritance`
     :ivar lease_until: seconds of the database's clock
     :ivar image: properties of the consumer's image, see :mod:`gantt.core.messages.image_properties`
     :ivar flavor: name of the consumer's flavor; None: not known
-    :ivar adopted: nobody asked for it; the host was found running it
-    :ivar guest: whom it was made for, where it was handed over to another consumer since
-    :ivar member_name: of the member of a planned group that it is of, as ``web-2``
-    :ivar planned: what it goes back to while a create has the place; None: none has it
-    :ivar child: uuid of the zone below that it is in; None: it is here
-    :ivar is_lost: that zone does not know it any more: it may live, until somebody has looked
-    :ivar problem: why its row cannot be read, as of one that a later release has written: what
-        is known of it is here, and nothing happens to it until an operator releases it
+    :ivar adopted: created without a request, as the host was found running it
+    :ivar guest: consumer that it was created for, if it was handed over to another one since
+    :ivar member_name: name of its member of a planned group, as ``web-2``
+    :ivar planned: state that it returns to while a create has the place; None: none has it
+    :ivar child: uuid of the child zone that it is in; None: it is here
+    :ivar is_lost: that zone does not know it any more: it may live, until an operator has checked
+    :ivar problem: why its row cannot be read, as of one that a later release has written: its known
+        fields are here, and no event changes it until an operator releases it
     """
 
     id: str
@@ -182,12 +182,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_taken(self) -> bool:
-        """Whether it is a place of a plan that a create has, and has not confirmed."""
+        """True where it is a place of a plan that a create has, and has not confirmed."""
         return self.planned is not None
 
     @property
     def is_free_place(self) -> bool:
-        """Whether it is a place of a plan that no create has."""
+        """True where it is a place of a plan that no create has."""
         return (
             self.member_name is not None
             and self.planned is None
@@ -198,16 +198,16 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def guest_of(claim: Claim) -> str:
-    """Whose claim it is to lists of hosts, to groups and to hints.
+    """Return the guest that a claim counts for in lists of hosts, groups and hints.
 
-    A move by Nova hands the claim of the source over to the consumer of the migration; what runs
-    there is the guest still.
+    A move by Nova hands the claim of the source over to the consumer of the migration; the guest
+    that runs there is still the same.
     """
     return claim.guest or claim.consumer
 
 
 def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
-    """A claim in another state; confirmed it is its host's, whose word ends it from then on.
+    """Return a claim in another state; a confirmed one is ended by its host's messages.
 
     Either way it is no place of a plan any more.
     """
@@ -225,16 +225,16 @@ def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
 
 
 def state_after(claim: Claim, event: Event) -> State:
-    """The state of a claim after ``event``."""
+    """Return the state of a claim after ``event``."""
     if claim.problem:
         return claim.state
     return after(claim.state, event, claim.lifecycle, is_taken=claim.is_taken)
 
 
 def happen(claim: Claim, event: Event, reason: str, now: float) -> Claim:
-    """A claim after ``event``; the very same one where the event has no effect.
+    """Return a claim after ``event``; the very same one where the event has no effect.
 
-    Of a place that a create has this is the end of that create's claim: the place may live on for
+    For a place that a create has, this ends that create's claim: the place may live on for
     its plan, see ``places.lives_on``.
 
     :param now: seconds of the database's clock
@@ -244,35 +244,35 @@ def happen(claim: Claim, event: Event, reason: str, now: float) -> Claim:
 
 
 def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = None) -> float:
-    """The longest lease of a claim, in seconds.
+    """Return the longest lease of a claim, in seconds.
 
-    :param most_of_plans: of those of plans; None: as of all others
+    :param most_of_plans: longest lease of plans; None: as of all others
     """
     if lifecycle is Lifecycle.PLAN and most_of_plans is not None:
         return most_of_plans
     return most
 
 
-#: For so long a place is held at most that no guest comes to, in seconds.
+#: Longest hold of a place that no guest comes to, in seconds.
 HELD_SECONDS_MAX = 86_400.0
 
 
 def longer(
     claim: Claim, seconds: float, now: float, most: float, most_of_plans: float | None = None
 ) -> Claim | None:
-    """A claim with the lease that its request is to have from now on; the same if it has that.
+    """Return a claim with the lease that its request gets from now on; the same if it has that.
 
-    None: the request has no say in it: it is not reserved, or it is a place that no create has,
+    None: the request cannot extend it: it is not reserved, or it is a place that no create has,
     which is held as long as all of its plan.
 
-    :param most: of ``seconds``, the longest lease; ``most_of_plans`` as in ``longest``
+    :param most: upper bound of ``seconds``, the longest lease; ``most_of_plans`` as in ``longest``
     """
     if claim.state is not State.RESERVED or claim.is_free_place or claim.problem:
         return None
     lifecycle = Lifecycle.HOST if claim.is_taken else claim.lifecycle
     until = now + min(seconds, longest(lifecycle, most, most_of_plans))
     if not claim.is_taken:
-        # However often it is asked for: what nobody builds on is given to others.
+        # However often it is extended: a place that no guest comes to is given to others.
         until = min(until, claim.created_at + HELD_SECONDS_MAX)
     if lifecycle not in EXPIRES or claim.lease_until >= until:
         return claim
@@ -280,7 +280,7 @@ def longer(
 
 
 def why_not_confirmed(claim: Claim) -> str:
-    """Why a host that asks is told that the claim is gone; '' where it is, or was confirmed."""
+    """Return why a host is refused to confirm the claim; '' where it may, or did."""
     if claim.problem:
         return claim.problem
     return PLANNED if claim.is_live and claim.state is State.RESERVED else ''
@@ -289,22 +289,22 @@ def why_not_confirmed(claim: Claim) -> str:
 def of_caller(
     request_id: str, claims: Iterable[Claim], consumers: Collection[str] = ()
 ) -> list[Claim]:
-    """The claims that who asked for them means, to confirm or to release them.
+    """Return the claims that the caller of a request means, to confirm or to release them.
 
     :param claims: all of the request, ended ones too: those of its last attempt count
-    :param consumers: of whom they are to be; empty: of all
+    :param consumers: the consumers to restrict to; empty: all
     :raises NotFound: the request, or a consumer of it, has no claims
-    :raises Refused: a claim lies on a host, whose reports say what becomes of it
+    :raises Refused: a claim lies on a host, whose reports determine its end
     """
-    found = list(claims)
-    last = max((claim.attempt for claim in found), default=0)
-    mine = {claim.consumer: claim for claim in found if claim.attempt == last}
-    if not mine:
+    all_claims = list(claims)
+    last = max((claim.attempt for claim in all_claims), default=0)
+    by_consumer = {claim.consumer: claim for claim in all_claims if claim.attempt == last}
+    if not by_consumer:
         raise exceptions.NotFound(kind='request with claims', name=request_id)
-    missing = sorted(set(consumers) - mine.keys())
+    missing = sorted(set(consumers) - by_consumer.keys())
     if missing:
         raise exceptions.NotFound(kind=f'consumer of request {request_id}', name=missing[0])
-    meant_ones = [mine[one] for one in sorted(consumers or mine)]
+    meant_ones = [by_consumer[consumer] for consumer in sorted(consumers or by_consumer)]
     for claim in meant_ones:
         if claim.lifecycle is not Lifecycle.CALLER:
             raise exceptions.Refused(
@@ -317,10 +317,10 @@ def of_caller(
 
 
 def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
-    """Why nothing that happens by itself would ever end a live claim; '' where something does.
+    """Return why no automatic event would ever end a live claim; '' where one does.
 
-    A reserved claim ends with its lease, a confirmed one with its guest.  What was written
-    through the allocation API its writer ends, what was asked for without a host who asked.
+    A reserved claim ends with its lease, a confirmed one with its guest.  A claim written
+    through the allocation API is ended by its writer, one without a host by its caller.
     """
     if lifecycle is Lifecycle.API or (lifecycle is Lifecycle.CALLER and state is State.CONFIRMED):
         return ''
@@ -334,13 +334,13 @@ def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
 
 
 def is_rival(claim: Claim, purpose: Purpose) -> bool:
-    """Whether ``claim`` and a new one of its consumer for ``purpose`` may not both live.
+    """Return whether ``claim`` and a new one of its consumer for ``purpose`` may not both live.
 
     There is one live claim per (consumer, purpose).  A move has two claims by
     its nature, so there only another destination is a rival, while no guest
-    has arrived at it.  What runs, for whatever purpose it came there, is not
-    created once more.  What was written through the allocation API is its
-    writer's business.
+    has arrived at it.  A guest that runs, for whatever purpose it came there, is not
+    created once more.  Claims written through the allocation API are left to their
+    writer.
     """
     if not claim.is_live or claim.lifecycle is Lifecycle.API:
         return False
@@ -352,13 +352,13 @@ def is_rival(claim: Claim, purpose: Purpose) -> bool:
 
 
 def gives_way(rival: Claim) -> bool:
-    """Whether a rival makes place for the newer claim; one under which a guest runs bars it."""
+    """Return whether a rival gives way to the newer claim; one under which a guest runs bars it."""
     return rival.state is State.RESERVED and rival.request_id is not None and not rival.problem
 
 
-@functools.lru_cache(maxsize=256)  # a member's is asked for by those who pick, claim and answer
+@functools.lru_cache(maxsize=256)  # needed when picking, claiming and responding
 def claim_id(request_id: str, attempt: int, member: int) -> str:
-    """The id of a member's claim: the same for every repeat of the attempt.
+    """Return the id of a member's claim: the same for every repeat of the attempt.
 
     Another request of the same id, long after, begins at another attempt.
     """
@@ -366,12 +366,12 @@ def claim_id(request_id: str, attempt: int, member: int) -> str:
 
 
 def claim_ids(request_id: str, attempt: int, members: Iterable[int]) -> list[str]:
-    """The ids of the claims of several members."""
+    """Return the ids of the claims of several members."""
     return base.derived_ids(('claim', request_id, attempt), members)
 
 
 def meant(mine: Sequence[Claim]) -> list[str]:
-    """Which claims of a consumer on a host are meant where only the consumer is named.
+    """Return the claims of a consumer on a host that a message means that names the consumer only.
 
     :param mine: its live claims there
     :returns: ids of those that are confirmed, else of the first reserved one

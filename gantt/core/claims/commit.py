@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group commit as values: what a batch asks for, and what became of it.
+"""Group commit as values: the drafts of a batch, and the outcome of each.
 
 A batch is a list of drafts in arrival order.  The store decides under the
-locks of the touched providers and answers per request; see ``judge_rivals`` and
+locks of the touched providers and returns an outcome per request; see ``judge_rivals`` and
 ``acceptance`` for the rules, which every implementation of the store must meet.
 """
 
@@ -33,7 +33,7 @@ class GroupSwap(msgspec.Struct, frozen=True):
     :ivar generation: as planned with, 0: not known yet; None: the rule is soft, members
         that others place meanwhile void nothing
     :ivar makes: the caller named the rule: it becomes the group's where none is stored
-    :ivar policies: of a rule whose policy is ``policies``: all of them, as JSON
+    :ivar policies: JSON of all policies, for a rule whose policy is ``policies``
     :ivar replaces: the rule becomes the group's whatever is stored, of the same generation
     """
 
@@ -47,31 +47,31 @@ class GroupSwap(msgspec.Struct, frozen=True):
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the generation counts."""
+        """True where the generation counts."""
         return self.generation is not None
 
     @property
     def may_be_first(self) -> bool:
-        """Whether the group is to be made where it is not there."""
+        """True where the group is to be created if missing."""
         return self.makes and not self.generation
 
 
 def is_behind(planned: GroupSwap, stored: GroupRule | None) -> bool:
-    """Whether what was planned may not be committed: the group is not as it was planned with.
+    """Return whether a plan may not be committed: the group differs from the one planned with.
 
     :param stored: read under the lock of the group; None: there is none
     """
     if stored is None or not (planned.replaces or agree(planned, stored)):
         return True
     if planned.generation == 0 and stored.is_untouched:
-        return False  # it was not known yet, and nobody is in it
+        return False  # it was not known yet, and has no member
     return planned.is_guarded and planned.generation != stored.generation
 
 
 class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim to be made; ``generation`` is checked where a layout was chosen.
+    """Claim to be created; ``generation`` is checked where a layout was chosen.
 
-    :ivar served_by: ids of pools that it takes from as they serve its host: that they do is judged
+    :ivar served_by: ids of pools that it takes from because they serve its host, which is judged
         under the locks
     """
 
@@ -81,14 +81,14 @@ class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimColumns(Sequence[ClaimDraft]):
-    """The claims of a request as columns: what they have in common stands once.
+    """Claims of a request as columns: what they have in common is stored once.
 
-    Members that are alike get claims that differ in whose they are, and where.  Their ids,
+    Members that are alike get claims that differ in consumer and host.  Their ids,
     consumers and hosts are columns from the plan to the parameters of statements; a claim itself
-    is made when somebody reads it.
+    is created on access.
 
     :ivar kinds: what the claims of a kind have in common, as the first of them
-    :ivar kind: of each claim the number of its kind; the other columns are its own
+    :ivar kind: number of the kind of each claim; the other columns are its own
     """
 
     __slots__ = ('_made', 'consumers', 'hosts', 'ids', 'kind', 'kinds', 'members', 'providers')
@@ -105,13 +105,13 @@ class ClaimColumns(Sequence[ClaimDraft]):
 
     @classmethod
     def of(cls, drafts: Sequence[ClaimDraft]) -> 'ClaimColumns':
-        """Drafts of any kinds as columns."""
+        """Return drafts of any kinds as columns."""
         if isinstance(drafts, ClaimColumns):
             return drafts
-        made = cls()
+        columns = cls()
         for draft in drafts:
-            made.add(draft)
-        return made
+            columns.add(draft)
+        return columns
 
     def add(self, draft: ClaimDraft) -> None:
         """Add one of a kind of its own; others of that kind may follow."""
@@ -130,10 +130,12 @@ class ClaimColumns(Sequence[ClaimDraft]):
         self._made = None
 
     def touched(self, at: Sequence[int] | None = None) -> set[int]:
-        """The providers that claims take from: of those at these places, or of all."""
+        """Return the providers that claims take from: those at these places, or all."""
         places = range(len(self.ids)) if at is None else at
         touched = set(map(self.providers.__getitem__, places))
-        others = {k: of for k, draft in enumerate(self.kinds) if (of := _of_others(draft.claim))}
+        others = {
+            k: amounts for k, draft in enumerate(self.kinds) if (amounts := _of_others(draft.claim))
+        }
         if others:
             for kind in set(map(self.kind.__getitem__, places)):
                 touched |= others.get(kind, _NOTHING).keys()
@@ -164,8 +166,8 @@ class ClaimColumns(Sequence[ClaimDraft]):
     def _all(self) -> list[ClaimDraft]:
         if self._made is None:
             self._made = [
-                self._like(*of)
-                for of in zip(
+                self._like(*values)
+                for values in zip(
                     self.kind,
                     self.ids,
                     self.members,
@@ -200,14 +202,14 @@ _NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
 
 
 def _of_others(claim: Claim) -> Mapping[int, Mapping[str, int]]:
-    """What a claim takes of providers other than its host."""
+    """Return what a claim takes of providers other than its host."""
     if len(claim.allocations) == 1:
         return _NOTHING
-    return {pid: of for pid, of in claim.allocations.items() if pid != claim.provider_id}
+    return {pid: amounts for pid, amounts in claim.allocations.items() if pid != claim.provider_id}
 
 
 class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """One request of the batch.
+    """Draft of a request of the batch.
 
     :ivar continues: the row is open and ours from an earlier batch: taken by
         compare-and-swap on (owner, attempt), never by insert
@@ -217,20 +219,20 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar completes: all members not yet claimed are in this draft
     :ivar answer: stored when the request becomes placed by this commit
     :ivar decision: (id, outcome, packed) stored with it
-    :ivar only_project: of the one project that it may claim for consumers of; None: of any
-    :ivar groups: others than ``group`` that hard policies of it are about: guarded as it is, and
+    :ivar only_project: the one project whose consumers it may claim for; None: any
+    :ivar groups: other groups than ``group`` that its hard policies concern: guarded as it is, and
         not counted up
-    :ivar takes_places: places of plans that it takes over, beside the claims that it makes
+    :ivar takes_places: places of plans that it takes over, beside the claims that it creates
     :ivar lets_go: places of plans that end in exchange for its claims; of a request that is whole.
-        Of a create: each is a rival of the claim that its member gets, ends with that, and leaves
-        out whoever of the batch is for the same place; its own consumer may have it by now
+        In a create, each is a rival of the claim that its member gets, ends with that, and excludes
+        other requests of the batch for the same place; its own consumer may have it by now
     :ivar plan: of ``group``, which is guarded: stored with the claims that are its places; a
-        request with one is ``whole``, and not counted to have made these: creates take them over
+        request with one is ``whole``, and these do not count as created: creates take them over
     :ivar ends_places: places of that plan that end where it is stored.  Of a plan: no claim comes
         for them, so they are no rivals, and only such as no create has had meanwhile: the plan
-        says that they are given back, and is void otherwise
+        states that they are given back, and is void otherwise
     :ivar below: of a plan: the zones below where members of its group live, as it was planned
-    :ivar lost_claims: ids of claims of members whose hosts are down: other places are made of them
+    :ivar lost_claims: ids of claims of members on down hosts: other places replace them
     """
 
     id: str
@@ -258,18 +260,18 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     lost_claims: tuple[str, ...] = ()
 
 
-#: Consumers that a decision is found by, of those that no commit made.
+#: Largest number of consumers that index a decision without a commit.
 CONSUMERS_MOST = 100
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision as it is kept: the columns to look for it by, and the packed rest.
+    """Decision as it is stored: the columns to find it by, and the packed rest.
 
     ``created_at`` is filled in by the store when the record is read.
 
     :ivar origin: see ``SelectDestinations``
-    :ivar consumers: whom it is about.  Kept for a decision that no commit made: of others the
-        claims tell
+    :ivar consumers: consumers that it concerns, kept for decisions without a commit; for others
+        the claims have them
     """
 
     id: str
@@ -288,36 +290,36 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitStatus(enum.StrEnum):
-    """What became of a request of the batch."""
+    """Outcome of a request of the batch."""
 
-    PLACED = 'placed'  # all its claims are made and its answer stored
-    PARTIAL = 'partial'  # some made, the row stays open and ours
-    DROPPED = 'dropped'  # nothing made; plan again
-    BARRED = 'barred'  # nothing made; a consumer runs already, or belongs to others
-    GROUP_CHANGED = 'group_changed'  # nothing made; read the group back first
+    PLACED = 'placed'  # all its claims are created and its answer stored
+    PARTIAL = 'partial'  # some created, the row stays open and ours
+    DROPPED = 'dropped'  # nothing created; plan again
+    BARRED = 'barred'  # nothing created; a consumer runs already, or is of another project
+    GROUP_CHANGED = 'group_changed'  # nothing created; read the group back first
     REPEAT = 'repeat'  # it was placed before: ``answer`` is the stored one
     OPEN = 'open'  # another worker is at it, until ``deadline``
     OVERDUE = 'overdue'  # left open past its deadline, or by ourselves: take over
     CANCELLED = 'cancelled'
     REUSED = 'reused'  # same id, other fingerprint
     LOST = 'lost'  # it continued a row that is no longer ours
-    LOCKED = 'locked'  # nothing made; another transaction keeps rows locked that it needs
+    LOCKED = 'locked'  # nothing created; another transaction keeps rows locked that it needs
 
 
 class RefusalKind(enum.StrEnum):
-    """What is in the way of a claim under the locks, see ``acceptance``."""
+    """Obstacle to a claim under the locks, see ``acceptance``."""
 
-    GONE = 'gone'  # a provider is not there any more
+    GONE = 'gone'  # a provider was deleted
     CLOSED = 'closed'  # a provider takes nothing new from schedulers
     APART = 'apart'  # a pool does not serve the host any more
     ROOM = 'room'  # a class has too little left
     UNITS = 'units'  # a class may not be had in this amount
-    LAYOUT = 'layout'  # what it is to get inside of the host is taken, or was planned before
-    PLACE = 'place'  # of a plan: it is gone, or another request has it
+    LAYOUT = 'layout'  # its layout inside of the host is taken, or the host has changed since
+    PLACE = 'place'  # of a plan: it has ended, or another request has it
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one request.
+    """Outcome of one request.
 
     :ivar accepted: indices into its ``claims``
     :ivar taken: indices into its ``takes_places``
@@ -340,23 +342,23 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitPath(enum.StrEnum):
-    """How a batch was written; what becomes of it is the same."""
+    """Way in which a batch was written; the outcome is the same."""
 
-    ONE_TRIP = 'one_trip'  # at once, PostgreSQL only: nothing was in its way
+    ONE_TRIP = 'one_trip'  # in one round trip, PostgreSQL only: no conflict
     CAREFUL = 'careful'  # in two round trips, PostgreSQL only
     PORTABLE = 'portable'  # by the statements that every database understands
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Fates in the order of the drafts, and every touched host.
+    """Outcomes in the order of the drafts, and every touched host.
 
-    A host is told as it is now, or, where the batch had one way to go only, by the version at
-    which it was written: what it was before that is not read, and what was added is known.
+    A host is returned as it is now, or, where the batch had one way to go only, by the version at
+    which it was written: its state before that is not read, and what was added is known.
 
     :ivar stepped: host -> version as this wrote it, of hosts that are not in ``hosts``
     :ivar pools: providers that are no hosts, as it wrote or read them
     :ivar freed: providers that claims have left: overtaken, or given way
-    :ivar handed: hosts of places that are another consumer's now: only the feed says whose
+    :ivar handed: hosts of places handed to another consumer: only the feed reports that
     :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
 
@@ -373,10 +375,10 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_plain(draft: RequestDraft) -> bool:
-    """Whether a request asks for nothing but its claims, as most do.
+    """Return whether a request needs nothing but its claims, as most do.
 
-    Its first attempt, in no group and for any project: what else is to be known of the
-    claims is whether they fit, and whether their consumers have others.
+    It is a first attempt, in no group and for any project: the only checks left are whether the
+    claims fit, and whether their consumers have others.
     """
     return (
         not draft.continues
@@ -396,26 +398,26 @@ NO_OWNERS: Mapping[str, str | None] = MappingProxyType({})
 
 
 def consumers_to_own(requests: Iterable[RequestDraft]) -> set[str]:
-    """The consumers of requests for one project, whose owners ``judge_rivals`` is to know."""
+    """Return the consumers of requests for one project, whose owners ``judge_rivals`` reads."""
     limited = [request for request in requests if request.only_project is not None]
     return {consumer for request in limited for consumer in consumers_of(request)}
 
 
 def consumers_of(request: RequestDraft) -> Iterator[str]:
-    """Whom a request claims for: those that it makes claims for, and that get places.
+    """Yield the consumers of a request: those of its claims, and of places that it takes over.
 
-    Who stands for the places that it lets go as well.
+    The placeholder consumers of the places that it lets go are included.
     """
-    for made in request.claims:
-        yield made.claim.consumer
+    for draft in request.claims:
+        yield draft.claim.consumer
     for place in request.takes_places:
         yield place.consumer
-    for gone in request.lets_go:
-        yield gone.consumer
+    for ended in request.lets_go:
+        yield ended.consumer
 
 
 def swaps_of(request: RequestDraft) -> tuple[GroupSwap, ...]:
-    """The groups that a request is guarded by: its own first."""
+    """Return the groups that a request is guarded by: its own first."""
     return request.groups if request.group is None else (request.group, *request.groups)
 
 
@@ -424,20 +426,20 @@ def judge_rivals(
     requests: Iterable[RequestDraft],
     owners: Mapping[str, str | None] = NO_OWNERS,
 ) -> tuple[dict[str, list[Claim]], dict[str, RequestOutcome]]:
-    """One live claim per (consumer, purpose): which claims give way, which requests end.
+    """Enforce one live claim per (consumer, purpose): claims that give way, requests that end.
 
-    What an older request has reserved for a consumer gives way to the claim
-    that a newer one makes for it; a guest that runs is not claimed for again.
+    A claim that an older request has reserved for a consumer gives way to the claim
+    of a newer one for it; a guest that runs is not claimed for again.
     Of two requests of one batch the later is planned again after the first; so is
     one of a group that a member leaves by this: it was planned beside that member.
-    Who may claim for one project only meets nobody else's consumers: they are not there.
+    A request for one project only cannot see consumers of other projects: they do not exist for it.
     A consumer stays its project's while an ended claim of it is stored: the claims of
     one consumer are shown, and counted, as those of one project.
 
     :param live: the live claims of the consumers, read after these were locked
     :param owners: consumer -> project, of those that requests for one project only name
-    :returns: id of a new claim -> claims to be released where it is made, and
-        the fates of requests that go no further
+    :returns: id of a new claim -> claims to be released where it is created, and
+        the outcomes of requests that end here
     """
     of_consumer: dict[str, list[Claim]] = {}
     for claim in live:
@@ -445,34 +447,40 @@ def judge_rivals(
     ways: dict[str, list[Claim]] = {}
     outcomes: dict[str, RequestOutcome] = {}
     seen: set[tuple[str, str]] = set()
-    left: set[str | None] = set()
+    left_groups: set[str | None] = set()
     for request in requests:
-        found: dict[str, list[Claim]] = {}
+        giving_way: dict[str, list[Claim]] = {}
         keys = set()
         barred: RequestOutcome | None = None
         for claim_id, consumer, purpose in _wanted(request):
             keys.add((consumer, 'move' if purpose.is_move else purpose.value))
-            known = of_consumer.get(consumer, ())
+            existing = of_consumer.get(consumer, ())
             # The place that is taken over may be this consumer's already.
-            rivals = [of for of in known if is_rival(of, purpose) and of.id != claim_id]
+            rivals = [
+                other for other in existing if is_rival(other, purpose) and other.id != claim_id
+            ]
             if consumer in owners and is_foreign(owners[consumer], request.only_project):
                 barred = _unknown(request, consumer)
-            barred = _bar(request, known, rivals) or barred
+            barred = _bar(request, existing, rivals) or barred
             if rivals:
-                found[claim_id] = rivals
-        lost = _let_go(request, of_consumer, found, keys)
+                giving_way[claim_id] = rivals
+        lost = _let_go(request, of_consumer, giving_way, keys)
         if barred is not None:
             outcomes[request.id] = barred
         elif lost or keys & seen:
             outcomes[request.id] = _end(request, CommitStatus.DROPPED, lost)
             if request.group is not None:
-                left.add(request.group.uuid)  # what follows was planned beside it
-        elif request.group is not None and request.group.is_guarded and request.group.uuid in left:
+                left_groups.add(request.group.uuid)  # what follows was planned beside it
+        elif (
+            request.group is not None
+            and request.group.is_guarded
+            and request.group.uuid in left_groups
+        ):
             outcomes[request.id] = _end(request, CommitStatus.GROUP_CHANGED)
         else:
             seen |= keys
-            ways.update(found)
-            left.update(claim.group for rivals in found.values() for claim in rivals)
+            ways.update(giving_way)
+            left_groups.update(claim.group for rivals in giving_way.values() for claim in rivals)
     return ways, outcomes
 
 
@@ -482,10 +490,10 @@ def _let_go(
     found: dict[str, list[Claim]],
     keys: set[tuple[str, str]],
 ) -> str:
-    """Add the places that a request lets go to what its first claim releases.
+    """Add the places that a request lets go to the claims that its first claim releases.
 
-    One that its own consumer has under an older request is released with that, and for good: back
-    in the plan, a create could take it, and be the same member.
+    A place that its own consumer has under an older request is released with that, and for good:
+    back in the plan, a create could take it, and be the same member.
 
     :param keys: of the request: no other one of the batch is to let the same place go
     :returns: why one of them cannot be let go, or ''
@@ -493,14 +501,16 @@ def _let_go(
     leaving = {claim.id for rivals in found.values() for claim in rivals}
     for place in request.lets_go:
         keys.add((place.consumer, Purpose.CREATE.value))
-        free = [one for one in of_consumer.get(place.consumer, ()) if one.id == place.claim_id]
+        free = [
+            claim for claim in of_consumer.get(place.consumer, ()) if claim.id == place.claim_id
+        ]
         if free:
             found.setdefault(request.claims[0].claim.id, []).extend(free)
         elif place.claim_id in leaving:
             for rivals in found.values():
                 rivals[:] = [
-                    without_plan(one, one.updated_at) if one.id == place.claim_id else one
-                    for one in rivals
+                    without_plan(claim, claim.updated_at) if claim.id == place.claim_id else claim
+                    for claim in rivals
                 ]
         else:
             return f'the place of {place.member_name!r} of group {place.group} is gone'
@@ -508,9 +518,9 @@ def _let_go(
 
 
 def _wanted(request: RequestDraft) -> Iterator[tuple[str, str, Purpose]]:
-    """Id, consumer and purpose of each claim that a request makes or takes over."""
-    for made in (draft.claim for draft in request.claims):
-        yield made.id, made.consumer, made.purpose
+    """Yield id, consumer and purpose of each claim that a request creates or takes over."""
+    for claim in (draft.claim for draft in request.claims):
+        yield claim.id, claim.consumer, claim.purpose
     for place in request.takes_places:
         yield place.claim_id, place.consumer, Purpose.CREATE
 
@@ -518,34 +528,35 @@ def _wanted(request: RequestDraft) -> Iterator[tuple[str, str, Purpose]]:
 def behind_others(
     batch: Iterable[RequestDraft], ended: Container[str], rules: Mapping[str, GroupRule]
 ) -> set[str]:
-    """Requests that go no further for their group's sake.
+    """Return the requests that end because of their group.
 
     They were planned under another rule or on another generation of it, or beside a
-    member that an earlier request of the batch was to get and does not: news that come in
+    member that an earlier request of the batch was to get and does not: changes that come in
     the middle of a batch bring a newer generation to a table on which such a member still
-    stands.  Of a soft rule only the rule itself counts.
+    is stored.  For a soft rule only the rule itself counts.
 
     :param batch: all of it, in the order in which it was planned
-    :param ended: requests that have a fate already
+    :param ended: requests that have an outcome already
     :param rules: of the groups, read under their locks
     """
-    left: set[str] = set()
+    void_groups: set[str] = set()
     changed: set[str] = set()
     for request in batch:
         swaps = swaps_of(request)
         if request.id in ended:
-            left.update(group.uuid for group in swaps)
+            void_groups.update(group.uuid for group in swaps)
         elif any(
-            (group.is_guarded and group.uuid in left) or is_behind(group, rules.get(group.uuid))
+            (group.is_guarded and group.uuid in void_groups)
+            or is_behind(group, rules.get(group.uuid))
             for group in swaps
         ):
-            left.update(group.uuid for group in swaps)
+            void_groups.update(group.uuid for group in swaps)
             changed.add(request.id)
     return changed
 
 
 def is_foreign(project: str | None, only_project: str | None) -> bool:
-    """Whether a project is not the one that somebody may act for."""
+    """Return whether a project is not the one that the caller may act for."""
     return only_project is not None and project != only_project
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changed of a host, as a line of its history.
+"""Events of a host: its changes, as lines of its history.
 
-A line is made from what its row was and is.  What moves all the time, such as metrics, use and
-sequences, is no change here.
+A line is derived from the row before and after.  Values that change all the time, such as metrics,
+use and sequences, are no events.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,23 +12,23 @@ import msgspec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts, HostRow
 
-#: Lines that are kept of a host, about: the newest.
+#: Number of the newest lines that are stored of a host, about.
 STORED_EACH = 200
-#: A line is kept for so long.
+#: Retention of a line.
 STORED_SECONDS = 30 * 86_400.0
-#: Characters of a line, and names that one has.
+#: Longest line, in characters; below, the most names in one.
 WHAT_MAX = 1000
 _NAMED = 8
 
 
 class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One change.
+    """Change of a host.
 
     :ivar kind: registered | disabled | enabled | service | facts | key | renamed | removed |
         claimed | confirmed | released | expired | refused
-    :ivar by: who did it, where it was an operator
+    :ivar by: operator that changed it, if any
     :ivar at: seconds of the database's clock; 0: now
-    :ivar claim_id: of what it is about, where it is about a claim
+    :ivar claim_id: id of the claim that it concerns, if any
     """
 
     kind: str
@@ -39,43 +39,47 @@ class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
-    """Lines about what differs between two rows of a host; [] where it is nothing of note.
+    """Return lines about what differs between two rows of a host; [] without notable change.
 
-    :param by: who changed it, where that was an operator
+    :param by: operator that changed it, if any
     """
-    found: list[HostEvent] = []
+    events: list[HostEvent] = []
     if after.boot_nonce != before.boot_nonce and after.boot_nonce:
         again = 'again: its agent was started anew, or another one reports for it'
-        what = again if before.boot_nonce else 'for the first time'
-        found.append(HostEvent(kind='registered', what=what))
+        text = again if before.boot_nonce else 'for the first time'
+        events.append(HostEvent(kind='registered', what=text))
     if after.disabled != before.disabled:
         if after.disabled is None:
-            found.append(HostEvent(kind='enabled', what='an operator enabled it', by=by))
+            events.append(HostEvent(kind='enabled', what='an operator enabled it', by=by))
         else:
-            who = after.disabled_by or ''
-            found.append(HostEvent(kind='disabled', what=after.disabled, by=who))
+            author = after.disabled_by or ''
+            events.append(HostEvent(kind='disabled', what=after.disabled, by=author))
     if after.service_disabled != before.service_disabled:
         disabled_after = after.service_disabled
-        what = (
+        text = (
             'the service takes guests again'
             if disabled_after is None
             else f'takes no guests: {disabled_after}'
         )
-        found.append(HostEvent(kind='service', what=what))
+        events.append(HostEvent(kind='service', what=text))
     if after.key is not before.key and after.key != before.key:
-        found += _key(before, after)
+        events += _key(before, after)
     if after.inventories_by != before.inventories_by:
-        who = 'its reports' if after.reports_inventories else 'requests to the Placement interface'
-        found.append(HostEvent(kind='facts', what=f'{who} say what it has', by=by))
-    found += [HostEvent(kind='facts', what=what) for what in _facts(before, after)]
+        author = (
+            'its reports' if after.reports_inventories else 'requests to the Placement interface'
+        )
+        events.append(HostEvent(kind='facts', what=f'{author} say what it has', by=by))
+    events += [HostEvent(kind='facts', what=text) for text in _facts(before, after)]
     return [
-        msgspec.structs.replace(one, what=one.what[:WHAT_MAX]) if len(one.what) > WHAT_MAX else one
-        for one in found
+        msgspec.structs.replace(event, what=event.what[:WHAT_MAX])
+        if len(event.what) > WHAT_MAX
+        else event
+        for event in events
     ]
 
 
 def _key(before: HostRow, after: HostRow) -> list[HostEvent]:
-    """Of its words alone the number of the last signed one changes: that is no line."""
+    """Return the line of a changed key; a new number of the last signed message alone is none."""
     old = before.key.public if before.key else ''
     new = after.key.public if after.key else ''
     if (
@@ -86,8 +90,8 @@ def _key(before: HostRow, after: HostRow) -> list[HostEvent]:
         return [HostEvent(kind='key', what='its key was revoked')]
     if old == new:
         return []
-    what = 'its key was forgotten' if not new else 'a key was kept' if not old else 'another key'
-    return [HostEvent(kind='key', what=what)]
+    text = 'its key was forgotten' if not new else 'a key was kept' if not old else 'another key'
+    return [HostEvent(kind='key', what=text)]
 
 
 def _facts(before: HostRow, after: HostRow) -> Iterable[str]:
@@ -131,21 +135,23 @@ def _parts(old: HostFacts, new: HostFacts) -> Iterable[str]:
 
 
 def _sizes(inventories: Mapping[str, Inventory], names: Iterable[str]) -> str:
-    shown = []
+    sizes = []
     for name in sorted(names):
-        one = inventories.get(name)
-        if one is None:
-            shown.append(f'no {name}')
+        inventory = inventories.get(name)
+        if inventory is None:
+            sizes.append(f'no {name}')
             continue
-        more = f' less {one.reserved}' if one.reserved else ''
-        ratio = f' x {one.allocation_ratio:g}' if one.allocation_ratio != 1 else ''
-        shown.append(f'{one.total}{more}{ratio} {name}')
-    return _named(shown)
+        more = f' less {inventory.reserved}' if inventory.reserved else ''
+        ratio = f' x {inventory.allocation_ratio:g}' if inventory.allocation_ratio != 1 else ''
+        sizes.append(f'{inventory.total}{more}{ratio} {name}')
+    return _named(sizes)
 
 
 def _differences(old: Iterable[str], new: Iterable[str]) -> str:
-    gone, come = set(old) - set(new), set(new) - set(old)
-    return _named([*(f'+{name}' for name in sorted(come)), *(f'-{name}' for name in sorted(gone))])
+    removed, new_names = set(old) - set(new), set(new) - set(old)
+    return _named(
+        [*(f'+{name}' for name in sorted(new_names)), *(f'-{name}' for name in sorted(removed))]
+    )
 
 
 def _named(names: list[str]) -> str:

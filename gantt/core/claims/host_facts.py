@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent next to nova-compute tells of its host: messages, and pure folds of them.
+"""Facts of an agent next to nova-compute about its host: messages, and pure folds of them.
 
-For a host of an unmodified Nova a report source speaks: who is on it, how much there is of
-each class, whether it is up.  Cells, devices and metrics Nova's APIs do not carry; an agent
-on the host tells them by ``tell_facts``.  Each field has one writer: the agent has ``numa``,
+For a host of an unmodified Nova a report source reports: its guests, the inventory of each
+class, whether it is up.  Cells, devices and metrics Nova's APIs do not carry; an agent
+on the host sends them by ``tell_facts``.  Each field has one writer: the agent has ``numa``,
 ``devices`` and the metrics that it names, the reports have the rest and leave these out.  So
-both may come late, repeated and in any order: the words of the agent are put in order by their
-own sequence, and a report keeps what it does not speak of (``kept``).
+both may come late, repeated and in any order: the messages of the agent are ordered by their
+own sequence, and a report keeps fields that it does not contain (``kept``).
 
-An agent cannot tell our guests from others: its figures contain all whom it has seen, and it
+An agent cannot tell our guests from others: its figures contain all guests that it has seen, and it
 names them.  The layouts of their claims are settled then, so that nothing counts twice; that
-of a guest whom it has not seen counts as it was laid out.
+of a guest that it has not seen counts as it was laid out.
 """
 
 import math
@@ -77,7 +77,7 @@ class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome
 
 
 class FactsEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write.
+    """Changes to write.
 
     :ivar outcome: applied | stale | unknown_host | refused; all but the first change nothing
     :ivar row: the host as it becomes
@@ -90,7 +90,7 @@ class FactsEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(update: UpdateHostFacts) -> None:
-    """What types cannot say.
+    """Check what types cannot express.
 
     :raises InvalidMessage: names the field and what was expected
     """
@@ -106,32 +106,32 @@ def check(update: UpdateHostFacts) -> None:
 
 
 def judge(row: HostRow, update: UpdateHostFacts) -> str:
-    """Whether the word may be applied to ``row``; see ``Effect.outcome``.
+    """Return whether the message may be applied to ``row``; see ``FactsEffect.outcome``.
 
     :raises NotProven: its sender is not the agent that is known of the host
     """
     if row.speaks_for != 'nova':
-        # A host that has registered and said nothing yet may become either.
+        # A host that has registered and sent no report yet may become either.
         return NOT_OURS if row.reported_at else UNKNOWN
     if isinstance(row.facts, UnreadableFacts):
         return UNKNOWN
-    _admitted(row, update)  # before its number: a forged one is an alarm, however old it looks
-    known = row.facts.beside
-    return STALE if known is not None and update.sequence <= known.sequence else APPLIED
+    _admitted(row, update)  # before its sequence: a forged one is an alarm, however old it seems
+    last = row.facts.beside
+    return STALE if last is not None and update.sequence <= last.sequence else APPLIED
 
 
 def _admitted(row: HostRow, update: UpdateHostFacts) -> HostKey | None:
-    """The keys of the host after this word.  :raises NotProven:"""
+    """Return the keys of the host after this message.  :raises NotProven:"""
     if not isinstance(update, IntroducedFacts):
         return row.key
     return host_keys.admitted_agent(row.key, update.host, update.mode, update.proven)
 
 
 def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: float) -> FactsEffect:
-    """Fold one word into its host.
+    """Fold one message into its host.
 
-    The generation grows where cells, devices or a layout changed.  That the host was heard
-    of stays the business of who reports for it.
+    The generation grows where cells, devices or a layout changed.  The time of the last report
+    of the host is set by its reporter alone.
 
     :param live: the live claims on this host
     :param now: the database's clock
@@ -145,7 +145,9 @@ def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: flo
     if update.numa is not UNSET:
         changed = {claim.id: claim for claim in claims}
         layouts = (readable(changed.get(claim.id, claim).layout) for claim in live)
-        numa = _with_blocked(update.numa, [one for one in layouts if one and one.settled])
+        numa = _with_blocked(
+            update.numa, [layout for layout in layouts if layout and layout.settled]
+        )
         facts = _replace(facts, numa=numa)
     grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
     row = _replace(
@@ -159,10 +161,9 @@ def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: flo
 
 
 def merged(known: HostFacts, reported: HostFacts, report: HostReport, now: float) -> HostFacts:
-    """What a report says of the host, with what an agent told beside it.
+    """Return the facts of a report, with those that an agent sent beside it.
 
-    A reporter that speaks of cells or devices itself has no agent beside it.
-
+    A reporter that reports cells or devices itself has no agent beside it.
     :param known: facts before the report
     :param reported: as the report alone has them
     :param now: when it is folded, by the database's clock
@@ -178,8 +179,8 @@ def merged(known: HostFacts, reported: HostFacts, report: HostReport, now: float
 
 def _applied(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
     facts, before = row.facts, row.facts.beside
-    mine: Mapping[str, ReportedMetric] = {} if before is None else before.metrics
-    others = {name: metric for name, metric in facts.metrics.items() if name not in mine}
+    agent_metrics: Mapping[str, ReportedMetric] = {} if before is None else before.metrics
+    others = {name: metric for name, metric in facts.metrics.items() if name not in agent_metrics}
     if update.metrics is not UNSET:
         metrics = dict(update.metrics)
     else:
@@ -195,7 +196,7 @@ def _applied(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
 
 
 def _aged(update: AgentFacts, at: float) -> dict[str, ReportedMetric]:
-    """The metrics with their ages at another time; no age is below 0."""
+    """Return the metrics with their ages at another time; no age is below 0."""
     since = at - update.reported_at
     return {
         name: _replace(metric, age_seconds=max(0.0, round(metric.age_seconds + since, 3)))
@@ -204,11 +205,11 @@ def _aged(update: AgentFacts, at: float) -> dict[str, ReportedMetric]:
 
 
 def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
-    """Claims whose layout the figures contain now and did not, or the other way round."""
+    """Return claims whose layout the figures contain now and did not, or the other way round."""
     here: dict[str, list[Claim]] = {}
     for claim in live:
         here.setdefault(guest_of(claim), []).append(claim)
-    contained = {one for consumer in set(guests) for one in meant(here.get(consumer, ()))}
+    contained = {claim_id for consumer in set(guests) for claim_id in meant(here.get(consumer, ()))}
     changed = []
     for claim in live:
         layout = readable(claim.layout)
@@ -221,15 +222,15 @@ def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
 
 
 def _with_blocked(numa: list[NumaCell], layouts: Iterable[Layout]) -> list[NumaCell]:
-    """Siblings that guests keep others from: no machine shows these, the layouts do."""
+    """Return cells with sibling CPUs marked used that guests block: only layouts have these."""
     cells = {cell.id: cell for cell in numa}
     for layout in layouts:
-        for got in layout.cells:
-            cell = cells.get(got.cell)
-            has = {*(cpu for _, cpu in got.pins), *got.emulator}
-            if cell is None or not got.blocked or not has <= set(cell.used_pinned_cpus):
+        for assigned in layout.cells:
+            cell = cells.get(assigned.cell)
+            own_cpus = {*(cpu for _, cpu in assigned.pins), *assigned.emulator}
+            if cell is None or not assigned.blocked or not own_cpus <= set(cell.used_pinned_cpus):
                 continue  # it was pinned otherwise than it was laid out
-            blocked = set(got.blocked) & set(cell.pinned_cpus)
+            blocked = set(assigned.blocked) & set(cell.pinned_cpus)
             used = sorted(blocked.union(cell.used_pinned_cpus))
             cells[cell.id] = _replace(cell, used_pinned_cpus=used)
     return [cells[cell.id] for cell in numa]

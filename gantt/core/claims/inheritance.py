@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a consumer takes of a pool counts once, however many claims it has while it moves.
+"""Inheritance of pool amounts: a moving consumer's use of a pool counts once, for all its claims.
 
-A disk on shared storage is there once, whether its guest is about to leave a host or has just come
+A disk on shared storage exists once, whether its guest is about to leave a host or has just come
 to another.  So the destination's claim of a move takes of a pool only what it needs more than the
 live claims of its consumer have there, and *inherits* the rest: when one of these ends, what it
 took goes over to the claims that inherit, and only what none of them needs is given back.  When
 the destination's claim ends first, nothing has happened to the others.
 
-Whoever ends such a claim has its pools locked, and so has whoever ends the one that inherits.
+A writer that ends such a claim has its pools locked, and so has one that ends the heir.
 
-Who writes allocations may let a claim end, or take less, beside others that inherit from it.  What
-is taken is then the sum of what all of them have, as it is said: those whose writer says all that
+A write of allocations may let a claim end, or take less, beside others that inherit from it.  Then
+use is the sum of what all of them have as written: claims whose writer states all that
 they take inherit no more than the others still have, and any other takes over what it lacks.
 """
 
@@ -25,36 +25,36 @@ Amounts = Mapping[int, Mapping[str, int]]
 
 
 def of_pools(claim: Claim) -> bool:
-    """Whether a claim takes of a provider that is not its host."""
+    """Return whether a claim takes of a provider that is not its host."""
     return len(claim.allocations) > 1
 
 
 def held(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
-    """What live claims of a consumer take of providers other than their hosts."""
-    found: dict[int, dict[str, int]] = {}
+    """Return what live claims of a consumer take of providers other than their hosts."""
+    amounts_held: dict[int, dict[str, int]] = {}
     for claim in claims:
         for pid, amounts in claim.allocations.items() if claim.is_live else ():
             if pid != claim.provider_id:
-                here = found.setdefault(pid, {})
+                here = amounts_held.setdefault(pid, {})
                 for name, amount in amounts.items():
                     here[name] = here.get(name, 0) + amount
-    return found
+    return amounts_held
 
 
 def needed(claim: Claim) -> dict[int, dict[str, int]]:
-    """All that a claim is to have, with what it inherits."""
-    found = {pid: dict(amounts) for pid, amounts in claim.allocations.items()}
+    """Return all that a claim is to have, with what it inherits."""
+    total = {pid: dict(amounts) for pid, amounts in claim.allocations.items()}
     for pid, amounts in claim.inherits.items():
-        here = found.setdefault(pid, {})
+        here = total.setdefault(pid, {})
         for name, amount in amounts.items():
             here[name] = here.get(name, 0) + amount
-    return found
+    return total
 
 
 def reduced(claim: Claim, there: Amounts) -> Claim:
-    """The claim as it takes only what it needs more.
+    """Return the claim with only what it needs more.
 
-    :param there: what its consumer has by other claims, see :func:`held`
+    :param there: amounts of its consumer's other claims, see :func:`held`
     """
     allocations, inherits = needed(claim), dict[int, dict[str, int]]()
     for pid, amounts in allocations.items():
@@ -70,22 +70,21 @@ def reduced(claim: Claim, there: Amounts) -> Claim:
 
 
 def heirs(ended: Claim, others: Sequence[Claim]) -> list[tuple[Claim, Claim]]:
-    """Claims that take over what an ended one took: each as it was, and as it becomes.
+    """Return claims that take over what an ended one took: each before and after.
 
     The oldest come first; of what is left after them the next ones have their part.
-
     :param others: live claims of its consumer, without itself
     """
-    found: list[tuple[Claim, Claim]] = []
-    left = {
+    pairs: list[tuple[Claim, Claim]] = []
+    remaining = {
         pid: dict(amounts) for pid, amounts in ended.allocations.items() if pid != ended.provider_id
     }
-    for heir in sorted(others, key=lambda one: (one.created_at, one.id)):
+    for heir in sorted(others, key=lambda claim: (claim.created_at, claim.id)):
         taken = {
             pid: {
                 name: part
                 for name, amount in amounts.items()
-                if (part := min(amount, left.get(pid, {}).get(name, 0))) > 0
+                if (part := min(amount, remaining.get(pid, {}).get(name, 0))) > 0
             }
             for pid, amounts in heir.inherits.items()
         }
@@ -93,43 +92,45 @@ def heirs(ended: Claim, others: Sequence[Claim]) -> list[tuple[Claim, Claim]]:
         if taken:
             for pid, amounts in taken.items():
                 for name, part in amounts.items():
-                    left[pid][name] -= part
-            found.append((heir, _with(heir, taken)))
-    return found
+                    remaining[pid][name] -= part
+            pairs.append((heir, _with(heir, taken)))
+    return pairs
 
 
 def settled(
     before: Iterable[Claim], after: Iterable[Claim], told: Container[str]
 ) -> list[tuple[Claim, Claim]]:
-    """What becomes of claims that inherit where allocations of one guest were written.
+    """Return claims that inherit, as they change where allocations of one guest were written.
 
     :param before: its live claims, as they were
     :param after: as they are written; without those that end, with those that are new
-    :param told: ids of those whose writer says all that they take
-    :returns: each that is another one, as in ``after``, and as it becomes; the oldest first
+    :param told: ids of claims whose writer states all that they take
+    :returns: each changed claim, as in ``after``, and as it becomes; the oldest first
     """
-    now = {one.id: one for one in sorted(after, key=lambda one: (one.created_at, one.id))}
-    left = _less(held(before), held(now.values()))
-    found: list[tuple[Claim, Claim]] = []
+    now = {
+        claim.id: claim for claim in sorted(after, key=lambda claim: (claim.created_at, claim.id))
+    }
+    remaining = _less(held(before), held(now.values()))
+    pairs: list[tuple[Claim, Claim]] = []
     for claim in list(now.values()):
-        others = held(one for one in now.values() if one.id != claim.id)
+        others = held(other for other in now.values() if other.id != claim.id)
         lacks = _less(claim.inherits, others)
         if not lacks:
             continue
         if claim.id in told:
             becomes = msgspec.structs.replace(claim, inherits=_less(claim.inherits, lacks))
         else:
-            taken = _both(lacks, left)
-            left = _less(left, taken)
+            taken = _both(lacks, remaining)
+            remaining = _less(remaining, taken)
             becomes = _with(claim, taken) if taken else claim
         if becomes != claim:
             now[claim.id] = becomes
-            found.append((claim, becomes))
-    return found
+            pairs.append((claim, becomes))
+    return pairs
 
 
 def excess(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
-    """A line for each amount that a claim inherits and that no other claim has.
+    """Yield a line for each amount that a claim inherits and that no other claim has.
 
     :param theirs: live claims of one guest
     :param names: of the providers that they inherit of, as lines show them
@@ -137,7 +138,7 @@ def excess(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
     for claim in theirs:
         if not claim.inherits:
             continue
-        others = held(one for one in theirs if one.id != claim.id)
+        others = held(other for other in theirs if other.id != claim.id)
         for pid, amounts in sorted(_less(claim.inherits, others).items()):
             for name in sorted(amounts):
                 has = others.get(pid, {}).get(name, 0)
@@ -148,21 +149,25 @@ def excess(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
 
 
 def _less(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
-    """What of the amounts is left after the others; nothing below 0."""
-    found = {
-        pid: {n: left for n, a in of.items() if (left := a - others.get(pid, {}).get(n, 0)) > 0}
-        for pid, of in amounts.items()
+    """Return what is left of the amounts after the others; nothing below 0."""
+    rest = {
+        pid: {
+            name: excess_amount
+            for name, amount in class_amounts.items()
+            if (excess_amount := amount - others.get(pid, {}).get(name, 0)) > 0
+        }
+        for pid, class_amounts in amounts.items()
     }
-    return {pid: of for pid, of in found.items() if of}
+    return {pid: class_amounts for pid, class_amounts in rest.items() if class_amounts}
 
 
 def _both(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
-    """The smaller of the two, of what is in both."""
+    """Return the smaller of the two, of what is in both."""
     return _less(amounts, _less(amounts, others))
 
 
 def gained(before: Claim, now: Claim) -> dict[int, dict[str, int]]:
-    """What a claim takes more than it did: provider id -> class -> amount."""
+    """Return what a claim takes more than before: provider id -> class -> amount."""
     return {
         pid: {
             name: amount - before.allocations.get(pid, {}).get(name, 0)

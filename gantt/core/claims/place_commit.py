@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group commit of plans and of their places: what every store does of it, judged.
+"""Group commit of plans and of their places: the judgements that every store applies.
 
 Under the lock of its group a plan is compared with the one that is stored, and with the claims that
 members of it have.  Under the locks of their hosts places are given to the requests that name them.
@@ -25,39 +25,39 @@ def judge_plans(
     living: Mapping[str, Sequence[Claim]],
     below: Mapping[str, Collection[str]],
 ) -> dict[str, str]:
-    """Requests whose plan may not be stored, and why: it was made beside something else.
+    """Return requests whose plan may not be stored, with reasons: it is outdated.
 
     :param revisions: of the stored plans by group, read under the locks of the groups
     :param living: the live claims of members by group
     :param below: the zones below where members live by group
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     stored: set[str] = set()
     for request in batch:
         plan = request.plan
         if plan is None:
             continue
-        makes = [(made.claim.member_name, made.claim.consumer) for made in request.claims]
+        created = [(draft.claim.member_name, draft.claim.consumer) for draft in request.claims]
         uuid = plan.group_uuid
-        others = [one for one in living.get(uuid, ()) if one.id not in request.lost_claims]
-        why = judge_plan(plan, makes, revisions.get(uuid, 0), others)
+        others = [claim for claim in living.get(uuid, ()) if claim.id not in request.lost_claims]
+        why = judge_plan(plan, created, revisions.get(uuid, 0), others)
         if uuid in stored:
             why = f'group {uuid} was planned by another request just now'
         if set(below.get(uuid, ())) - set(request.below):
             why = f'members of group {uuid} are in other zones below by now'
         if why:
-            found[request.id] = why
+            reasons[request.id] = why
         else:
             stored.add(uuid)
-    return found
+    return reasons
 
 
 class PlacesJudged(msgspec.Struct, frozen=True, kw_only=True):
-    """What of its places a request takes over.
+    """Places that a request takes over.
 
     :ivar taken: indices into its ``takes_places``
     :ivar reason: why the first of the others may not be had; '' where it gets all
-    :ivar ends: what becomes of a request that goes no further without them
+    :ivar ends: outcome of a request that ends without them
     """
 
     taken: list[int] = []
@@ -74,10 +74,10 @@ def judge_takes(
     gone: Collection[str],
     closed: Mapping[int, str],
 ) -> PlacesJudged:
-    """Which places a request gets, see ``places.judge_places``; a plan, whether it ends its own.
+    """Return the places that a request gets; for a plan, whether it ends its own.
 
-    One that gives places back goes no further where one of them is no free place by then: it said
-    that they end.
+    See ``places.judge_places``.  A request that gives places back ends where one of them is no free
+    place by then: its plan states that they end.
 
     :param places: claims by id, as they are under the locks of their hosts
     :param gone: ids of those that earlier requests of the batch get
@@ -89,8 +89,8 @@ def judge_takes(
         return PlacesJudged(reason=why, ends=ends)
     if not request.takes_places:
         return NO_PLACES
-    wanted = request.takes_places
-    taken, why = judge_places(request.id, wanted, places, gone, closed, request.only_project)
+    takes = request.takes_places
+    taken, why = judge_places(request.id, takes, places, gone, closed, request.only_project)
     if why and (request.whole or not (taken or request.claims)):
         return PlacesJudged(reason=why, ends=_dropped(request, why))
     return PlacesJudged(taken=taken, reason=why)
@@ -99,15 +99,15 @@ def judge_takes(
 def _why_not_ended(
     request: RequestDraft, places: Mapping[str, Claim], gone: Collection[str]
 ) -> str:
-    """Why places that a plan gives back are not what they were when it was made; '' if they are.
+    """Return why places that a plan gives back have changed since it was computed; '' if not.
 
-    A create has one by now, or had it, and left it behind under another id.  Who asked would be
-    told that it is given back.
+    A create has one by now, or had it, and left it behind under another id.  Else the caller would
+    be informed that it is given back.
     """
-    for one in request.ends_places:
-        claim = places.get(one.claim_id)
+    for place in request.ends_places:
+        claim = places.get(place.claim_id)
         if claim is None or not claim.is_free_place or claim.id in gone:
-            named = one.claim_id if claim is None else f'of member {claim.member_name!r}'
+            named = place.claim_id if claim is None else f'of member {claim.member_name!r}'
             return f'the place {named} was taken over or has ended since'
     return ''
 
@@ -123,7 +123,7 @@ def _dropped(request: RequestDraft, why: str) -> RequestOutcome:
 
 
 def steps_group(request: RequestDraft, outcome: RequestOutcome) -> bool:
-    """Whether what became of a request voids what others plan for its group."""
+    """Return whether the outcome of a request voids what others plan for its group."""
     is_planned = request.plan is not None and outcome.outcome is CommitStatus.PLACED
     is_guarded = request.group is not None and request.group.is_guarded
     return is_guarded and (is_planned or bool(outcome.accepted))

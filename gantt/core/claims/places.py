@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of planned groups: reserved claims that creates take over, and the plan they are of.
+"""Places of planned groups: reserved claims that creates take over, and the plans they belong to.
 
-A place is a claim of lifecycle ``plan`` with the name of a member.  The commit of a plan makes it,
-for a consumer that stands for the member.  A create takes it over: id, host and amounts stay, the
-rest becomes the create's, and what it was is kept as ``planned``.  Confirmed it is the claim of a
-guest as any other.  Where the create ends before that, its claim does, as that of any create; as
-long as the plan holds the place it lives on under another id, reserved all the time.  So what is
-late about an ended create, and what hosts remember of it, is never about the next one.
+A place is a claim of lifecycle ``plan`` with the name of a member.  The commit of a plan creates
+it, for a placeholder consumer of the member.  A create takes it over: id, host and amounts stay,
+the rest becomes the create's, and its former state is kept as ``planned``.  Confirmed it is the
+claim of a guest as any other.  Where the create ends before that, its claim does, as that of any
+create; as long as the plan holds the place it lives on under another id, reserved all the time.  So
+late messages about an ended create, and what hosts remember of it, never concern the next one.
 """
 
 from collections import Counter
@@ -22,16 +22,16 @@ from gantt.core.messages.request import Lifecycle
 
 
 class PlaceTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """A place that a request takes over for one of its members.
+    """Place that a request takes over for one of its members.
 
-    Host and amounts stay; whose the claim is becomes what stands here.  Whether the place may be
-    had is judged under the lock of its host.
+    Host and amounts stay; the owner of the claim becomes the one given here.  Whether the place may
+    be had is judged under the lock of its host.
 
-    :ivar claim_id: of the place
-    :ivar group: uuid of the group whose plan it is of
-    :ivar member_name: of the planned member, as ``web-2``
+    :ivar claim_id: id of the place
+    :ivar group: uuid of the group of its plan
+    :ivar member_name: name of the planned member, as ``web-2``
     :ivar member: number of the member of the request that takes it
-    :ivar provider_ids: of all providers that the place takes from, its host among them
+    :ivar provider_ids: ids of all providers that the place takes from, its host among them
     """
 
     claim_id: str
@@ -48,10 +48,10 @@ class PlaceTaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlaceLetGo(msgspec.Struct, frozen=True, kw_only=True):
-    """A place that ends as its member gets another claim: what was planned is not wanted any more.
+    """Place that ends as its member gets another claim: the planned one is not needed any more.
 
-    :ivar claim_id: of the place; ``group`` and ``member_name``: whose it is
-    :ivar project_id: of the plan
+    :ivar claim_id: id of the place; ``group`` and ``member_name``: its member
+    :ivar project_id: project of the plan
     """
 
     claim_id: str
@@ -63,14 +63,14 @@ class PlaceLetGo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def consumer(self) -> str:
-        """Who stands for the member."""
+        """Placeholder consumer of the member."""
         return place_consumer(self.group, self.member_name)
 
 
 class PlaceEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """A place that a plan gives back: where it is no free one any more, the group is planned anew.
+    """Place that a plan gives back: where it is no free one any more, the group is planned anew.
 
-    :ivar provider_ids: of all providers that it takes from, its host among them
+    :ivar provider_ids: ids of all providers that it takes from, its host among them
     """
 
     claim_id: str
@@ -78,13 +78,13 @@ class PlaceEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupPlanRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a group as it is stored: columns to look for it by, and what it says.
+    """Plan of a group as it is stored: the columns to find it by, and the packed plan.
 
-    :ivar request_id: that made this revision of it
-    :ivar description: of the group as it was asked for, JSON
-    :ivar plan: what was decided, packed by who plans
+    :ivar request_id: id of the request that created this revision
+    :ivar description: the group as requested, JSON
+    :ivar plan: the decision, packed by the planner
     :ivar revision: from 1 on; a commit of one needs the one before it stored, or none for 1
-    :ivar lease_until: seconds of the database's clock until when its places are held; it and the
+    :ivar lease_until: end of the lease of its places, seconds of the database's clock; it and the
         times are filled in by the store
     """
 
@@ -101,9 +101,9 @@ class GroupPlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What places of plans hold for a project, taken over or not, until they are confirmed.
+    """Usage of a project by places of plans, taken over or not, until they are confirmed.
 
-    :ivar places: how many there are
+    :ivar places: number of places
     :ivar amounts: class -> amount, on all providers
     """
 
@@ -112,18 +112,18 @@ class PlannedUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_consumer(group: str, member_name: str) -> str:
-    """The consumer that stands for a member of a group while no create has its place."""
+    """Return the placeholder consumer of a member of a group while no create has its place."""
     return base.derived_id('place', group, member_name)
 
 
 def taken_over(
     place: Claim, by: PlaceTaken, request_id: str, attempt: int, lease_until: float, now: float
 ) -> Claim:
-    """A place as a create has it; a repeat of that create takes it over once more.
+    """Return a place as a create has it; a repeat of that create takes it over once more.
 
     :param lease_until: the lease of the create, seconds of the database's clock as ``now``
     """
-    held = place.planned or PlannedFor(
+    planned = place.planned or PlannedFor(
         request_id=place.request_id,
         attempt=place.attempt,
         member=place.member,
@@ -149,31 +149,31 @@ def taken_over(
         flavor=by.flavor,
         reason='',
         updated_at=now,
-        planned=held,
+        planned=planned,
     )
 
 
 def lives_on(place: Claim, now: float) -> Claim | None:
-    """The place as its plan has it from now on, where the claim of the create that had it ends.
+    """Return the place as its plan has it, where the claim of the create that had it ends.
 
-    It takes what that took.  None: no create had it, or its plan holds it no more.
+    It keeps the amounts.  None: no create had it, or its plan holds it no more.
     """
-    held = place.planned
-    if held is None or place.state is not State.RESERVED or held.lease_until <= now:
+    planned = place.planned
+    if planned is None or place.state is not State.RESERVED or planned.lease_until <= now:
         return None
     return msgspec.structs.replace(
         place,
         id=base.derived_id('place again', place.id),
-        request_id=held.request_id,
-        attempt=held.attempt,
-        member=held.member,
-        consumer=held.consumer,
-        lease_until=held.lease_until,
-        project_id=held.project_id,
-        user_id=held.user_id,
-        consumer_type=held.consumer_type,
-        image=held.image,
-        flavor=held.flavor,
+        request_id=planned.request_id,
+        attempt=planned.attempt,
+        member=planned.member,
+        consumer=planned.consumer,
+        lease_until=planned.lease_until,
+        project_id=planned.project_id,
+        user_id=planned.user_id,
+        consumer_type=planned.consumer_type,
+        image=planned.image,
+        flavor=planned.flavor,
         absences=0,
         reason='',
         updated_at=now,
@@ -182,20 +182,20 @@ def lives_on(place: Claim, now: float) -> Claim | None:
 
 
 def without_plan(place: Claim, now: float) -> Claim:
-    """A place that a create has, as the create's alone: its claim as any other from then on."""
+    """Return a place that a create has as the create's alone: a claim as any other from then on."""
     return msgspec.structs.replace(place, lifecycle=Lifecycle.HOST, planned=None, updated_at=now)
 
 
 def held_until(place: Claim, until: float, most: float, now: float) -> Claim:
-    """A place that its plan holds until then at least, whoever has it; the same if it does.
+    """Return a place that its plan holds until then at least; the same if it does already.
 
-    :param most: seconds that it is held in all, however often that is asked for
+    :param most: largest total hold in seconds, however often it is extended
     """
-    held, until = place.planned, min(until, place.created_at + most)
-    if held is not None:
-        if held.lease_until >= until:
+    planned, until = place.planned, min(until, place.created_at + most)
+    if planned is not None:
+        if planned.lease_until >= until:
             return place
-        longer = msgspec.structs.replace(held, lease_until=until)
+        longer = msgspec.structs.replace(planned, lease_until=until)
         return msgspec.structs.replace(place, planned=longer, updated_at=now)
     if not place.is_free_place or place.lease_until >= until:
         return place
@@ -203,17 +203,17 @@ def held_until(place: Claim, until: float, most: float, now: float) -> Claim:
 
 
 def plan_lease_of(place: Claim) -> float:
-    """Until when its plan holds a place, whoever has it; seconds of the database's clock."""
+    """Return the end of the plan's lease on a place, in seconds of the database's clock."""
     return place.lease_until if place.planned is None else place.planned.lease_until
 
 
 def is_of_plan(claim: Claim) -> bool:
-    """Whether a live claim is a place, with a create or without, that nobody has confirmed."""
+    """Return whether a live claim is an unconfirmed place, with a create or without."""
     return claim.is_taken or claim.is_free_place
 
 
 def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collection[str]) -> bool:
-    """Whether a claim is of a guest that was given up, as its member was replaced by name.
+    """Return whether a claim is of a guest that was given up, as its member was replaced by name.
 
     :param given_up: ids of claims of such guests, and these guests: the claim of one may have
         ended, and it be found without
@@ -222,8 +222,9 @@ def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collectio
 
 
 def check_planned_by(plan: GroupPlanRecord, request_id: str | None) -> None:
-    """
-    :raises Refused: the plan is not of the request that is meant
+    """Check that a plan is of the request that is meant.
+
+    :raises Refused: it is not
     """
     if request_id not in (None, plan.request_id):
         raise exceptions.Refused(
@@ -235,17 +236,17 @@ def check_planned_by(plan: GroupPlanRecord, request_id: str | None) -> None:
 
 
 def by_member(claims: Iterable[Claim]) -> list[Claim]:
-    """Claims by the names of their members, and by id."""
+    """Return claims by the names of their members, and by id."""
     return sorted(claims, key=lambda claim: (claim.member_name or '', claim.id))
 
 
 def usage_of(places: Iterable[Claim]) -> PlannedUsage:
-    """What places hold together."""
+    """Return what places hold together."""
     count, amounts = 0, Counter[str]()
     for claim in places:
         count += 1
-        for of in claim.allocations.values():
-            amounts.update(of)
+        for class_amounts in claim.allocations.values():
+            amounts.update(class_amounts)
     return PlannedUsage(places=count, amounts=dict(amounts))
 
 
@@ -260,34 +261,34 @@ def judge_places(
     closed: Mapping[int, str] = NOT_CLOSED,
     only_project: str | None = None,
 ) -> tuple[list[int], str]:
-    """Which of the places that a request names it may take over, under the locks of their hosts.
+    """Return which of its places a request may take over, under the locks of their hosts.
 
     It may have one that no create has, that it has itself, as a repeat, or that an older request
     has for the same consumer, which gives way to it as any reserved claim would.
 
     :param places: by id, as they are under the locks
     :param gone: ids of places that earlier requests of the batch take, or that have ended by it
-    :param closed: hosts that nothing is to be built on, and why; that one is over-full is no
-        reason, as the place is counted already
-    :param only_project: of the one project whose plans it may use; None: of any
+    :param closed: hosts that nothing is to be built on, and why; an over-full host is not among
+        them, as the place is counted already
+    :param only_project: the one project whose plans it may use; None: any
     :returns: indices into ``takes``, and why the first of the others may not be had, or ''
     """
-    found: list[int] = []
-    mine: set[str] = set()
+    indices: list[int] = []
+    taken_ids: set[str] = set()
     why = ''
     for index, by in enumerate(takes):
         claim = places.get(by.claim_id)
         problem = _why_not_taken(request_id, by, claim, only_project)
-        if not problem and (by.claim_id in gone or by.claim_id in mine):
+        if not problem and (by.claim_id in gone or by.claim_id in taken_ids):
             problem = f'{_named(by)} was taken over by another request just now'
         if not problem and claim is not None:
             problem = closed.get(claim.provider_id, '')
         if problem:
             why = why or problem
         else:
-            found.append(index)
-            mine.add(by.claim_id)
-    return found, why
+            indices.append(index)
+            taken_ids.add(by.claim_id)
+    return indices, why
 
 
 def _why_not_taken(
@@ -299,13 +300,13 @@ def _why_not_taken(
         return f'the place of {_named(by)} is {claim.state.value} already'
     if not claim.allocations.keys() <= set(by.provider_ids):
         return f'the place of {_named(by)} takes from other providers than it was planned on'
-    held = claim.planned
-    project = claim.project_id if held is None else held.project_id
+    planned = claim.planned
+    project = claim.project_id if planned is None else planned.project_id
     if only_project is not None and project != only_project:
-        return f'{_named(by)} has no place {by.claim_id}'  # it is not there for others
-    if held is not None and claim.request_id != request_id and claim.consumer != by.consumer:
+        return f'{_named(by)} has no place {by.claim_id}'  # it does not exist for others
+    if planned is not None and claim.request_id != request_id and claim.consumer != by.consumer:
         return f'another request has taken over the place of {_named(by)}'
-    if held is None and not claim.is_free_place:
+    if planned is None and not claim.is_free_place:
         return f'the place of {_named(by)} is not held by a plan any more'
     return ''
 
@@ -320,22 +321,24 @@ def judge_plan(
     revision: int,
     living: Sequence[Claim],
 ) -> str:
-    """Why a plan may not be stored; '' where it may.
+    """Return why a plan may not be stored; '' where it may.
 
-    :param makes: the name of each member that it makes a place for, and the consumer of that
-    :param revision: that is stored, under the lock of the group; 0: none is
+    :param makes: the name of each member that it creates a place for, and its consumer
+    :param revision: stored revision, under the lock of the group; 0: none is
     :param living: live claims of the group that have the name of a member
     """
     if plan.revision != revision + 1:
         return f'group {plan.group_uuid} has revision {revision} of a plan'
-    of_name: dict[str | None, list[Claim]] = {}
+    by_name: dict[str | None, list[Claim]] = {}
     for claim in living:
-        of_name.setdefault(claim.member_name, []).append(claim)
+        by_name.setdefault(claim.member_name, []).append(claim)
     names: set[str | None] = set()
     for name, consumer in makes:
-        # A place that nobody has gives way to another one of its member.
-        here = of_name.get(name, ())
-        if name in names or any(not one.is_free_place or one.consumer != consumer for one in here):
+        # A place that no create has gives way to another one of its member.
+        here = by_name.get(name, ())
+        if name in names or any(
+            not claim.is_free_place or claim.consumer != consumer for claim in here
+        ):
             return f'member {name!r} of group {plan.group_uuid} has a claim already'
         names.add(name)
     return ''

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas: how much one project may have, and the rule that refuses what is more.
+"""Quotas: the limits of one project, and the rule that refuses what exceeds them.
 
 A limit has a name: ``claims_in_flight`` (reserved, to be confirmed yet), ``live_claims``
 (consumers with a live claim), ``server_groups``, ``planned_places`` (of plans of groups, until
@@ -8,13 +8,13 @@ class.  A limit of -1 is none.
 
 A consumer counts once, however many claims it has: one that is resized or migrated has two for
 a while, and of each class the larger amount counts.  So a move needs room in the quota only for
-what the consumer will have more than it has.  Claims that writers of allocations made are no moves:
-there is one for each host tree, and what all of them take is added up.  What was handed over to
-another consumer, as Nova does with the source of a move, stays its guest's: of both the larger
+the increase of the consumer's use.  Claims that writers of allocations created are no moves:
+there is one for each host tree, and the amounts of all of them are added up.  A claim handed over
+to another consumer, as Nova does with the source of a move, stays its guest's: of both the larger
 amount counts.
 
-The usage is read before a batch is committed and the rule is asked for every request of it.
-Nobody else is kept from committing meanwhile: the usage may pass a limit by what others had in
+The usage is read before a batch is committed and the rule is evaluated for every request of it.
+Other schedulers may commit meanwhile: the usage may pass a limit by what they had in
 flight, which is one batch of every other scheduler.
 """
 
@@ -35,19 +35,19 @@ LIVE_CLAIMS = 'live_claims'
 SERVER_GROUPS = 'server_groups'
 PLANNED_PLACES = 'planned_places'
 REQUESTS_PER_MINUTE = 'requests_per_minute'
-#: In front of the name of a resource class.
+#: Prefix of limits of resource classes.
 CLASS = 'class:'
 COUNTS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, PLANNED_PLACES, REQUESTS_PER_MINUTE)
 
-#: How every reason of a refusal by a quota begins.
+#: Prefix of every reason of a refusal by a quota.
 WORD = 'quota '
 
 #: No limit; as in Nova and Keystone.
 UNLIMITED = -1
 LIMIT_MAX = 10**15
-#: The limits of every project that has none of its own, in place of a project's id.
+#: Project id of the limits of every project that has none of its own.
 DEFAULT = 'default'
-#: Of all projects together: every scheduler keeps them in memory.
+#: Largest number of limits of all projects: every scheduler keeps them in memory.
 LIMITS_MAX = 50_000
 
 
@@ -64,7 +64,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a project has, or asks for.
+    """Usage of a project, or demand of a request.
 
     :ivar live_claims: consumers with a live claim
     :ivar amounts: resource class -> amount, in the unit of the class
@@ -75,13 +75,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     amounts: dict[str, int] = {}
 
     def of(self, name: str) -> int:
-        """The part that the limit ``name`` is about."""
+        """Return the part that the limit ``name`` concerns."""
         if name.startswith(CLASS):
             return self.amounts.get(name.removeprefix(CLASS), 0)
         return {CLAIMS_IN_FLIGHT: self.claims_in_flight, LIVE_CLAIMS: self.live_claims}.get(name, 0)
 
     def plus(self, other: 'Usage') -> 'Usage':
-        """Both together."""
+        """Return the sum of both."""
         names = self.amounts.keys() | other.amounts.keys()
         return Usage(
             claims_in_flight=self.claims_in_flight + other.claims_in_flight,
@@ -92,11 +92,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def minus(self, other: 'Usage') -> 'Usage':
-        """What is left where that ends; of the classes that are named here."""
+        """Return the rest without another usage, of the classes that are named here."""
         return Usage(
             claims_in_flight=self.claims_in_flight - other.claims_in_flight,
             live_claims=self.live_claims - other.live_claims,
-            amounts={n: amount - other.amounts.get(n, 0) for n, amount in self.amounts.items()},
+            amounts={
+                name: amount - other.amounts.get(name, 0) for name, amount in self.amounts.items()
+            },
         )
 
 
@@ -121,10 +123,10 @@ class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakenByClaim(NamedTuple):
-    """What one claim takes, of all its providers together.
+    """Amounts of one claim, on all its providers together.
 
-    :ivar guest: whom it was made for
-    :ivar is_written: a writer of allocations has made it
+    :ivar guest: guest that it was created for
+    :ivar is_written: True where a writer of allocations has created it
     """
 
     guest: str
@@ -134,9 +136,9 @@ class TakenByClaim(NamedTuple):
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request is refused: it asks for more than a limit leaves.
+    """Refusal of a request that exceeds a limit.
 
-    :ivar name: of the limit
+    :ivar name: name of the limit
     :ivar retry_after_ms: of a rate: when one more is let in
     """
 
@@ -148,16 +150,16 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def line(self) -> str:
-        """As one sentence: ``quota live_claims: 10 of 10 used, 2 asked``."""
+        """Message of one sentence: ``quota live_claims: 10 of 10 used, 2 asked``."""
         return f'{WORD}{self.name}: {self.used} of {self.limit} used, {self.asked} asked'
 
     @property
     def cause(self) -> str:
-        """The same of all refusals by this limit."""
+        """Cause that all refusals by this limit share."""
         return f'{WORD}{self.name}'
 
     def error(self) -> exceptions.GanttError:
-        """The error that the caller is told."""
+        """Return the error for the caller."""
         facts = {'name': self.name, 'limit': self.limit, 'used': self.used, 'asked': self.asked}
         if self.retry_after_ms is not None:
             return exceptions.TooManyRequests(
@@ -167,13 +169,15 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def check_name(name: str, field: str) -> None:
-    """Whether there is a limit by this name.
+    """Check that there is a limit by this name.
 
     :param field: for the refusal
     :raises InvalidMessage:
     """
-    found = name.removeprefix(CLASS)
-    is_class = found != name and resource_classes.is_class_name(found) and len(name) <= NAME_MAX
+    class_name = name.removeprefix(CLASS)
+    is_class = (
+        class_name != name and resource_classes.is_class_name(class_name) and len(name) <= NAME_MAX
+    )
     if name not in COUNTS and not is_class:
         raise exceptions.invalid(
             field,
@@ -183,22 +187,22 @@ def check_name(name: str, field: str) -> None:
 
 
 def check(limits: Iterable[Limit]) -> None:
-    """Whether limits may be stored.
+    """Check that limits may be stored.
 
     :raises InvalidMessage: names the limit and what was expected
     """
-    for one in limits:
-        check_name(one.name, 'limits')
-        if not UNLIMITED <= one.limit <= LIMIT_MAX:
+    for limit in limits:
+        check_name(limit.name, 'limits')
+        if not UNLIMITED <= limit.limit <= LIMIT_MAX:
             raise exceptions.invalid(
-                f'limits.{one.name}',
+                f'limits.{limit.name}',
                 f'expected a whole number from 0 to {LIMIT_MAX}, or {UNLIMITED} for no '
-                f'limit, got {one.limit}',
+                f'limit, got {limit.limit}',
             )
 
 
 def too_many() -> str:
-    """Why no further limit is stored."""
+    """Return why no further limit is stored."""
     return (
         f'{LIMITS_MAX} limits are stored already, which is as many as may be; unset some first, '
         f'or set them for the project {DEFAULT!r}'
@@ -206,79 +210,79 @@ def too_many() -> str:
 
 
 class Limits:
-    """All limits as they are in force.
+    """Set of all limits in force.
 
     :param stored: those in the database
     :param options: of a cloud that stores no defaults: name -> limit
     """
 
     def __init__(self, stored: Iterable[Limit] = (), options: Mapping[str, int] | None = None):
-        own: dict[str, dict[str, int]] = {}
-        for one in stored:
-            own.setdefault(one.project_id, {})[one.name] = one.limit
+        by_project: dict[str, dict[str, int]] = {}
+        for limit in stored:
+            by_project.setdefault(limit.project_id, {})[limit.name] = limit.limit
         self._options = dict(options or {})
-        self._defaults = own.pop(DEFAULT, {})
-        self._own = own
-        #: Whether nobody is bound by anything.
-        self.is_empty = not (self._options or self._defaults or own)
+        self._defaults = by_project.pop(DEFAULT, {})
+        self._own = by_project
+        #: True where no project is limited.
+        self.is_empty = not (self._options or self._defaults or by_project)
 
     def of(self, project: str | None, is_own_caller: bool) -> dict[str, int]:
-        """Name -> limit of what binds a request; {}: nothing does.
+        """Return name -> limit of what binds a request; {}: nothing does.
 
-        :param is_own_caller: the project asks for itself; else a service places for it, which
+        :param is_own_caller: the project is the caller; else a service places for it, which
             only limits of this very project bind
         """
         if project is None:
             return {}
-        own = self._own.get(project, {})
-        if not (is_own_caller or own):
+        own_limits = self._own.get(project, {})
+        if not (is_own_caller or own_limits):
             return {}
-        found = {**self._options, **self._defaults, **own} if is_own_caller else own
-        return {name: limit for name, limit in found.items() if limit != UNLIMITED}
+        limits = {**self._options, **self._defaults, **own_limits} if is_own_caller else own_limits
+        return {name: limit for name, limit in limits.items() if limit != UNLIMITED}
 
     def shown(self, project: str) -> dict[str, tuple[int, str]]:
-        """Name -> (limit, where it is from: project, default or options), no limits too."""
-        found = {name: (UNLIMITED, 'options') for name in COUNTS}
+        """Return name -> (limit, its source: project, default or options), unlimited ones too."""
+        shown = {name: (UNLIMITED, 'options') for name in COUNTS}
         for limits, source in (
             (self._options, 'options'),
             (self._defaults, 'default'),
             (self._own.get(project, {}), 'project'),
         ):
-            found |= {name: (limit, source) for name, limit in limits.items()}
-        return found
+            shown |= {name: (limit, source) for name, limit in limits.items()}
+        return shown
 
 
 def demand(
     resources_of_one: Mapping[str, int], consumers: Iterable[str], held: Iterable[Claim] = ()
 ) -> Usage:
-    """What a request asks for beyond what its consumers have.
+    """Return what a request needs beyond what its consumers have.
 
     :param resources_of_one: class -> amount of one consumer
     :param consumers: those without a claim of this request yet
-    :param held: live claims of these consumers, whoever has them by now
+    :param held: live claims of these consumers, of any project by now
     """
-    has = _of_guests(held)
+    held_by_guest = _of_guests(held)
     count = new = 0
     amounts: dict[str, int] = {}
     for consumer in consumers:
         count += 1
-        new += consumer not in has
-        before = has.get(consumer, Counter())
+        new += consumer not in held_by_guest
+        before = held_by_guest.get(consumer, Counter())
         for name, amount in resources_of_one.items():
             amounts[name] = amounts.get(name, 0) + max(0, amount - before.get(name, 0))
     return Usage(claims_in_flight=count, live_claims=new, amounts=amounts)
 
 
 def amounts_of(claim: Claim) -> dict[str, int]:
-    """Class -> what a claim takes, of all its providers together."""
-    found: Counter[str] = Counter()
+    """Return class -> amount of a claim, on all its providers together."""
+    amounts: Counter[str] = Counter()
     for taken in claim.allocations.values():
-        found.update(taken)
-    return dict(found)
+        amounts.update(taken)
+    return dict(amounts)
 
 
 def usage_of(claims: Iterable[Claim]) -> Usage:
-    """What the live claims of one project come to: the rule that every store counts by."""
+    """Return the usage of the live claims of one project: the rule that every store counts by."""
     live = [claim for claim in claims if claim.is_live]
     of_guests = _of_guests(live)
     total: Counter[str] = Counter()
@@ -303,34 +307,34 @@ def _of_guests(claims: Iterable[Claim]) -> dict[str, Counter[str]]:
 
 
 def counted(claims: Iterable[TakenByClaim]) -> dict[str, Counter[str]]:
-    """Guest -> class -> what counts of it: the most that one of its consumers has.
+    """Return guest -> class -> amount that counts: the most that one of its consumers has.
 
     :param claims: of one project
     """
     written: dict[tuple[str, str], Counter[str]] = {}
     largest: dict[tuple[str, str], Counter[str]] = {}
     for guest, consumer, is_written, amounts in claims:
-        whose = guest, consumer
+        key = guest, consumer
         if is_written:
-            written[whose] = written.get(whose, Counter()) + Counter(amounts)
+            written[key] = written.get(key, Counter()) + Counter(amounts)
         else:
-            largest[whose] = largest.get(whose, Counter()) | Counter(amounts)
-    found: dict[str, Counter[str]] = {}
-    for whose in written.keys() | largest.keys():
-        has = written.get(whose, Counter()) + largest.get(whose, Counter())
-        found[whose[0]] = found.get(whose[0], Counter()) | has
-    return found
+            largest[key] = largest.get(key, Counter()) | Counter(amounts)
+    by_guest: dict[str, Counter[str]] = {}
+    for key in written.keys() | largest.keys():
+        total = written.get(key, Counter()) + largest.get(key, Counter())
+        by_guest[key[0]] = by_guest.get(key[0], Counter()) | total
+    return by_guest
 
 
 def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess | None:
-    """The first limit, by name, that what is asked for would pass; None: it may be had.
+    """Return the first limit, by name, that a request would pass; None: it may be had.
 
-    Who asks for nothing of a kind is not refused for it, however much is used.
+    A request for nothing of a kind is not refused for it, however much is used.
     """
     for name in sorted(limits):
-        more, has, limit = requested.of(name), used.of(name), limits[name]
-        if more > 0 and limit != UNLIMITED and has + more > limit:
-            return Excess(name=name, limit=limit, used=has, asked=more)
+        increase, in_use, limit = requested.of(name), used.of(name), limits[name]
+        if increase > 0 and limit != UNLIMITED and in_use + increase > limit:
+            return Excess(name=name, limit=limit, used=in_use, asked=increase)
     return None
 
 
@@ -343,7 +347,7 @@ class Bucket:
         self._limit, self._left, self._at = limit, float(limit), now
 
     def take(self, limit: int, now: float) -> Excess | None:
-        """Take one token, or tell why there is none.
+        """Take one token, or return why there is none.
 
         :param limit: as it is now
         :param now: seconds, never going back

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host's word does to its row and to the claims on it: pure folds.
+"""Folds of a host's report into its row and the claims on it: pure functions.
 
 Stores call these under the lock of the host's row and write what they return.
 
-The compute wins on existence, the database on permission: only what a host
-says ends a confirmed claim, and a claim that is only reserved is ended by
-nobody's absence.  Order rests on (epoch, sequence): an old epoch is *gone*, an
+The compute is authoritative on existence, the database on permission: only a report of the
+host ends a confirmed claim, and no absence ends a claim that is only reserved.
+Order rests on (epoch, sequence): an old epoch is *gone*, an
 old sequence *stale*, and both leave everything as it is.
 """
 
@@ -33,24 +33,24 @@ from gantt.core.topology.free import room_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
 AHEAD = 'ahead'
-#: How far beyond the last number that was heard of a host its next one may be: an agent that
-#: was not heard for longer registers again.
+#: Largest gap between the last sequence received of a host and its next one: an agent that was
+#: silent for longer registers again.
 AHEAD_MOST = 10_000
 _replace = msgspec.structs.replace
 
 
-#: What a host that registers is told, and the host as it became.
+#: Response to a host that registers, and the host as it became.
 Registration = tuple[Registered, HostChange]
 RegistrationOutcome = Registration | exceptions.GanttError
 
 
 class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write, and what to say.
+    """Changes to write, and the outcome to return.
 
     :ivar outcome: applied | stale | gone | needs_full; all but the first change nothing
     :ivar row: the host's row as it becomes (usage, generation and version included)
-    :ivar claims: claims that changed state or are new (adopted), as they become; what
-        they take on other providers (pools) the store adds and takes off there
+    :ivar claims: claims that changed state or are new (adopted), as they become; their amounts
+        on other providers (pools) the store adds and takes off there
     :ivar over: ids of places that end for good, as another guest runs in them
     :ivar groups: server groups that gained a member by adoption: their generation grows
     :ivar changed: the generation grew
@@ -126,7 +126,7 @@ def apply_report(
 
 
 def judge(row: HostRow, report: HostReport) -> str:
-    """Whether a report may be applied to ``row``; see ``Effect.outcome``.
+    """Return whether a report may be applied to ``row``; see ``ReportEffect.outcome``.
 
     An epoch that is not the current one is gone, be it older or one that was
     never handed out.  A delta that rests on another full report than the last
@@ -145,18 +145,18 @@ def judge(row: HostRow, report: HostReport) -> str:
 
 
 def is_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
-    """Whether a number uses up more of those of its epoch than an agent can have used.
+    """Return whether a sequence is further ahead in its epoch than an agent can have counted.
 
-    Words of such a number would make all that the agent says after it late.
+    A message of such a sequence would make all later messages of the agent stale.
 
-    :param last: the last number that was heard
+    :param last: the last sequence received
     :param boot_nonce: of the registration; hosts without an agent are numbered by a clock
     """
     return sequence > last + AHEAD_MOST and boot_nonce != DICTIONARY_NONCE
 
 
 def check_number(update: ClaimUpdate, last: int, boot_nonce: str) -> None:
-    """The number of words about claims is no leap.
+    """Check that the sequence of a claim update is no leap.
 
     :raises StaleEpoch: it is; the host must register again
     """
@@ -177,7 +177,7 @@ def fold_facts(
     contained: Mapping[str, int],
     used: Mapping[str, int],
 ) -> HostRow:
-    """The row after an accepted report, what it says of claims aside.
+    """Return the row after an accepted report, without its changes of claims.
 
     The generation grows where usage or a fact changed.  Metrics are measured
     anew each time and no layout rests on them: they are kept, but are no fact
@@ -213,7 +213,7 @@ def fold_facts(
 def usage(
     used: Mapping[str, int], provider_id: int, before: Iterable[Claim], now: Iterable[Claim]
 ) -> dict[str, int]:
-    """Use on one provider after claims changed, by class; zeros are left out.
+    """Return the use on one provider after claims changed, by class; zeros are left out.
 
     :param before: claims as they were, at least those that changed
     :param now: claims that changed or are new, as they became
@@ -227,11 +227,11 @@ def usage(
     return {name: amount for name, amount in total.items() if amount}
 
 
-# -- what a report says of claims -----------------------------------------------------
+# -- claims in a report ---------------------------------------------------------------
 def strangers(live: Iterable[Claim], known: Mapping[str, Claim], report: HostReport) -> set[str]:
-    """Consumers of guests that run without a claim, as far as a report names any.
+    """Return consumers of guests that run without a claim, as far as a report names any.
 
-    A claim that they had before says which member of a group they are, where the report names none.
+    An earlier claim of theirs has their member of a group, where the report names none.
 
     :param live: the live claims on the host
     :param known: other claims that the report names, by id
@@ -247,24 +247,26 @@ def strangers(live: Iterable[Claim], known: Mapping[str, Claim], report: HostRep
 
 
 def _members_before(claims: Iterable[Claim]) -> dict[str, Claim]:
-    """Guest -> the newest claim of it that has ended, where that was of a member of a group."""
+    """Return guest -> its newest ended claim, where that was of a member of a group."""
     newest = {
         guest_of(claim): claim
-        for claim in sorted(claims, key=lambda one: (one.updated_at, one.created_at, one.id))
+        for claim in sorted(
+            claims, key=lambda claim: (claim.updated_at, claim.created_at, claim.id)
+        )
         if not claim.is_live
     }
     return {guest: claim for guest, claim in newest.items() if claim.member_name is not None}
 
 
 class _SeenClaims:
-    """Which live claims a report lists, and what it lists beside them.
+    """Live claims that a report lists, and guests that it lists beside them.
 
     An entry with the id of a live claim is that claim; any other entry is the
     consumer's: its confirmed claims here, else the first reserved one.
 
-    A place of a plan has the guest of the create that took it over, or none.  Another one that runs
-    under its id took it over before the database was put back to an earlier state: the place ends,
-    whoever has it by now, and its guest is a stranger.
+    A place of a plan has the guest of the create that took it over, or none.  Another guest that
+    runs under its id took it over before the database was put back to an earlier state: the place
+    ends, whatever consumer has it by now, and its guest is a stranger.
     """
 
     def __init__(self, live: Sequence[Claim], report: HostReport) -> None:
@@ -281,29 +283,31 @@ class _SeenClaims:
             if entry.claim_id in ids
         }
         by_consumer: dict[str, list[Claim]] | None = None
-        for entries, found in ((report.running, self.running), (report.pending, self.pending)):
+        for entries, listed in ((report.running, self.running), (report.pending, self.pending)):
             for entry in entries or ():
                 stands_for = of_places.get(entry.claim_id or '', entry.consumer)
-                if stands_for != entry.consumer and found is self.running:
+                if stands_for != entry.consumer and listed is self.running:
                     self.over.add(entry.claim_id or '')
                     self.strangers.append(entry)
                     continue
                 if entry.claim_id in ids:
-                    found.add(entry.claim_id)
+                    listed.add(entry.claim_id)
                     continue
                 if by_consumer is None:
                     by_consumer = _by_consumer(live, exact)
-                mine = by_consumer.get(entry.consumer, ())
-                found.update(meant(mine))
-                if not mine and found is self.running:
+                consumer_claims = by_consumer.get(entry.consumer, ())
+                listed.update(meant(consumer_claims))
+                if not consumer_claims and listed is self.running:
                     self.strangers.append(entry)
-        # A consumer is one guest on a host, under however many names it is listed.
-        known = {guest_of(claim) for claim in live if claim.id in self.running}
+        # A consumer is one guest on a host, however many entries list it.
+        listed_guests = {guest_of(claim) for claim in live if claim.id in self.running}
         strangers = {entry.consumer: entry for entry in self.strangers}
-        self.strangers = [one for consumer, one in strangers.items() if consumer not in known]
+        self.strangers = [
+            entry for consumer, entry in strangers.items() if consumer not in listed_guests
+        ]
 
     def state_of(self, claim: Claim) -> State:
-        """The state of a live claim after the report."""
+        """Return the state of a live claim after the report."""
         if claim.id in self.over:
             return State.RELEASED
         if claim.id in self.running:
@@ -313,14 +317,14 @@ class _SeenClaims:
         return state_after(claim, Event.SEEN_ABSENT)
 
     def contained(self, live: Iterable[Claim]) -> list[Claim]:
-        """The claims that the report's figure of use can already contain."""
+        """Return the claims that the report's figure of use can already contain."""
         if not self.has_opinion:
             return [claim for claim in live if claim.state is State.CONFIRMED]
         return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
 
 
 def guests_of_places(live: Iterable[Claim]) -> dict[str, str]:
-    """Ids of the claims of members of groups, with their guests, or who stands for them."""
+    """Return ids of the claims of members of groups -> their guests, or placeholder consumers."""
     return {
         claim.id: guest_of(claim)
         for claim in live
@@ -329,27 +333,29 @@ def guests_of_places(live: Iterable[Claim]) -> dict[str, str]:
 
 
 def _claim_before(entry: Running, known: Mapping[str, Claim], over: Container[str]) -> Claim | None:
-    """The claim that a guest without one had, as its host names it; None: it is not known.
+    """Return the claim that a guest without one had, as its host names it; None: not known.
 
-    Of a place that ends as another guest runs in it, it has what that has, for the plan's project.
+    For a place that ends as another guest runs in it, it has the same, for the plan's project.
 
     :param over: ids of such places
     """
     lost = known.get(entry.claim_id) if entry.claim_id else None
     if lost is None or (lost.id not in over and guest_of(lost) != entry.consumer):
         return None
-    held = lost.planned
-    if held is None:
+    planned = lost.planned
+    if planned is None:
         return lost
-    return _replace(lost, project_id=held.project_id, user_id=held.user_id, flavor=held.flavor)
+    return _replace(
+        lost, project_id=planned.project_id, user_id=planned.user_id, flavor=planned.flavor
+    )
 
 
 def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, list[Claim]]:
-    found: dict[str, list[Claim]] = {}
+    claims: dict[str, list[Claim]] = {}
     for claim in live:
         if claim.id not in exact:
-            found.setdefault(guest_of(claim), []).append(claim)
-    return found
+            claims.setdefault(guest_of(claim), []).append(claim)
+    return claims
 
 
 def _adopt(
@@ -361,10 +367,10 @@ def _adopt(
     now: float,
     others: Iterable[Claim],
 ) -> Claim:
-    """A claim for a guest that runs without one.
+    """Return a claim for a guest that runs without one.
 
-    What the claim took that the host names, it takes; where none is known, what the host
-    says.  A guest that was a member of a group is that member again.  The id depends on the
+    It takes the amounts of the claim that the host names; where none is known, those that the host
+    reports.  A guest that was a member of a group is that member again.  The id depends on the
     report only: folded again it is the same.
 
     :param lost: see ``_claim_before``; ``members``: see ``_members_before``
@@ -373,8 +379,8 @@ def _adopt(
     allocations = {row.id: _positive(entry.resources)}
     if lost is not None:
         shares = inheritance.needed(lost)
-        own = shares.pop(lost.provider_id, {})
-        allocations = {row.id: own, **(shares if lost.provider_id == row.id else {})}
+        on_host = shares.pop(lost.provider_id, {})
+        allocations = {row.id: on_host, **(shares if lost.provider_id == row.id else {})}
     return Claim(
         id=base.derived_id('adopted', row.uuid, report.epoch, report.sequence, entry.consumer),
         request_id=None,
@@ -398,12 +404,12 @@ def _adopt(
     )
 
 
-# -- what a report does to layouts ------------------------------------------------------
+# -- effects of a report on layouts -----------------------------------------------------
 def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostReport) -> list[Claim]:
-    """The claims that change, with those whose layouts the host's own figures contain now.
+    """Return the changed claims, and those whose layouts the host's own figures contain now.
 
-    Of a reporter that cannot tell our guests apart, what it says of its cells and
-    devices counts: it may have pinned them otherwise than they were laid out.
+    For a reporter that cannot tell our guests apart, its reported cells and
+    devices count: it may have pinned them otherwise than they were laid out.
 
     :param claims: those that change, whatever of this
     """
@@ -420,7 +426,7 @@ def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostRepor
 
 
 def _layout_again(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> dict | None:
-    """The layout of a lost claim, where nobody else has any of it since."""
+    """Return the layout of a lost claim, where no other claim has any of it since."""
     layout = unsettled(lost.layout) if lost is not None and lost.provider_id == row.id else None
     if lost is None or layout is None:
         return None
@@ -428,8 +434,8 @@ def _layout_again(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> 
     return lost.layout if room.holds(layout) else None
 
 
-# -- what a report says of the host -----------------------------------------------------
-#: What its reports do not say of a host that requests to Placement's interface speak for.
+# -- facts of the host in a report ------------------------------------------------------
+#: Facts that reports leave to requests to Placement's interface, for hosts that use it.
 _API_SAYS = ('inventories', 'traits')
 _REPORTED_ANYWAY = ('location', 'numa', 'devices', 'hypervisor', 'metrics')
 _FACTS = (*_API_SAYS, *_REPORTED_ANYWAY)
@@ -437,7 +443,7 @@ _NO_FACTS = HostFacts()
 
 
 def _aggregates(row: HostRow, report: HostReport) -> list[str]:
-    """The very list that is known where it is the same."""
+    """Return the aggregates as they become; the same list object where unchanged."""
     if report.aggregates is UNSET or not row.reports_inventories:
         return row.aggregates
     reported = sorted(set(report.aggregates))
@@ -445,7 +451,7 @@ def _aggregates(row: HostRow, report: HostReport) -> list[str]:
 
 
 def _stated(report: HostReport, field: str, known: object, default: object) -> object:
-    """A field as it becomes: what a full report leaves out is not there."""
+    """Return a field as it becomes: a full report resets fields that it leaves out."""
     reported = getattr(report, field)
     if reported is not UNSET:
         return reported
@@ -484,8 +490,8 @@ def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
 
 def _has_new_facts(before: HostRow, now: HostRow) -> bool:
     if before.facts is not now.facts:
-        known = before.facts
-        same = _replace(now.facts, metrics=known.metrics, beside=known.beside)
+        facts = before.facts
+        same = _replace(now.facts, metrics=facts.metrics, beside=facts.beside)
         if same != before.facts:
             return True
     return (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a registration, or another name, makes of a host: its epoch, and who reports for it.
+"""Registration and renaming of a host: its epoch, and its reporter.
 
-Whoever registers says whose words count there from then on, those of an agent
-on the host or those of Nova.  An agent that reports is not put aside by what
-Nova says of a host: to be one of Nova's hosts, its agent has to be stopped.
+A registration determines whose reports count there from then on, those of an agent
+on the host or those of Nova.  An agent that reports is not replaced by a registration
+of Nova: to become one of Nova's hosts, its agent has to be stopped.
 """
 
 import msgspec
@@ -16,10 +16,10 @@ from gantt.core.resources import host_keys
 from gantt.core.resources.host import API, HostRow
 from gantt.core.resources.host_keys import HostKey
 
-#: So many periods of reports an agent may be silent before its host is free for Nova.
+#: Periods of reports that an agent may be silent before its host is free for Nova.
 HELD_REPORTS = 4
-#: How far an agent may move the epoch of its host on: epochs are numbers up to 2**53, and
-#: one who lies must not be able to use them up.
+#: Largest step of an epoch by an agent: epochs are numbers up to 2**53, and a
+#: malicious one must not be able to use them up.
 AFTER_MOST = 1_000_000
 _replace = msgspec.structs.replace
 
@@ -33,24 +33,24 @@ def register(
     now: float = 0.0,
     report_seconds: float = 60.0,
 ) -> HostRow:
-    """The row after a registration; another nonce begins a new epoch.
+    """Return the row after a registration; another nonce begins a new epoch.
 
-    A new epoch begins at sequence 0 and needs a full report first.  What is
-    known of the host and what is claimed there stays.  It is beyond the last one
+    A new epoch begins at sequence 0 and needs a full report first.  The known facts
+    of the host and the claims there stay.  It is beyond the last one
     that the agent was given: in a database that was put back the next one may be
     one that it had, and of which messages are on their way.
 
     Of two agents the later one counts, and that is the one that comes later,
-    unless both have the same journal: that one knows which of them began later.
-    Who comes in the name of Nova does not come later than an agent that is alive.
+    unless both have the same journal: that one determines which of them began later.
+    A registration by Nova does not come later than an agent that is alive.
 
     :param row: None where the host is not known
     :param provider_id: its id, where it is new
     :param last_epoch: the last that was handed out to this name, where it is new
     :param now: the database's clock
-    :param report_seconds: how often hosts are told to report
+    :param report_seconds: period of reports that hosts are given
     :raises StaleRegistration: a later one of the same journal was there before
-    :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
+    :raises HostHeld: it is on behalf of Nova, and an agent has reported lately
     :raises NotProven: it is not signed with the host's key
     """
     key = check_key(row, message, now)
@@ -74,14 +74,14 @@ def register(
         node=message.node or message.name,
         cell=message.cell,
         zone=row.zone if message.zone is None else message.zone,
-        # Not what is said: whoever may register would choose where guests are built.
+        # Not from the message: a sender that may register would choose where guests are built.
         build_topic=topic_of(message.name),
         version=row.version + 1,
         key=key,
     )
     if is_repeat:
         return _replace(row, generation=row.generation + int(is_moved))
-    # A layout chosen on what the host said before it started anew is void.
+    # A layout chosen on reports from before the restart is void.
     return _replace(
         row,
         boot_nonce=message.boot_nonce,
@@ -95,7 +95,7 @@ def register(
 
 
 def check_key(row: HostRow | None, message: RegisterHost, now: float = 0.0) -> HostKey | None:
-    """The key that the host has after a registration.
+    """Return the key that the host has after a registration.
 
     :raises NotProven: it is not signed with the host's key
     """
@@ -104,10 +104,10 @@ def check_key(row: HostRow | None, message: RegisterHost, now: float = 0.0) -> H
 
 
 def is_elsewhere(row: HostRow | None, message: RegisterHost, now: float, held: float) -> bool:
-    """Whether the host is registered from another journal while an agent of the last one reports.
+    """Return whether another journal registers the host while an agent of the last one reports.
 
-    Two agents have one name, a disk was replaced within a few periods of reports, or somebody
-    speaks who is not the host.
+    Two agents have one name, a disk was replaced within a few periods of reports, or the sender
+    is not the host.
     """
     return (
         row is not None
@@ -119,16 +119,16 @@ def is_elsewhere(row: HostRow | None, message: RegisterHost, now: float, held: f
 
 
 def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
-    """Whether lists of Nova may count from here on: what earlier ones lacked is long ago."""
+    """Return whether lists of Nova count from here on only: gaps of earlier ones are outdated."""
     changes = row.speaks_for != before.speaks_for and row.speaks_for != 'host'
     return changes and before.boot_nonce != ''  # one that is new has no claims
 
 
 def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
-    """The row under another name; its id, uuid, facts and use stay.
+    """Return the row under another name; its id, uuid, facts and use stay.
 
-    What followed from the old name follows from the new one.  The epoch is
-    another one than anybody was ever told, so that whoever speaks next has to
+    Values derived from the old name are derived from the new one.  The epoch is
+    one that was never handed out, so that the next reporter has to
     register first, by the new name.
 
     :param last_epoch: the last that was handed out to the new name before
@@ -147,9 +147,9 @@ def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
 
 
 def with_inventories_by(row: HostRow, by: str | None) -> HostRow:
-    """The row where somebody else says what the host has from now on.
+    """Return the row with another writer of the host's inventories from now on.
 
-    What it has stays until that one says otherwise.  Where it is its reports, the next one that
+    The inventories stay until that one changes them.  Where it is its reports, the next one that
     counts is a full one.
 
     :param by: ``API``, or None: its reports

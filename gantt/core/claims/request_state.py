@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request as a state machine: what may happen to it, and what its scheduler does then.
+"""State machine of a request: its events, and the effects that its scheduler carries out.
 
 The transition table is data; the scheduling thread feeds events and carries out effects, and the
-documentation is made from the table.  Whether a request may go on at all is judged by its row,
+documentation is generated from the table.  Whether a request may go on at all is judged by its row,
 which all schedulers share: see ``judge_request``, the one judge of every store.
 
-What comes next stands on these states and needs more of them, which are not built:
+Planned extensions need more states, which are not built:
 
 - zones: FORWARDED (the row is open here under the key of the zone above, and another zone places
-  it), with the events that the zone below has answered, or has been silent for too long.
+  it), with the events that the zone below has replied, or has been silent for too long.
 """
 
 import enum
@@ -22,48 +22,48 @@ from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 
 #: Seconds to wait after the second lost race, and at most; in between they double.
 BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
-#: Hosts that a conflict names.
+#: Largest number of hosts that a conflict names.
 _NAMED_MAX = 5
 
 
 class RequestState(enum.StrEnum):
-    """The states of a request, as the scheduler that has it knows them; the last one is final."""
+    """States of a request, as its scheduler knows them; the last one is final."""
 
-    WAITING = 'waiting'  # nothing of it is claimed by this scheduler
+    WAITING = 'waiting'  # this scheduler has no claim of it
     TAKING_OVER = 'taking over'  # the next commit replaces an attempt that its owner has left
     PARTLY_PLACED = 'partly placed'  # its row is open and ours, some members are claimed
-    ANSWERED = 'answered'  # all who wait are answered
+    ANSWERED = 'answered'  # all waiting callers have a response
 
 
 class RequestEvent(enum.StrEnum):
-    """What may happen to a request; the first are the outcomes of its commit."""
+    """Events of a request; the first are the outcomes of its commit."""
 
-    PLACED = 'placed'  # all its claims are made, and its answer is stored
-    PARTIAL = 'partial'  # some claims are made, other members are left
+    PLACED = 'placed'  # all its claims are created, and its answer is stored
+    PARTIAL = 'partial'  # some claims are created, other members are left
     DROPPED = 'dropped'  # nothing was claimed: another request was faster
     GROUP_CHANGED = 'group_changed'  # its group is not as it was planned with
-    BARRED = 'barred'  # a consumer runs already, or belongs to others
+    BARRED = 'barred'  # a consumer runs already, or is of another project
     REPEAT = 'repeat'  # it was answered before, and the answer is stored
-    OPEN = 'open'  # another scheduler is at it
+    OPEN = 'open'  # another scheduler has it
     OVERDUE = 'overdue'  # its row was left open past its deadline, or by ourselves
-    CANCELLED = 'cancelled'  # somebody has cancelled it
+    CANCELLED = 'cancelled'  # it was cancelled
     REUSED = 'reused'  # its id was used with another body
     LOST = 'lost'  # its row is no longer ours
     LOCKED = 'locked'  # another process keeps rows locked that it needs
     NO_ROOM = 'no_room'  # no host was found, or no place of a plan, or too little is known of them
-    OVER_QUOTA = 'over_quota'  # its project has as much as it may have
-    REFUSED = 'refused'  # it asks for what does not exist
+    OVER_QUOTA = 'over_quota'  # its project is at a limit
+    REFUSED = 'refused'  # it names what does not exist
     FAILED = 'failed'  # a plug-in or the database failed on it
     OUT_OF_TIME = 'out_of_time'  # its budget is spent
     OUT_OF_TRIES = 'out_of_tries'  # it has lost as many races as it may
     DECIDED = 'decided'  # it claims nothing: a dry run, or a rebuild where the guest is
     SUSPECT = 'suspect'  # the host table is of another database than there is now
-    BATCH_FAILED = 'batch_failed'  # the batch that it was in failed, by nobody knows whose fault
-    UNCERTAIN = 'uncertain'  # what has become of it cannot be learnt: its deadline ends it
+    BATCH_FAILED = 'batch_failed'  # the batch that it was in failed, for an unknown reason
+    UNCERTAIN = 'uncertain'  # its outcome cannot be read: its deadline ends it
 
 
 class Effect(enum.StrEnum):
-    """What the scheduler does about an event, in the order in which it is listed."""
+    """Actions of the scheduler on an event, in the order in which they are listed."""
 
     RELEASE = 'release what it has claimed'
     RECORD = 'record the decision'
@@ -78,7 +78,7 @@ _OPEN = (RequestState.WAITING, RequestState.TAKING_OVER, RequestState.PARTLY_PLA
 
 
 def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[Step, ...]:
-    """The same in each open state, which stays.
+    """Return the same step for each open state, which stays.
 
     :param claimed: instead, where some members are claimed
     """
@@ -89,20 +89,20 @@ def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[
 
 
 def _ends(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
-    """The end in each open state.
+    """Return the final step for each open state.
 
-    :param releases: what is claimed of it by then is not to stay
+    :param releases: claims that it has by then are released
     """
     ends = (RequestState.ANSWERED, (*effects, Effect.ANSWER))
     last = (RequestState.ANSWERED, (Effect.RELEASE, *effects, Effect.ANSWER)) if releases else ends
     return ends, ends, last
 
 
-#: Event -> what follows from it when waiting, when taking over, and when partly placed.
+#: Event -> its steps when waiting, when taking over, and when partly placed.
 _TABLE: dict[RequestEvent, tuple[Step, ...]] = {
     RequestEvent.PLACED: _ends(),
     RequestEvent.PARTIAL: 3 * ((RequestState.PARTLY_PLACED, (Effect.PLAN_AGAIN,)),),
-    # What holds claims already does not pause: others would wait for them in vain.
+    # A request with claims does not pause: others would wait for them in vain.
     RequestEvent.DROPPED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
     RequestEvent.GROUP_CHANGED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
     RequestEvent.BARRED: _ends(releases=True),
@@ -136,12 +136,12 @@ _RACES = frozenset({RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GRO
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a request has come; every change of it is a ``transition``.
+    """Progress of a request; every change of it is a ``transition``.
 
-    :ivar number: of the attempt in the request's row: claim ids derive from it
+    :ivar number: number of the attempt in the request's row: claim ids derive from it
     :ivar takes_over: number of the attempt that is replaced; only while taking over
     :ivar todo: members not claimed yet
-    :ivar done: member -> what the answer says of it, of those that are claimed
+    :ivar done: claimed member -> its part of the answer
     :ivar conflicts: the races that it has lost, a line each: that many, and no more, are counted
     :ivar locked: why it waits, where that is for rows that others keep locked
     :ivar alone: a batch with it failed: it is planned by itself
@@ -158,17 +158,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tries(self) -> int:
-        """Which try the next one is: one more than races were lost."""
+        """Number of the next try: one more than races were lost."""
         return len(self.conflicts) + 1
 
     @property
     def continues(self) -> bool:
-        """Whether its row is open and ours from an earlier commit."""
+        """True where its row is open and ours from an earlier commit."""
         return self.state is RequestState.PARTLY_PLACED
 
     @property
     def may_hold_claims(self) -> bool:
-        """Whether it has claimed something, or nobody knows that it has not."""
+        """True where it has claims, or may have some."""
         return self.state is not RequestState.WAITING or self.alone
 
 
@@ -181,7 +181,7 @@ def transition(
     number: int = 0,
     reason: str = '',
 ) -> tuple[Attempt, tuple[Effect, ...]]:
-    """What a request is after an event, and what is to be done about it.
+    """Return a request after an event, and the effects to carry out.
 
     :param made: the members that the commit has claimed, as ``Attempt.done``
     :param lost: the hosts of those that lost a race
@@ -216,26 +216,26 @@ def transition(
 
 
 def back_off(request_id: str, attempt: Attempt) -> float:
-    """Seconds until a request that lost races is to be planned again; 0 after the first.
+    """Return the seconds until a request that lost races is to be planned again; 0 after the first.
 
-    Between half and all of what doubles with each, by the seed of its next try: who lost
-    together does not come back together.
+    Between half and all of a bound that doubles with each, by the seed of its next try: requests
+    that lost together do not come back together.
     """
     lost = len(attempt.conflicts)
     if lost < 2:
         return 0.0
-    most = min(BACK_OFF_FIRST * 2 ** (lost - 2), BACK_OFF_MOST)
-    return most * (0.5 + seed_of(request_id, attempt.tries) / 2**33)
+    longest = min(BACK_OFF_FIRST * 2 ** (lost - 2), BACK_OFF_MOST)
+    return longest * (0.5 + seed_of(request_id, attempt.tries) / 2**33)
 
 
 def seed_of(request_id: str, tries: int) -> int:
-    """The tie-break seed: the same for a replay, another for another try."""
+    """Return the tie-break seed: the same for a replay, another for another try."""
     body = f'{request_id} {tries}'.encode()
     return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')
 
 
 class RequestTransition(Protocol):
-    """The row of a request, whatever store it is read from."""
+    """Row of a request, of any store."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -259,9 +259,9 @@ class RequestTransition(Protocol):
 def judge_request(
     row: RequestTransition | None, draft: RequestDraft, now: float
 ) -> RequestOutcome | None:
-    """Why a request may not go on whose row the commit did not insert; None: it may.
+    """Return why a request may not go on whose row the commit did not insert; None: it may.
 
-    :param row: as read under its lock; None: it is gone
+    :param row: as read under its lock; None: it was deleted
     :param now: of the clock that deadlines are of
     """
     if row is None:
@@ -269,9 +269,9 @@ def judge_request(
     wait = row.deadline - now
     is_ours = row.owner == draft.owner
     if row.state == 'cancelled':
-        found = CommitStatus.CANCELLED  # it may have come before the request did
+        status = CommitStatus.CANCELLED  # it may have come before the request did
     elif row.fingerprint != draft.fingerprint:
-        found = CommitStatus.REUSED
+        status = CommitStatus.REUSED
     elif row.state == 'placed':
         answer = bytes(row.answer or b'')
         return RequestOutcome(
@@ -280,11 +280,11 @@ def judge_request(
     elif draft.continues:
         if is_ours and row.attempt == draft.attempt:
             return None
-        found = CommitStatus.LOST
+        status = CommitStatus.LOST
     elif draft.takes_over is not None and is_ours and row.attempt == draft.takes_over + 1:
         return None  # taken over by an earlier batch that placed nothing
-    # One of ours that we do not continue is of a commit that was taken for lost: nobody
-    # works on it, and nobody knows of its claims.
+    # One of ours that we do not continue is of a commit that was taken for lost: no scheduler
+    # works on it, and none knows its claims.
     elif wait > 0 and not is_ours:
         return RequestOutcome(
             id=draft.id, outcome=CommitStatus.OPEN, attempt=row.attempt, wait_seconds=wait
@@ -292,10 +292,10 @@ def judge_request(
     elif takes_over(row, draft):
         return None
     else:
-        found = CommitStatus.OVERDUE
-    return RequestOutcome(id=draft.id, outcome=found, attempt=row.attempt)
+        status = CommitStatus.OVERDUE
+    return RequestOutcome(id=draft.id, outcome=status, attempt=row.attempt)
 
 
 def takes_over(row: RequestTransition | None, draft: RequestDraft) -> bool:
-    """Whether a request that may go on replaces an attempt, whose claims are to be released."""
+    """Return whether a request that may go on replaces an attempt; its claims are then released."""
     return row is not None and not draft.continues and row.attempt == draft.takes_over

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hard policies that hosts of here cannot keep while members are in zones below.
+"""Hard policies that local hosts cannot keep while members are in zones below.
 
-A zone names no host and no place in its topology.  What is known of a member there is that it is
-on no host of here.
+A zone names no host and no place in its topology.  A member there is only known to be on
+no local host.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,10 +15,10 @@ _APART = (GroupPolicyKind.ANTI_AFFINITY, GroupPolicyKind.EXCLUSIVE)
 def unkept(
     policies: Sequence[LevelPolicy], has_members_below: bool, others: Collection[str]
 ) -> list[str]:
-    """Lines of hard policies that would be broken here, or cannot be judged.
+    """Return lines of hard policies that would be broken here, or cannot be judged.
 
-    :param has_members_below: of the group itself; they are nobody's by name, so that policies of
-        subgroups and members do not count them
+    :param has_members_below: members of the group itself are below; their names are unknown, so
+        that policies of subgroups and members do not count them
     :param others: uuids of other groups that have members below
     """
     lines = []
@@ -33,7 +33,7 @@ def unkept(
 
 
 def _is_satisfied(policy: LevelPolicy) -> bool:
-    """Whether those who are on other hosts are in nobody's way, whichever these are."""
+    """Return whether guests on other hosts, whichever these are, cannot break the policy."""
     if policy.level != HOST:
         return False
     if policy.policy is GroupPolicyKind.SPREAD:

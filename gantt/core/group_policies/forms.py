@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted of each policy of a group, on a table, for those who are to be placed."""
+"""Forms of each policy of a group on a table: what is counted for the units to be placed."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,33 +14,33 @@ from gantt.core.group_policies.standing import Standing
 from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.table.columns import BoolArray, IntArray
 
-#: To these a guest that moves is where it comes from until it has arrived.
+#: Policies that count a moving guest at its source until it has arrived.
 _APART = (GroupPolicyKind.ANTI_AFFINITY, GroupPolicyKind.EXCLUSIVE)
 
 
 class PolicyUnits(Protocol):
-    """Who is to be placed, each by itself."""
+    """Units to be placed, each by itself."""
 
     @property
     def names(self) -> Sequence[str]: ...
 
     def of(self, names: Sequence[str] | None) -> BoolArray:
-        """Which of them members of these names are; None: all."""
+        """Return a mask of the units that are members of these names; None: all."""
 
 
 class Subgroups(Protocol):
-    """What knows the members of a subgroup."""
+    """Lookup of the members of a subgroup."""
 
     def members_of(self, subject: str) -> list[str]:
-        """Names of the members that a subgroup or member is."""
+        """Return the names of the members that a subgroup or member is."""
 
 
 class PolicyForms:
-    """The forms of one policy.
+    """Forms of one policy.
 
-    :param inside: what the group is called in an error
-    :param one_by_one: members come one after the other: those that stand wait for what they are
-        to be near to, and of what is not known nothing stands
+    :param inside: name of the group in an error
+    :param one_by_one: members come one after the other: present guests wait for those that
+        they are to be near to, and an unknown target has no guests
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class PolicyForms:
         self._field, self._one_by_one = f'{inside}.policies[{index}]', one_by_one
         self._level = levels.on(policy.level, f'{self._field}.level')
         self._width = max(len(self._level.names), 1)
-        #: Whether what members leave that move together does not count.
+        #: Whether the sources of members that move together do not count.
         self._staying = policy.policy not in _APART and policy.most is None
 
     def all(self) -> list[JointPolicy]:
-        """All of them, of each of its subjects."""
+        """Return all forms, of each of its subjects."""
         return [form for subject in self._policy.subjects for form in self._of(subject)]
 
     def _of(self, subject: str | None) -> list[JointPolicy]:
@@ -110,7 +110,9 @@ class PolicyForms:
     def _near(self, base: JointPolicy, names: Sequence[str] | None) -> JointPolicy:
         policy = self._policy
         to, rows = self._target()
-        priced = [(one.level, one.price) for one in policy.prices] or [(policy.level, 0.0)]
+        priced = [(priced_level.level, priced_level.price) for priced_level in policy.prices] or [
+            (policy.level, 0.0)
+        ]
         near = []
         for number, (name, price) in enumerate(priced):
             field = f'{self._field}.prices[{number}].level'
@@ -133,7 +135,7 @@ class PolicyForms:
         )
 
     def _target(self) -> tuple[BoolArray, IntArray]:
-        """Which units are the target, and the rows of what stands."""
+        """Return a mask of the units that are the target, and the rows of its present guests."""
         target, field = self._policy.target, f'{self._field}.target'
         none = np.zeros(len(self._units.names), np.bool_)
         assert target is not None, 'it is asked of policies with one'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies of a server group that are given up in order: steps of the ladder, beside its rules."""
+"""Policies of a server group that are dropped in order: steps of the ladder, beside its rules."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _DROP = ('drop',)
 
 
 def concerns(spec: RequestSpec) -> bool:
-    """Whether the group of a request has such policies."""
+    """Return whether the group of a request has such policies."""
     group = spec.group
     return group is not None and group.policies is not None and group.policies.has_steps
 
@@ -23,28 +23,31 @@ def concerns(spec: RequestSpec) -> bool:
 def lost(
     hosts: HostTable, spec: RequestSpec, left: BoolArray, consumer: str
 ) -> Mapping[int, FloatArray]:
-    """Order -> what the member would break of the policies of that order, by row.
+    """Return order -> what the member would break of the policies of that order, by row.
 
-    :param left: those that meet all that is hard
+    :param left: rows that meet all that is hard
     """
-    found = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
-    return {order: np.sum([one.by_row for one in of], axis=0) for order, of in found.items()}
+    costs_by_order = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
+    return {
+        order: np.sum([cost.by_row for cost in step_costs], axis=0)
+        for order, step_costs in costs_by_order.items()
+    }
 
 
 def unmet(
     hosts: HostTable, spec: RequestSpec, row: int, left: BoolArray, consumer: str
 ) -> Mapping[int, list[str]]:
-    """Order -> the policies of that order that a host does not meet; of all orders there are."""
-    found = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
+    """Return order -> the policies of that order that a host does not meet; all orders are keys."""
+    costs_by_order = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
     return {
-        order: [f'drop {order}: {one.line} ({GROUP})' for one in of if not one.met[row]]
-        for order, of in found.items()
+        order: [f'drop {order}: {cost.line} ({GROUP})' for cost in step_costs if not cost.met[row]]
+        for order, step_costs in costs_by_order.items()
     }
 
 
 def _by_order(found: list[PolicyCost]) -> dict[int, list[PolicyCost]]:
-    of: dict[int, list[PolicyCost]] = {}
-    for one in found:
-        if one.policy.drop is not None:
-            of.setdefault(one.policy.drop, []).append(one)
-    return of
+    by_order: dict[int, list[PolicyCost]] = {}
+    for cost in found:
+        if cost.policy.drop is not None:
+            by_order.setdefault(cost.policy.drop, []).append(cost)
+    return by_order

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels: which domain each host is in, as a code by row.
+"""Levels: the domain of each host, as a code by row.
 
 ``host`` is each host by itself, where the nodes of one service are one host.  Named parts of
 ``location`` are domains within those before them: rack 1 of one site is not that of another.
@@ -21,9 +21,9 @@ from gantt.core.rules.facts import FactView, Kind
 from gantt.core.table.columns import FOLLOWED, words_of
 from gantt.core.table.host_table import HostTable
 
-#: The code of a host whose domain is not known.
+#: Code of a host whose domain is not known.
 UNKNOWN = -1
-#: Columns of the host table that levels follow from.
+#: Columns of the host table that levels are derived from.
 COLUMNS = tuple(
     sorted(
         {'names', 'location'}
@@ -35,10 +35,10 @@ _KINDS = (Kind.TEXT, Kind.PATH, Kind.SET)
 
 
 class LevelCodes(msgspec.Struct, frozen=True):
-    """The domains of one level.
+    """Domains of one level.
 
     :ivar codes: int32 by row, index into ``names``; -1: not known
-    :ivar names: of the domains
+    :ivar names: names of the domains
     """
 
     codes: np.ndarray
@@ -46,9 +46,9 @@ class LevelCodes(msgspec.Struct, frozen=True):
 
 
 class Levels:
-    """The levels of a table, each read when it is first asked for.
+    """Levels of a table, each read on first use.
 
-    :param parts: names of the parts of ``location``, the widest first; None: as the table says
+    :param parts: names of the parts of ``location``, the widest first; None: as the table has them
     """
 
     def __init__(self, table: HostTable, parts: Sequence[str] | None = None) -> None:
@@ -57,15 +57,15 @@ class Levels:
         self._known: dict[str, LevelCodes] = {}
 
     def on(self, level: str, field: str = 'level') -> LevelCodes:
-        """The domains of a level.
+        """Return the domains of a level.
 
-        :param field: what names it, for the refusal
+        :param field: field that names it, for the refusal
         :raises InvalidMessage: there is no such level
         """
-        found = self._known.get(level)
-        if found is None:
-            found = self._known[level] = self._read(level, field)
-        return found
+        codes = self._known.get(level)
+        if codes is None:
+            codes = self._known[level] = self._read(level, field)
+        return codes
 
     def _read(self, level: str, field: str) -> LevelCodes:
         if level == HOST:
@@ -84,7 +84,7 @@ class Levels:
     def _cached(
         self, level: str, columns: tuple[str, ...], make: Callable[[], LevelCodes]
     ) -> LevelCodes:
-        """What was read for an earlier request, while what it follows from is the same."""
+        """Return the codes cached for an earlier request, or new ones if their columns changed."""
         if not FOLLOWED.issuperset(columns):
             return make()
         key = ('level', level, self._table.default_zone)
@@ -103,17 +103,21 @@ class Levels:
 
 
 def find(level: str, parts: Sequence[str], field: str = 'level') -> tuple[facts.Fact, str]:
-    """The fact that a level is which is neither hosts nor a part of ``location``, and its key.
+    """Return the fact of a level that is neither hosts nor a part of ``location``, and its key.
 
-    :param field: what names it, for the refusal
+    :param field: field that names it, for the refusal
     :raises InvalidMessage: there is no such level
     """
     try:
         fact, key = facts.resolve(level)
     except facts.UnknownValue as e:
-        known = [HOST, *parts, *(n for n, f in facts.FACTS.items() if _is_level(f))]
-        meant = near(level, known, 1)
-        hint = f'did you mean {meant[0]!r}?' if meant else f'known: {", ".join(known)}'
+        levels = [
+            HOST,
+            *parts,
+            *(name for name, fact_of_name in facts.FACTS.items() if _is_level(fact_of_name)),
+        ]
+        meant = near(level, levels, 1)
+        hint = f'did you mean {meant[0]!r}?' if meant else f'known: {", ".join(levels)}'
         raise exceptions.invalid(field, f'there is no level {level!r}; {hint}') from e
     if not _is_level(fact):
         problem = f'expected a level or a fact that is a text; {level} is {fact.kind.value}'
@@ -122,26 +126,30 @@ def find(level: str, parts: Sequence[str], field: str = 'level') -> tuple[facts.
 
 
 def check(policies: Iterable[LevelPolicy], parts: Sequence[str], inside: str) -> None:
-    """
-    :param inside: what has the policies, for the refusal
+    """Check that policies name existing levels.
+
+    :param inside: field of the policies, for the refusal
     :raises InvalidMessage: one of them names a level that there is not
     """
     plain = {HOST, *parts}
     for number, policy in enumerate(policies):
         named = [('level', policy.level)]
-        named += [(f'prices[{i}].level', one.level) for i, one in enumerate(policy.prices)]
+        named += [
+            (f'prices[{i}].level', priced_level.level)
+            for i, priced_level in enumerate(policy.prices)
+        ]
         for at, level in named:
             if level not in plain:
                 find(level, parts, f'{inside}.policies[{number}].{at}')
 
 
 def _is_level(fact: facts.Fact) -> bool:
-    """Whether hosts can be told apart by it: they have one text each, or may have."""
+    """Return whether it separates hosts: they have one text each, or may have."""
     return fact.kind in _KINDS and not fact.of_request
 
 
 def _domains(column: Column, count: int) -> LevelCodes:
-    """What hosts have one text of; several, or none, are not known."""
+    """Return the domains by the one text of each host; with several, or none, it is not known."""
     if isinstance(column, Coded):
         return _packed(column.codes, list(column.names))
     codes, names = np.full(count, UNKNOWN, np.int32), list[str]()
@@ -151,28 +159,28 @@ def _domains(column: Column, count: int) -> LevelCodes:
         for bit, text in column.texts:
             texts.setdefault(text, []).append(bit)
         for text, bits in texts.items():
-            held = np.zeros(count, np.bool_)
+            has_text = np.zeros(count, np.bool_)
             for word, value in words_of(bits).items():
                 if word < column.bits.shape[0]:
-                    held |= (column.bits[word] & np.uint64(value)) != 0
-            several |= held & (codes != UNKNOWN)
-            codes[held] = len(names)
+                    has_text |= (column.bits[word] & np.uint64(value)) != 0
+            several |= has_text & (codes != UNKNOWN)
+            codes[has_text] = len(names)
             names.append(text)
     elif isinstance(column, Sets):
-        single = [one[0] if len(set(one)) == 1 else '' for one in column.sets]
+        single = [texts[0] if len(set(texts)) == 1 else '' for texts in column.sets]
         return _packed(column.codes, single)
     codes[several] = UNKNOWN
     return LevelCodes(codes, names)
 
 
 def _packed(codes: np.ndarray, names: Sequence[str]) -> LevelCodes:
-    """Codes of the texts that occur; the empty one is not known."""
+    """Return codes of the texts that occur; the empty one is not known."""
     used = np.unique(codes)
-    found = {
+    new_codes = {
         text: i for i, text in enumerate(dict.fromkeys(names[c] for c in used.tolist() if names[c]))
     }
     mapped = np.full(max(len(names), 1), UNKNOWN, np.int32)
     for code in used.tolist():
         if names[code]:
-            mapped[code] = found[names[code]]
-    return LevelCodes(mapped.take(codes), list(found))
+            mapped[code] = new_codes[names[code]]
+    return LevelCodes(mapped.take(codes), list(new_codes))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies of its group as one member meets them that is placed by a request of its own.
+"""Policies of a group for one member that is placed by a request of its own.
 
-They are counted as in joint placing, of a group of which all others stand or do not come: the
-members that the group knows by name and that have no place yet are there without one.
+They are counted as in joint placing, of a group whose other members are present or do not come:
+the members that the group knows by name and that have no place yet are units without one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,26 +22,26 @@ from gantt.core.table.host_table import HostTable
 
 
 class _Alone:
-    """One unit that is placed, and the others, which have no place.
+    """Units of which one is placed, and the others have no place.
 
-    :ivar names: of the members that they are; the first is the one that is placed
+    :ivar names: names of the members; the first is the one that is placed
     """
 
     def __init__(self, member: str, others: Sequence[str]) -> None:
         self.names = [member, *(name for name in others if name != member)]
 
     def of(self, names: Sequence[str] | None) -> BoolArray:
-        """Which of them members of these names are; None: all."""
+        """Return a mask of the units that are members of these names; None: all."""
         if names is None:
             return np.ones(len(self.names), np.bool_)
         return np.isin(self.names, list(names))
 
 
 class PolicyCost(msgspec.Struct, frozen=True, eq=False):
-    """What a policy says of hosts for the member.
+    """Cost of a policy by host for the member.
 
     :ivar policy: as it was given
-    :ivar line: it in words
+    :ivar line: the policy in words
     :ivar by_row: what the member would add to its violation, by row; 0: the policy is met
     """
 
@@ -64,25 +64,25 @@ def costs(
     could: BoolArray | None = None,
     strengths: Sequence[str] = ('hard', 'drop', 'soft'),
 ) -> list[PolicyCost]:
-    """What each policy that is about the member says, in their order.
+    """Return the cost of each policy that concerns the member, in their order.
 
-    :param consumer: who is placed: what it has already does not count
+    :param consumer: the consumer to place: its present claims do not count
     :param could: hosts that all but the policies let pass; None: all that are enabled
-    :param strengths: of which policies: those that are hard, dropped in order, or soft
+    :param strengths: strengths of the policies: those that are hard, dropped in order, or soft
     :raises InvalidMessage: a policy names a level that there is not
     """
-    found, could = [], table.enabled if could is None else could
+    policy_costs, could = [], table.enabled if could is None else could
     for policy, form in _forms(table, spec, consumer, strengths):
         nowhere = np.full(len(form.of), -1, np.int64)
         cost = added(_with_eligible(form, could), 0, nowhere, 1)
-        found.append(PolicyCost(policy, form.line, cost))
-    return found
+        policy_costs.append(PolicyCost(policy, form.line, cost))
+    return policy_costs
 
 
 def domains_to_choose(
     table: HostTable, spec: RequestSpec, strengths: Sequence[str] = ('hard',)
 ) -> list[np.ndarray]:
-    """Codes of the levels at which all members are to be in one domain, and none stands yet.
+    """Return codes of the levels at which all members share one domain, while none is placed.
 
     The first that is placed decides for all.
     """
@@ -98,8 +98,9 @@ class Awaited(NamedTuple):
 
     :ivar domains: by row, the domain in which the one is near that the other is in
     :ivar may: by row, whether it may come there: others that wait for it do so nowhere else
-    :ivar coming: of how many names they are
-    :ivar together: whether the likes of the member are to be in one domain, as one is near to them
+    :ivar coming: number of their names
+    :ivar together: whether members of the same description are to be in one domain, as one is near
+        to them
     """
 
     domains: IntArray
@@ -131,40 +132,46 @@ def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | Non
 
 
 def _waits(form: JointPolicy) -> bool:
-    """Whether the member is to be near to others by name, or they to it, of which none stands."""
+    """Return whether the member is to be near to named others, or they to it, all unplaced."""
     if form.of[0]:
         return bool(form.to.any())
     return bool(form.of.any()) and not form.standing.any()
 
 
 def joined(levels: Sequence[np.ndarray]) -> IntArray:
-    """One code for each combination of domains, by row; -1 where one of them is not known."""
-    found = np.zeros(len(levels[0]), np.int64)
+    """Return one code for each combination of domains, by row; -1 where one is not known."""
+    codes_joined = np.zeros(len(levels[0]), np.int64)
     for codes in levels:
-        _, found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
+        _, codes_joined = np.unique(
+            codes_joined * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True
+        )
     for codes in levels:
-        found[codes == UNKNOWN] = UNKNOWN
-    return found
+        codes_joined[codes == UNKNOWN] = UNKNOWN
+    return codes_joined
 
 
 def _forms(
     table: HostTable, spec: RequestSpec, consumer: str, strengths: Sequence[str]
 ) -> Iterator[tuple[LevelPolicy, JointPolicy]]:
-    """Each form of the policies that are about the member, which is the first unit of them."""
+    """Yield each form of the policies that concern the member, which is the first unit of them."""
     group = spec.group
     if group is None or group.policies is None:
         return
     policies = group.policies
-    wanted = [(i, p) for i, p in enumerate(policies.full_policies) if p.strength in strengths]
-    if not wanted:
+    selected = [
+        (n, policy_n)
+        for n, policy_n in enumerate(policies.full_policies)
+        if policy_n.strength in strengths
+    ]
+    if not selected:
         return
     member = policies.member_of(group.member)
     levels, units = Levels(table), _Alone(member, policies.names)
-    there = standing.of_request(table, group, policies, consumer)
-    for index, policy in wanted:
+    guests = standing.of_request(table, group, policies, consumer)
+    for index, policy in selected:
         forms = PolicyForms(
             levels,
-            there,
+            guests,
             units,
             policies,
             index,
@@ -178,7 +185,7 @@ def _forms(
 
 
 def _with_eligible(form: JointPolicy, could: BoolArray) -> JointPolicy:
-    """Of skew: which domains have a host for the member."""
+    """Return a skew form with the domains that have a host for the member."""
     if form.form is not PolicyForm.SKEW:
         return form
     codes = form.codes[could]
@@ -188,12 +195,12 @@ def _with_eligible(form: JointPolicy, could: BoolArray) -> JointPolicy:
 
 
 def standing_under_skew(table: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
-    """Rows of hosts with members of a group that has a hard skew.
+    """Return rows of hosts with members of a group that has a hard skew.
 
-    Their domains count though they may be full: what was placed there is what made them so.
+    Their domains count though they may be full: the members placed there are what filled them.
     """
     group = spec.group
     if group is None or group.policies is None or not group.policies.has_hard_skew:
         return np.zeros(0, np.int64)
-    there = standing.of_request(table, group, group.policies, consumer)
-    return np.unique(there.rows_of(None))
+    guests = standing.of_request(table, group, group.policies, consumer)
+    return np.unique(guests.rows_of(None))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy counts: violations of a plan, and the hosts that the next member may have.
+"""Counting of policies: violations of a plan, and the hosts that the next member may have.
 
-Guests that stand count towards every policy; what they break by themselves is nobody's
+Present guests count towards every policy; what they break by themselves is no
 violation.  A host whose domain is not known satisfies no policy on that level.
 """
 
@@ -15,7 +15,7 @@ from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 
 
 class PolicyForm(enum.StrEnum):
-    """What is counted of a policy; one of spread may be several."""
+    """Way of counting a policy; one of spread may have several."""
 
     TOGETHER = 'together'
     MOST = 'most'
@@ -26,11 +26,11 @@ class PolicyForm(enum.StrEnum):
 
 
 class PricedLevel(msgspec.Struct, frozen=True, eq=False):
-    """One level of a near policy.
+    """Level of a near policy with its price.
 
-    :ivar codes: of the domains by row
-    :ivar present: by domain: whether something that stands makes it near
-    :ivar price: of a member that is near by this level, and by none before
+    :ivar codes: domains by row
+    :ivar present: by domain: whether a present guest makes it near
+    :ivar price: price of a member that is near by this level, and by none before
     """
 
     codes: np.ndarray
@@ -39,23 +39,23 @@ class PricedLevel(msgspec.Struct, frozen=True, eq=False):
 
 
 class JointPolicy(msgspec.Struct, frozen=True, eq=False):
-    """One form of one policy, about the units of a problem.
+    """Form of a policy, about the units of a problem.
 
-    :ivar index: of the policy in the description
-    :ivar line: it in words
+    :ivar index: index of the policy in the description
+    :ivar line: the policy in words
     :ivar level: its level, by name
     :ivar codes: domain by row, -1: not known
-    :ivar of: which units it is about
-    :ivar to: which others count: who is to be near, or apart
+    :ivar of: mask of the units that it is about
+    :ivar to: mask of the others that count: to be near to, or apart from
     :ivar amount: of most, least and skew
-    :ivar standing: by domain: guests that stand, of those that it is about
-    :ivar taken: of apart: domains in which others stand
+    :ivar standing: by domain: present guests of those that it is about
+    :ivar taken: of apart: domains in which others are present
     :ivar both: of apart: the others have to be on known domains as well
     :ivar eligible: of skew: domains that have a host for them
     :ivar near: of near: its levels, the nearest first
     :ivar beyond: of near: the price beyond all of them
-    :ivar stands: of near: whether something of its target stands, on known domains or not
-    :ivar waiting: of near: rows of guests that stand, to which others of its target may come near
+    :ivar stands: of near: whether a guest of its target is present, on known domains or not
+    :ivar waiting: of near: rows of present guests, to which others of its target may come near
     :ivar weight: of a soft policy, else 0
     :ivar step: index of the step that it is dropped with; -1: it is not
     """
@@ -81,25 +81,25 @@ class JointPolicy(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_hard(self) -> bool:
-        """Whether a plan may not violate it."""
+        """True where a plan may not violate it."""
         return not self.weight and self.step < 0
 
     @property
     def domains(self) -> int:
-        """How many domains its level has."""
+        """Number of domains of its level."""
         return len(self.standing)
 
 
 def violation(policy: JointPolicy, rows: IntArray) -> float:
-    """How much a plan violates a policy: members that are in its way, or what they cost.
+    """Return how much a plan violates a policy: the number of offending members, or their cost.
 
     :param rows: by unit, -1 where it has no place
     """
-    mine = rows[policy.of & (rows >= 0)]
-    codes = policy.codes.take(mine)
-    known = codes[codes != UNKNOWN]
-    lost = len(codes) - len(known)
-    counts = np.bincount(known, minlength=policy.domains)
+    member_rows = rows[policy.of & (rows >= 0)]
+    codes = policy.codes.take(member_rows)
+    known_codes = codes[codes != UNKNOWN]
+    lost = len(codes) - len(known_codes)
+    counts = np.bincount(known_codes, minlength=policy.domains)
     match policy.form:
         case PolicyForm.TOGETHER:
             return float(_apart_from_most(policy, counts, len(codes)))
@@ -108,44 +108,46 @@ def violation(policy: JointPolicy, rows: IntArray) -> float:
             return float(np.maximum(counts - room, 0).sum() + lost)
         case PolicyForm.LEAST:
             used = int(np.count_nonzero((counts > 0) | (policy.standing > 0)))
-            wanted = min(policy.amount, len(codes) + int(policy.standing.sum()))
-            return float(max(wanted - used, 0) + lost)
+            required = min(policy.amount, len(codes) + int(policy.standing.sum()))
+            return float(max(required - used, 0) + lost)
         case PolicyForm.SKEW:
             return float(_skew(policy, counts) + lost) if len(codes) else 0.0
         case PolicyForm.APART:
             return float(_together(policy, rows, counts) + lost)
-    return _prices(policy, rows, mine)
+    return _prices(policy, rows, member_rows)
 
 
 def _apart_from_most(policy: JointPolicy, counts: IntArray, placed: int) -> int:
-    """Members that are not where most of them are; guests that stand are where they are."""
+    """Return the number of members outside of the domain of most, or that of present guests."""
     if policy.standing.any():
         return placed - int(counts[policy.standing > 0].sum())
     return placed - int(counts.max(initial=0))
 
 
 def _skew(policy: JointPolicy, counts: IntArray) -> int:
-    """Members in eligible domains beyond what the emptiest one and the skew allow there.
+    """Return the members in eligible domains beyond what the emptiest one and the skew allow there.
 
-    Each domain is judged by itself: one that is beyond it already takes nobody, and lets nobody
-    else go beyond.
+    Each domain is judged by itself: one that is beyond it already takes no member, and lets none
+    go beyond elsewhere.
     """
     ok = policy.eligible
     if not ok.any():
         return 0
     total = counts + policy.standing
-    most = np.maximum(policy.standing, total[ok].min() + policy.amount)
-    return int(np.maximum(total - most, 0)[ok].sum())
+    largest = np.maximum(policy.standing, total[ok].min() + policy.amount)
+    return int(np.maximum(total - largest, 0)[ok].sum())
 
 
 def _together(policy: JointPolicy, rows: IntArray, counts: IntArray) -> int:
-    """Members in one domain with others, and others where members stand."""
+    """Return the members in one domain with others, and others where members are present."""
     others = policy.codes.take(rows[policy.to & (rows >= 0)])
-    known = others[others != UNKNOWN]
-    there = np.bincount(known, minlength=policy.domains)
-    lost = len(others) - len(known) if policy.both else 0
-    found = counts[policy.taken | (there > 0)].sum() + there[policy.standing > 0].sum()
-    return int(found) + lost
+    known_codes = others[others != UNKNOWN]
+    other_counts = np.bincount(known_codes, minlength=policy.domains)
+    lost = len(others) - len(known_codes) if policy.both else 0
+    shared_count = (
+        counts[policy.taken | (other_counts > 0)].sum() + other_counts[policy.standing > 0].sum()
+    )
+    return int(shared_count) + lost
 
 
 def _prices(policy: JointPolicy, rows: IntArray, mine: IntArray) -> float:
@@ -153,26 +155,26 @@ def _prices(policy: JointPolicy, rows: IntArray, mine: IntArray) -> float:
 
 
 def prices(policy: JointPolicy, mine: IntArray, target: IntArray) -> FloatArray:
-    """What members on rows ``mine`` cost by a near policy, its target being on ``target``."""
-    found = np.full(len(mine), policy.beyond)
+    """Return prices of members on rows ``mine`` by a near policy with its target on ``target``."""
+    member_prices = np.full(len(mine), policy.beyond)
     for level in reversed(policy.near):
         present = level.present.copy()
         codes = level.codes.take(target)
         present[codes[codes != UNKNOWN]] = True
         here = level.codes.take(mine)
-        found[(here != UNKNOWN) & present[here]] = level.price
-    return found
+        member_prices[(here != UNKNOWN) & present[here]] = level.price
+    return member_prices
 
 
 def added(policy: JointPolicy, unit: int, rows: IntArray, left: int) -> FloatArray:
-    """What a unit that has no place would add, by row of the table; 0: the policy is met.
+    """Return what a unit without a place would add, by row of the table; 0: the policy is met.
 
     :param left: units of the policy that have no place yet, this one included
     """
     codes, is_of = policy.codes, bool(policy.of[unit])
     unknown = codes == UNKNOWN
-    mine = codes.take(rows[policy.of & (rows >= 0)])
-    counts = np.bincount(mine[mine != UNKNOWN], minlength=policy.domains)
+    member_codes = codes.take(rows[policy.of & (rows >= 0)])
+    counts = np.bincount(member_codes[member_codes != UNKNOWN], minlength=policy.domains)
     match policy.form:
         case PolicyForm.TOGETHER:
             good = policy.standing > 0 if policy.standing.any() else counts == counts.max(initial=0)
@@ -187,28 +189,28 @@ def added(policy: JointPolicy, unit: int, rows: IntArray, left: int) -> FloatArr
             cost = _skew_after(policy, counts)
         case PolicyForm.APART:
             others = codes.take(rows[policy.to & (rows >= 0)])
-            there = np.bincount(others[others != UNKNOWN], minlength=policy.domains)
+            other_counts = np.bincount(others[others != UNKNOWN], minlength=policy.domains)
             if is_of:
-                cost = (policy.taken | (there > 0)) * 1.0
+                cost = (policy.taken | (other_counts > 0)) * 1.0
             else:
                 cost = ((policy.standing > 0) * 1.0) + counts
                 unknown = unknown if policy.both else np.zeros(len(codes), np.bool_)
         case _:
             return _near_added(policy, is_of, rows)
-    found = cost[codes] if policy.domains else np.zeros(len(codes))
-    found[unknown] = 1.0
+    cost_by_row = cost[codes] if policy.domains else np.zeros(len(codes))
+    cost_by_row[unknown] = 1.0
     if not is_of and not policy.both and policy.form is PolicyForm.APART:
-        found[codes == UNKNOWN] = 0.0
-    return found
+        cost_by_row[codes == UNKNOWN] = 0.0
+    return cost_by_row
 
 
 def _skew_after(policy: JointPolicy, counts: IntArray) -> FloatArray:
-    """By domain, whether one more there is beyond the skew, by the emptiest domain after it."""
+    """Return by domain whether one more is beyond the skew, by the emptiest domain after it."""
     total, ok = counts + policy.standing, policy.eligible
     if not ok.any():
         return np.zeros(policy.domains)
     least = total[ok].min()
-    # Where one alone has the least, its own pick lifts that.
+    # Where a single domain has the least, a member there lifts that.
     lifted = (total == least) & ok & (np.count_nonzero(ok & (total == least)) == 1)
     beyond: FloatArray = (total + 1 > least + lifted + policy.amount) * 1.0
     return beyond
@@ -219,19 +221,21 @@ def _near_added(policy: JointPolicy, is_of: bool, rows: IntArray) -> FloatArray:
     target = rows[policy.to & (rows >= 0)]
     if is_of:
         if policy.to.any() and not len(target) and not policy.stands:
-            return np.zeros(len(everywhere))  # it is for the target to come near
+            return np.zeros(len(everywhere))  # the target has to come near instead
         return prices(policy, everywhere, target)
-    mine = np.concatenate((rows[policy.of & (rows >= 0)], policy.waiting))
-    if not len(mine):
+    member_rows = np.concatenate((rows[policy.of & (rows >= 0)], policy.waiting))
+    if not len(member_rows):
         return np.zeros(len(everywhere))
-    now = prices(policy, mine, target)
-    found = np.zeros(len(everywhere))
-    # Where the target comes to be near to those that are far, it is worth so much.
+    now = prices(policy, member_rows, target)
+    cost_by_row = np.zeros(len(everywhere))
+    # Price saved per domain if the target comes near to members that are far.
     level = policy.near[0] if policy.near else None
     if level is not None:
         worth = np.zeros(len(level.present))
-        codes = level.codes.take(mine)
+        codes = level.codes.take(member_rows)
         np.add.at(worth, codes[codes != UNKNOWN], (now - level.price)[codes != UNKNOWN])
         here = level.codes
-        found = np.where(here != UNKNOWN, worth.max(initial=0) - worth[here], worth.max(initial=0))
-    return np.maximum(found, 0.0)
+        cost_by_row = np.where(
+            here != UNKNOWN, worth.max(initial=0) - worth[here], worth.max(initial=0)
+        )
+    return np.maximum(cost_by_row, 0.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more members of a group fit under its hard policies: placed one after the other."""
+"""Count of further members that fit under the hard policies of a group, placed one by one."""
 
 from typing import NamedTuple
 
@@ -13,19 +13,19 @@ from gantt.core.resources.host import Placed
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Members that are tried; of more that there would be room for it is not known.
+#: Largest number of members tried; room for more is not counted.
 MEMBERS_MAX = 400
 
 
 class PolicyCount(NamedTuple):
-    """See ``capacity.FreeCapacity``."""
+    """Counts by row; see ``capacity.FreeCapacity``."""
 
     counts: IntArray
     uncounted: int
 
 
 def count(table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray) -> PolicyCount:
-    """How many more fit on each host, the first host that takes one being taken first.
+    """Return how many more fit on each host, filled in order of the hosts.
 
     Where the first member decides in which domain all are, that is the domain that takes most.
 
@@ -39,37 +39,37 @@ def count(table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray)
     if not levels:
         return _count(table, spec, rows, counts, MEMBERS_MAX)
     domains = joined(levels).take(rows)
-    most = np.bincount(domains[domains != UNKNOWN], counts[domains != UNKNOWN])
-    best, left = PolicyCount(np.zeros_like(counts), 0), MEMBERS_MAX
-    for domain in np.argsort(-most, kind='stable').tolist():
-        if most[domain] <= best.counts.sum() or left <= 0:
+    room_by_domain = np.bincount(domains[domains != UNKNOWN], counts[domains != UNKNOWN])
+    best, remaining = PolicyCount(np.zeros_like(counts), 0), MEMBERS_MAX
+    for domain in np.argsort(-room_by_domain, kind='stable').tolist():
+        if room_by_domain[domain] <= best.counts.sum() or remaining <= 0:
             break
         here = np.where(domains == domain, counts, 0)
-        found = _count(table, spec, rows, here, left)
-        left -= int(found.counts.sum())
-        if found.counts.sum() > best.counts.sum():
-            best = found
+        domain_count = _count(table, spec, rows, here, remaining)
+        remaining -= int(domain_count.counts.sum())
+        if domain_count.counts.sum() > best.counts.sum():
+            best = domain_count
     return best
 
 
 def _count(
     table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray, most: int
 ) -> PolicyCount:
-    """As ``count``, of ``most`` members at most."""
+    """Return the counts as ``count``, of ``most`` members at most."""
     group = spec.group
     assert group is not None, 'it has policies'
-    trial, found = table.copy(), np.zeros_like(counts)
+    trial, placed = table.copy(), np.zeros_like(counts)
     for number in range(most):
-        at = np.flatnonzero((found < counts) & _met(trial, spec, rows))
+        at = np.flatnonzero((placed < counts) & _met(trial, spec, rows))
         if not len(at):
-            return PolicyCount(found, 0)
+            return PolicyCount(placed, 0)
         first = int(at[0])
-        found[first] += 1
+        placed[first] += 1
         name = derived_id('counted', str(number))
         host = table.hosts[int(rows[first])].id
         trial.placed.add(Placed(name, name, host, group.uuid, member=group.member))
-    left = (found < counts) & _met(trial, spec, rows)
-    return PolicyCount(np.where(left, counts, found), int(np.count_nonzero(left)))
+    is_open = (placed < counts) & _met(trial, spec, rows)
+    return PolicyCount(np.where(is_open, counts, placed), int(np.count_nonzero(is_open)))
 
 
 def _met(table: HostTable, spec: RequestSpec, rows: IntArray) -> BoolArray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that stand already, as far as the policies of a group are about them."""
+"""Present guests, as far as the policies of a group concern them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,11 +16,11 @@ from gantt.core.table.placed_index import PlacedIndex
 
 
 class Standing:
-    """Rows of what stands, one entry for each guest.
+    """Rows of present guests, one entry for each.
 
-    :param rows: of members of the group
+    :param rows: rows of members of the group
     :param members: the member that each of them is, '' where that is not known
-    :param claims: row -> how many of the claims there are of members, or of who is placed now
+    :param claims: row -> number of claims there of members, or of the consumer to place
     :param stays: whether each of them stays there; where it is not given all do
     """
 
@@ -37,51 +37,55 @@ class Standing:
         self._stays = np.ones(len(rows), np.bool_) if stays is None else np.array(stays, np.bool_)
 
     def rows_of(self, names: Sequence[str] | None, *, staying: bool = False) -> IntArray:
-        """Where members of these names stand; None: all of the group.
+        """Return the rows of members of these names; None: all of the group.
 
-        :param staying: but for those that leave together with who is placed
+        :param staying: without those that leave together with the consumer to place
         """
-        wanted = None if names is None else frozenset(names)
+        name_set = None if names is None else frozenset(names)
         is_counted = self._stays.copy() if staying else np.ones(len(self._rows), np.bool_)
-        if wanted is not None:
-            is_counted &= np.array([member in wanted for member in self._members], np.bool_)
+        if name_set is not None:
+            is_counted &= np.array([member in name_set for member in self._members], np.bool_)
         return self._rows[is_counted]
 
     def rows_of_others(self, names: Sequence[str] | None) -> IntArray:
-        """Where guests stand that are none of these, of the group or not."""
+        """Return the rows of guests that are none of these, of the group or not."""
         others = self._table.instances.copy()
         for row, count in self._claims.items():
             others[row] -= count
         rows = np.flatnonzero(others > 0)
         if names is None:
             return rows
-        wanted = frozenset(names)
-        mine = [member not in wanted for member in self._members]
-        return np.concatenate((rows, self._rows[mine]))
+        name_set = frozenset(names)
+        is_other = [member not in name_set for member in self._members]
+        return np.concatenate((rows, self._rows[is_other]))
 
     def rows_of_target(self, target: PolicyTarget, field: str) -> IntArray:
-        """Rows of a host, of those that a pool serves, or where another group stands.
+        """Return the rows of a host, of those that a pool serves, or of another group.
 
         :raises InvalidMessage: it is not known
         """
         table = self._table
         if target.group is not None:
-            found = table.placed.in_group(target.group)
-            rows = [row for p in found if (row := table.row_of_id(p)) is not None]
+            providers = table.placed.in_group(target.group)
+            rows = [
+                row
+                for provider_id in providers
+                if (row := table.row_of_id(provider_id)) is not None
+            ]
             return np.array(rows, np.int64)
         if target.host is not None:
             rows = table.rows_of_host(target.host)
             if not rows:
                 raise exceptions.invalid(f'{field}.host', f'there is no host {target.host!r}')
             return np.array(rows, np.int64)
-        pools = [p for p, one in table.pools.of_id.items() if one.name == target.pool]
+        pools = [pool_id for pool_id, pool in table.pools.of_id.items() if pool.name == target.pool]
         if not pools:
             raise exceptions.invalid(f'{field}.pool', f'there is no pool {target.pool!r}')
         return np.concatenate([table.pools.rows_of(pool) for pool in pools])
 
 
 def read(table: HostTable, description: GroupDescription, members: Mapping[str, str]) -> Standing:
-    """What stands of a group.
+    """Return the present guests of a group.
 
     :param members: consumer -> the member that it is, of those of which it is known
     """
@@ -99,20 +103,20 @@ def read(table: HostTable, description: GroupDescription, members: Mapping[str, 
 
 
 def of_request(table: HostTable, group: GroupRef, policies: PolicySet, consumer: str) -> Standing:
-    """What stands of the group of a request, who is placed now left out.
+    """Return the present guests of the group of a request, without the consumer to place.
 
-    Those that the caller names count as well, as ``table.group_members`` has it; which members
-    they are is not known.
+    Guests that the caller names count as well, as in ``table.group_members``; their members
+    are not known.
     """
-    there = _There(table, group, policies)
-    there.note_own(consumer)
-    there.note_named(set(group.members) - {consumer})
-    there.note_hosts(consumer)
-    return Standing(table, there.rows, there.members, there.claims, there.stays)
+    reader = _There(table, group, policies)
+    reader.note_own(consumer)
+    reader.note_named(set(group.members) - {consumer})
+    reader.note_hosts(consumer)
+    return Standing(table, reader.rows, reader.members, reader.claims, reader.stays)
 
 
 class _There:
-    """The standing members of a group as they are read, in the lists of ``Standing``."""
+    """Reader of the present members of a group, into the lists of ``Standing``."""
 
     def __init__(self, table: HostTable, group: GroupRef, policies: PolicySet) -> None:
         self._table, self._group, self._policies = table, group, policies
@@ -121,31 +125,34 @@ class _There:
         self.stays = list[bool]()
 
     def note_own(self, consumer: str) -> None:
-        """Those that have claims of the group, but for one; it has none that are others'."""
+        """Add guests with claims of the group, except one; note its claims outside of the group."""
         is_named = bool(self._policies.names)
         for provider, consumers in self._found.items():
             row = self._table.row_by_id[provider]
             self.claims[row] = sum(consumers.values())
-            known = _members_on(self._index, provider, self._group.uuid) if is_named else {}
+            member_names = _members_on(self._index, provider, self._group.uuid) if is_named else {}
             for guest, claims in consumers.items():
                 if guest != consumer:
                     leaves = self._index.leaves(provider, guest, claims)
-                    self._add(row, self._policies.member_of(known.get(guest)), not leaves)
+                    self._add(row, self._policies.member_of(member_names.get(guest)), not leaves)
         if consumer:
             self._elsewhere(consumer)
 
     def note_named(self, guests: Iterable[str]) -> None:
-        """Those that have claims of no group here."""
+        """Add guests with claims of no group here."""
         for guest in guests:
             for row, claims in self._elsewhere(guest).items():
                 leaves = self._index.leaves(self._table.hosts[row].id, guest, claims)
                 self._add(row, '', not leaves)
 
     def note_hosts(self, consumer: str) -> None:
-        """Hosts that have one member at least, but for those where the one is itself."""
+        """Add hosts that have one member at least, except where it is the consumer itself."""
         table = self._table
-        own = [table.row_by_id[provider] for provider in self._index.where(consumer)]
-        counted = {*self.rows, *(row for at in own for row in table.rows_of_same_host(at))}
+        own_rows = [table.row_by_id[provider] for provider in self._index.where(consumer)]
+        counted = {
+            *self.rows,
+            *(row for own_row in own_rows for row in table.rows_of_same_host(own_row)),
+        }
         for host in self._group.hosts:
             rows = table.rows_of_host(host)
             if rows and counted.isdisjoint(rows):
@@ -153,13 +160,13 @@ class _There:
                 counted.add(rows[0])
 
     def _elsewhere(self, guest: str) -> dict[int, int]:
-        """Row -> claims, where one has such that are not of the group; they are noted."""
+        """Return row -> claims of a guest outside of the group, and note them."""
         rows = dict[int, int]()
-        where = self._index.where(guest)
-        for provider in set(where):
+        providers = self._index.where(guest)
+        for provider in set(providers):
             if guest not in self._found.get(provider, ()):
                 row = self._table.row_by_id[provider]
-                rows[row] = where.count(provider)
+                rows[row] = providers.count(provider)
                 self.claims[row] = self.claims.get(row, 0) + rows[row]
         return rows
 
@@ -170,7 +177,7 @@ class _There:
 
 
 def _members_on(index: PlacedIndex, provider: int, group: str) -> dict[str, str]:
-    """Consumer -> name of the member that it is, of a group's guests on one host."""
+    """Return consumer -> name of its member, of a group's guests on one host."""
     return {
         placed.consumer: placed.member
         for placed in index.on(provider).values()

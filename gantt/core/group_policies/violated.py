@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that members of a group violate where they are, guests of others being there as well."""
+"""Policies that members of a group violate on their present hosts, beside other guests."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from gantt.core.table.host_table import HostTable
 
 
 class StandingMember(NamedTuple):
-    """A member that has a place.
+    """Member that has a place.
 
     :ivar name: its own; ``member`` is that of its description
     """
@@ -45,18 +45,18 @@ class StandingViolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _StandingUnits:
-    """Members that stand, as units that have their rows."""
+    """Present members, as units that have their rows."""
 
     def __init__(self, members: Sequence[StandingMember]) -> None:
-        self.names = [one.name for one in members]
-        self._members = np.array([one.member for one in members], object)
+        self.names = [member.name for member in members]
+        self._members = np.array([member.member for member in members], object)
 
     def of(self, names: Sequence[str] | None) -> BoolArray:
-        """Which of them members of these names are; None: all."""
+        """Return a mask of the units that are members of these names; None: all."""
         if names is None:
             return np.ones(len(self.names), np.bool_)
-        wanted = frozenset(names)
-        return np.array([member in wanted for member in self._members], np.bool_)
+        name_set = frozenset(names)
+        return np.array([member in name_set for member in self._members], np.bool_)
 
 
 def violated(
@@ -65,23 +65,23 @@ def violated(
     members: Sequence[StandingMember],
     could: BoolArray | None = None,
 ) -> list[StandingViolation]:
-    """What each policy says of those that stand, where it is not met.
+    """Return the violations of each policy by present members.
 
-    :param members: guests of the group that are none of these count as well, as nobody's members
+    :param members: other guests of the group count as well, as members of unknown names
     :param could: hosts that members may be on at all, for domains that are to be used evenly;
         None: all that are enabled
     :raises InvalidMessage: a policy names a level, host or pool that there is not
     """
     levels, units = Levels(table), _StandingUnits(members)
-    there = _of_others(table, description, frozenset(one.consumer for one in members))
-    rows = np.array([_row(table, one.provider_id) for one in members], np.int64)
-    found = []
+    others = _of_others(table, description, frozenset(member.consumer for member in members))
+    rows = np.array([_row(table, member.provider_id) for member in members], np.int64)
+    violations = []
     for index, policy in enumerate(description.full_policies):
-        for form in PolicyForms(levels, there, units, description, index, policy).all():
+        for form in PolicyForms(levels, others, units, description, index, policy).all():
             counted = _with_eligible(form, table.enabled if could is None else could)
             amount = violation(counted, rows)
             if amount > 0:
-                found.append(
+                violations.append(
                     StandingViolation(
                         policy=index,
                         line=form.line,
@@ -90,7 +90,7 @@ def violated(
                         is_hard=policy.is_hard,
                     )
                 )
-    return found
+    return violations
 
 
 def _row(table: HostTable, provider_id: int) -> int:
@@ -121,10 +121,10 @@ def _with_eligible(form: JointPolicy, could: BoolArray) -> JointPolicy:
 def _in_the_way(
     policy: JointPolicy, rows: IntArray, amount: float, names: Sequence[str]
 ) -> list[str]:
-    found = []
+    offenders = []
     for unit in np.flatnonzero(policy.of | policy.to).tolist():
         without = rows.copy()
         without[unit] = -1
         if violation(policy, without) < amount:
-            found.append(names[unit])
-    return found
+            offenders.append(names[unit])
+    return offenders

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of mixed members placed as a whole: from its description and a host table to a plan.
+"""Groups of mixed members placed as a whole: from a description and a host table to a plan.
 
-Not here: how a solver is called (``gantt.solver``), and what is done with a plan.
+Calling a solver is in ``gantt.solver``; carrying out a plan is elsewhere.
 """

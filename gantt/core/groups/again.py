@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a conflict: who may stay where it was planned, on the table as it is now."""
+"""Replanning after a conflict: members that may stay where planned, on the present table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Remaining(NamedTuple):
     """Members that stay where they were planned.
 
     :ivar table: a copy, with them on it as members of the group
-    :ivar planned: they, by what they take there now
-    :ivar lost: names of those who have to go elsewhere
+    :ivar planned: these members, with their present amounts
+    :ivar lost: names of members that have to go elsewhere
     """
 
     table: HostTable
@@ -47,7 +47,7 @@ def remaining(
 ) -> Remaining:
     """Try each planned member on its host once more.
 
-    :param consumer_of: from the name of a member to the consumer that stands for it
+    :param consumer_of: maps the name of a member to its placeholder consumer
     :param members: as of ``plan_group``; ``placed`` and ``over``: likewise
     :raises InvalidMessage: see there
     """
@@ -60,30 +60,34 @@ def remaining(
     if drop_broken(problem, plan):
         trial = GroupTable(table, problem, pipeline, over)
         trial.refused(plan)
-    of_name = {one.name: one for one in planned}
-    found, copied = [], table.copy()
+    by_name = {member.name: member for member in planned}
+    staying, copied = [], table.copy()
     for unit in np.flatnonzero(trial.plan.rows >= 0).tolist():
-        one, laid = of_name[problem.names[unit]], trial.laid[unit]
-        amounts = {provider: dict(of) for provider, of in laid.amounts.items()}
-        layout = None if laid.layout is None else plain(laid.layout)
+        member, placement = by_name[problem.names[unit]], trial.laid[unit]
+        amounts = {
+            provider: dict(class_amounts) for provider, class_amounts in placement.amounts.items()
+        }
+        layout = None if placement.layout is None else plain(placement.layout)
         shares = shares_of(amounts)
-        found.append(msgspec.structs.replace(one, allocations=shares, layout=layout))
+        staying.append(msgspec.structs.replace(member, allocations=shares, layout=layout))
         spec = problem.choices[trial.plan.choices[unit]].spec
-        consumer = consumer_of(one.name)
+        consumer = consumer_of(member.name)
         image = image_properties.text_of(spec.image) if spec.image.properties else None
         guest = Placed(
             consumer,
             consumer,
-            one.provider_id,
+            member.provider_id,
             description.uuid,
-            laid.layout,
+            placement.layout,
             image,
             name_of(spec.flavor),
         )
-        own = amounts.pop(one.provider_id, {})
-        copied.take(one.provider_id, own, guest, amounts)
-    stays = {one.name for one in found}
-    return Remaining(copied, found, [one.name for one in planned if one.name not in stays])
+        on_host = amounts.pop(member.provider_id, {})
+        copied.take(member.provider_id, on_host, guest, amounts)
+    staying_names = {member.name for member in staying}
+    return Remaining(
+        copied, staying, [member.name for member in planned if member.name not in staying_names]
+    )
 
 
 def _assignment(
@@ -91,11 +95,11 @@ def _assignment(
 ) -> Assignment:
     plan = Assignment.empty(problem)
     unit_of = {name: unit for unit, name in enumerate(problem.names)}
-    for one in planned:
-        unit, row = unit_of.get(one.name), table.row_of_id(one.provider_id)
+    for member in planned:
+        unit, row = unit_of.get(member.name), table.row_of_id(member.provider_id)
         if unit is None or row is None:
             continue
-        choice = problem.choices_of[problem.kinds[unit]][one.alternative]
+        choice = problem.choices_of[problem.kinds[unit]][member.alternative]
         if problem.choices[choice].mask[row]:
             plan.rows[unit], plan.choices[unit] = row, choice
     return plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a description and a host table to a problem: masks, steps and scores of the pipeline."""
+"""Construction of the problem of a group: masks, steps and scores of the pipeline on a table."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: The layer of what the caller gives up, as rules of users are.
+#: Layer of policies that the caller lets drop, as rules of users are.
 _CALLERS = 1
 _encode = msgspec.msgpack.Encoder(order='deterministic').encode
 
@@ -36,39 +36,39 @@ def build(
     members: Mapping[str, str] | None = None,
     placed: Mapping[str, str] | None = None,
 ) -> GroupProblem:
-    """The problem of a group on a table, which is read and not changed.
+    """Return the problem of a group on a table, which is read and not changed.
 
     :param parts: names of the parts of ``location``, the widest first; None: the pipeline's
-    :param members: consumers of the group that stand -> the member that each of them is
-    :param placed: names of places that there are already -> the member that each of them is: of
-        these members so many fewer are placed
-    :raises InvalidMessage: a policy names a level, host or pool that is not there, or a member
-        says something that a filter does not understand
+    :param members: present consumers of the group -> the member that each of them is
+    :param placed: names of existing places -> the member that each of them is: that many fewer
+        of these members are placed
+    :raises InvalidMessage: a policy names a level, host or pool that does not exist, or a member
+        has a value that a filter does not understand
     """
     pipeline.name_parts(table)
     units = _Units(description, placed or {})
     specs, choices_of_entry = _specs(description)
     _check(description, pipeline)
-    there = standing.read(table, description, members or {})
-    stands = np.unique(there.rows_of(None))
-    runs = [_look(table, spec, pipeline, stands) for spec in specs]
+    present = standing.read(table, description, members or {})
+    present_rows = np.unique(present.rows_of(None))
+    runs = [_look(table, spec, pipeline, present_rows) for spec in specs]
     levels = Levels(table, parts)
     policies = [
         form
         for index, policy in enumerate(description.full_policies)
-        for form in PolicyForms(levels, there, units, description, index, policy).all()
+        for form in PolicyForms(levels, present, units, description, index, policy).all()
     ]
-    stepped = [of for run in runs for of, _ in run.steps]
+    stepped = [step for run in runs for step, _ in run.steps]
     dropped = [(_CALLERS, p.drop) for p in description.full_policies if p.drop is not None]
-    steps = sorted({*stepped, *dropped}, key=lambda one: (one[0], -one[1]))
+    steps = sorted({*stepped, *dropped}, key=lambda step_key: (step_key[0], -step_key[1]))
     policies = [_in_steps(p, description, steps) for p in policies]
     kinds, choices_of = _kinds(units, policies, choices_of_entry)
-    wanted = np.zeros(len(specs), np.int64)
+    unit_counts = np.zeros(len(specs), np.int64)
     for entry, count in zip(*np.unique(units.entries, return_counts=True), strict=True):
         for c in choices_of_entry[int(entry)]:
-            wanted[c] += count
+            unit_counts[c] += count
     scores, is_steady = joint_score.of_choices(
-        table, specs, pipeline, [run.mask for run in runs], wanted
+        table, specs, pipeline, [run.mask for run in runs], unit_counts
     )
     resources = _Resources(table, specs)
     return GroupProblem(
@@ -92,46 +92,46 @@ def build(
 
 
 class _Units:
-    """The members of a description that have no place yet, each by itself.
+    """Units of a description: its members that have no place yet, each by itself.
 
-    :param placed: name of a place that there is -> its member
+    :param placed: name of an existing place -> its member
     """
 
     def __init__(self, description: GroupDescription, placed: Mapping[str, str]) -> None:
-        there = Counter(placed.values())
+        placed_counts = Counter(placed.values())
         self.names: list[str] = []
         counts = []
-        for one in description.members:
-            has = there[one.name]
-            least, most = max(one.least - has, 0), max(one.most - has, 0)
-            free = [name for name in one.unit_names if name not in placed]
+        for member in description.members:
+            placed_count = placed_counts[member.name]
+            least, most = max(member.least - placed_count, 0), max(member.most - placed_count, 0)
+            free = [name for name in member.unit_names if name not in placed]
             self.names += free[:most]
             counts.append((least, most))
         self.entries = np.repeat(np.arange(len(counts)), [most for _, most in counts])
         self.required = required_first(counts)
-        self._entry = {one.name: i for i, one in enumerate(description.members)}
+        self._entry = {member.name: i for i, member in enumerate(description.members)}
 
     def of(self, names: Sequence[str] | None) -> BoolArray:
-        """Which units members of these names are; None: all."""
+        """Return a mask of the units that are members of these names; None: all."""
         if names is None:
             return np.ones(len(self.names), np.bool_)
         return np.isin(self.entries, [self._entry[name] for name in names])
 
 
 def _specs(description: GroupDescription) -> tuple[list[RequestSpec], list[list[int]]]:
-    """The specs that differ, and those of each member by index."""
-    found: dict[bytes, int] = {}
+    """Return the distinct specs, and those of each member by index."""
+    code_of: dict[bytes, int] = {}
     specs: list[RequestSpec] = []
     of_entry = []
-    for one in description.members:
-        mine = []
-        for spec in one.specs:
-            code = found.setdefault(_encode(spec), len(specs))
+    for member in description.members:
+        codes = []
+        for spec in member.specs:
+            code = code_of.setdefault(_encode(spec), len(specs))
             if code == len(specs):
                 specs.append(spec)
-            if code not in mine:
-                mine.append(code)
-        of_entry.append(mine)
+            if code not in codes:
+                codes.append(code)
+        of_entry.append(codes)
     return specs, of_entry
 
 
@@ -146,10 +146,10 @@ def _check(description: GroupDescription, pipeline: Pipeline) -> None:
 
 
 class _Look(msgspec.Struct, frozen=True, eq=False):
-    """What the pipeline says of one spec.
+    """Result of the pipeline for one spec.
 
     :ivar mask: hosts that pass
-    :ivar counted: they, and those with members of the group that are no more than full
+    :ivar counted: these, and hosts with members of the group that are only full
     """
 
     mask: BoolArray
@@ -169,9 +169,9 @@ def _look(table: HostTable, spec: RequestSpec, pipeline: Pipeline, stands: IntAr
     counted[alone.only_full(stands)] = True
     closing = FilterRun(table, spec, pipeline)
     for k in pipeline.closing:
-        own = closing.mask_of(k, '')
-        if own is not None:
-            counted &= own
+        closing_mask = closing.mask_of(k, '')
+        if closing_mask is not None:
+            counted &= closing_mask
     return _Look(alone.alive & counted, counted, closing.steps(), alone)
 
 
@@ -201,20 +201,20 @@ def _limits(table: HostTable, runs: Sequence[_Look]) -> IntArray:
 def _kinds(
     units: _Units, policies: Sequence[JointPolicy], choices_of_entry: Sequence[list[int]]
 ) -> tuple[IntArray, list[list[int]]]:
-    """Units of the same choices and the same part in all policies are of one kind."""
-    roles = np.array([of for p in policies for of in (p.of, p.to)], np.bool_).reshape(
-        2 * len(policies), len(units.names)
-    )
+    """Return the kind of each unit, by equal choices and policy roles, and the choices by kind."""
+    roles = np.array(
+        [mask for policy in policies for mask in (policy.of, policy.to)], np.bool_
+    ).reshape(2 * len(policies), len(units.names))
     packed = np.packbits(roles, axis=0)
-    found: dict[tuple[tuple[int, ...], bytes, bool], int] = {}
+    kind_of: dict[tuple[tuple[int, ...], bytes, bool], int] = {}
     kinds = np.zeros(len(units.names), np.int64)
     choices_of: list[list[int]] = []
     for unit, entry in enumerate(units.entries.tolist()):
-        mine = choices_of_entry[entry]
-        key = (tuple(mine), packed[:, unit].tobytes(), bool(units.required[unit]))
-        kinds[unit] = found.setdefault(key, len(found))
-        if len(choices_of) < len(found):
-            choices_of.append(mine)
+        choices = choices_of_entry[entry]
+        key = (tuple(choices), packed[:, unit].tobytes(), bool(units.required[unit]))
+        kinds[unit] = kind_of.setdefault(key, len(kind_of))
+        if len(choices_of) < len(kind_of):
+            choices_of.append(choices)
     return kinds, choices_of
 
 
@@ -226,8 +226,8 @@ class _Resources:
         names = dict.fromkeys(name for spec in specs for name in spec.resources)
         self.classes = [name for name in names if name not in pools.nested.of_class]
         shared = sorted({p for name in self.classes for p in pools.of_class.get(name, ())})
-        at = {pool: count + i for i, pool in enumerate(shared)}
-        width = count + len(shared) + 1  # the last bin is what nobody counts
+        bin_of = {pool: count + i for i, pool in enumerate(shared)}
+        width = count + len(shared) + 1  # the last bin is not counted
         self.free = np.full((len(self.classes), width), PLENTY, np.int64)
         self.bins = np.tile(np.arange(count), (len(self.classes), 1))
         for k, name in enumerate(self.classes):
@@ -235,19 +235,19 @@ class _Resources:
             self.free[k, :count] = 0 if code is None else np.maximum(table.free_of(code), 0)
             if name not in pools.of_class:
                 continue
-            own = np.zeros(count, np.bool_) if code is None else table.cap_of(code) > 0
+            on_host = np.zeros(count, np.bool_) if code is None else table.cap_of(code) > 0
             for row in range(count):
                 serving = pools.serving(table.hosts[row].id, name)
-                if own[row] and serving or len(serving) > 1:
+                if on_host[row] and serving or len(serving) > 1:
                     self.bins[k, row] = width - 1
                 elif serving:
-                    self.bins[k, row] = at[serving[0]]
+                    self.bins[k, row] = bin_of[serving[0]]
             for pool in shared:
                 if pool in pools.of_class[name]:
-                    self.free[k, at[pool]] = max(pools.free(pool, name), 0)
+                    self.free[k, bin_of[pool]] = max(pools.free(pool, name), 0)
 
     def demand(self, spec: RequestSpec) -> IntArray:
-        """What a unit takes, by class."""
+        """Return the demand of a unit, by class."""
         return np.array([spec.resources.get(name, 0) for name in self.classes], np.int64)
 
 

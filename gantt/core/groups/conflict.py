@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a group cannot be placed: a minimal set of policies and members, and what would help."""
+"""Conflict of a group that cannot be placed: a minimal set of policies and members, and fixes."""
 
 import itertools
 from collections import Counter
@@ -16,18 +16,18 @@ from gantt.core.groups.packing import Packing
 from gantt.core.groups.problem import WEIGHT_UNIT, GroupProblem
 from gantt.core.messages.group_description import GroupDescription
 
-#: Seconds for one question about a part of a group, at most.
+#: Longest check of a part of a group, in seconds.
 _ONE_MAX = 2.0
 
-#: What may be left out: a policy by its position, or a unit.
+#: Part of a conflict: a policy by its position, or a unit.
 _Element = tuple[str, int]
 
 
 class Conflicts:
-    """Questions about parts of one problem.
+    """Search for conflicts in parts of one problem.
 
-    :param left: seconds that are left
-    :param solver: None: only what no solver is needed for is known
+    :param left: returns the seconds that are left
+    :param solver: None: only facts that need no solver are known
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Conflicts:
     ) -> None:
         self._problem, self._description = problem, description
         self._solver, self._left, self._seed = solver, left, seed
-        lines = [(p.index, p.line) for p in problem.policies if p.is_hard]
+        lines = [(policy.index, policy.line) for policy in problem.policies if policy.is_hard]
         self._lines = list(dict.fromkeys(lines))
-        #: By line and unit, whether it has a part in it.
+        #: By line and unit, whether the policy concerns the unit.
         self._about = np.zeros((len(self._lines), len(problem.names)), np.bool_)
-        for p in problem.policies:
-            if p.is_hard:
-                self._about[self._lines.index((p.index, p.line))] |= p.of | p.to
+        for policy in problem.policies:
+            if policy.is_hard:
+                self._about[self._lines.index((policy.index, policy.line))] |= policy.of | policy.to
         self._is_sure = True
 
     def find(self, about: Sequence[int] | None = None) -> GroupConflict | None:
-        """The conflict; None: it is not known that there is one.
+        """Return the conflict; None: none is known.
 
-        :param about: units that found no place: small parts with one of them are looked at, and
+        :param about: units that found no place: small parts with one of them are checked, and
             not the whole; None: the whole is known to be impossible
         """
         units = np.flatnonzero(self._problem.required).tolist()
@@ -62,12 +62,12 @@ class Conflicts:
             if self._left() <= 0:
                 break
             if self._is_impossible(part):
-                found = self._minimal([], part, has_background=False)
-                return self._shown(self._thinned(found))
+                elements = self._minimal([], part, has_background=False)
+                return self._shown(self._thinned(elements))
         return None
 
     def _small_parts(self, units: Sequence[int], about: Sequence[int]) -> Iterator[list[_Element]]:
-        """Parts that may be impossible alone: of a kind, of a policy, connected by policies."""
+        """Yield parts that may be impossible alone: of a kind, of a policy, linked by policies."""
         kinds = self._problem.kinds[about]
         for kind in np.unique(kinds).tolist():
             unit = about[int(np.flatnonzero(kinds == kind)[0])]
@@ -75,42 +75,42 @@ class Conflicts:
         seen = set()
         lines = np.flatnonzero(self._about[:, about].any(axis=1)).tolist()
         for k in lines:
-            mine = tuple(unit for unit in units if self._about[k, unit])
-            if mine and mine not in seen:
-                seen.add(mine)
-                yield self._with_policies(mine)
-        for mine in sorted(self._connected(units, about), key=len):
-            if mine not in seen:
-                yield self._with_policies(mine)
+            part = tuple(unit for unit in units if self._about[k, unit])
+            if part and part not in seen:
+                seen.add(part)
+                yield self._with_policies(part)
+        for part in sorted(self._connected(units, about), key=len):
+            if part not in seen:
+                yield self._with_policies(part)
 
     def _connected(self, units: Sequence[int], about: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Units that policies connect with one of those, directly or by way of others."""
-        wanted = np.zeros(self._about.shape[1], np.bool_)
-        wanted[units] = True
-        left = set(about)
-        while left:
-            reached = np.zeros_like(wanted)
-            reached[left.pop()] = True
+        """Yield units that policies connect with one of those, directly or by way of others."""
+        is_searched = np.zeros(self._about.shape[1], np.bool_)
+        is_searched[units] = True
+        open_units = set(about)
+        while open_units:
+            reached = np.zeros_like(is_searched)
+            reached[open_units.pop()] = True
             count = 0
             while count < (count := int(np.count_nonzero(reached))):
-                lines = (self._about & (reached & wanted)).any(axis=1)
+                lines = (self._about & (reached & is_searched)).any(axis=1)
                 reached |= self._about[lines].any(axis=0)
-            left -= set(np.flatnonzero(reached).tolist())
-            yield tuple(np.flatnonzero(reached & wanted).tolist())
+            open_units -= set(np.flatnonzero(reached).tolist())
+            yield tuple(np.flatnonzero(reached & is_searched).tolist())
 
     def _with_policies(self, units: Sequence[int]) -> list[_Element]:
-        """Units, and the hard policies that are about them."""
+        """Return units, and the hard policies that concern them."""
         return [*self._policies(units), *(('unit', u) for u in units)]
 
     def _policies(self, units: Sequence[int]) -> list[_Element]:
-        """Hard policies that one of these units has a part in."""
-        found = np.flatnonzero(self._about[:, units].any(axis=1))
-        return [('policy', k) for k in found.tolist()]
+        """Return hard policies that concern one of these units."""
+        positions = np.flatnonzero(self._about[:, units].any(axis=1))
+        return [('policy', k) for k in positions.tolist()]
 
     def _minimal(
         self, background: list[_Element], elements: list[_Element], *, has_background: bool
     ) -> list[_Element]:
-        """Elements that are impossible with the background, none of them in vain (QuickXplain)."""
+        """Return elements that are impossible with the background, all needed (QuickXplain)."""
         if has_background and self._is_impossible(background):
             return []
         if len(elements) == 1:
@@ -125,7 +125,7 @@ class Conflicts:
         return [*of_first, *of_second]
 
     def _thinned(self, elements: list[_Element]) -> list[_Element]:
-        """Without what is in vain after all: who is near to nobody may be so for lack of others."""
+        """Return elements without needless ones: nearness may fail only for lack of other units."""
         at = 0
         while at < len(elements) and self._left() > 0:
             fewer = [*elements[:at], *elements[at + 1 :]]
@@ -147,18 +147,18 @@ class Conflicts:
         model = reduce.reduce(part)
         if bound.least_cost(model) is None:
             return True
-        left = self._left()
+        seconds_left = self._left()
         if _is_placed(model, lambda: self._left() <= 0):
             return False
-        if self._solver is None or left <= 0:
+        if self._solver is None or seconds_left <= 0:
             self._is_sure = False
             return False
-        found = self._solver.solve(
-            model, SolverGoal(-1, (0,)), seconds=min(_ONE_MAX, left), seed=self._seed
+        result = self._solver.solve(
+            model, SolverGoal(-1, (0,)), seconds=min(_ONE_MAX, seconds_left), seed=self._seed
         )
-        if found.status == 'unknown' or (found.status == 'infeasible' and not model.is_whole):
+        if result.status == 'unknown' or (result.status == 'infeasible' and not model.is_whole):
             self._is_sure = False
-        return found.status == 'infeasible' and model.is_whole
+        return result.status == 'infeasible' and model.is_whole
 
     def _shown(self, found: Sequence[_Element]) -> GroupConflict:
         entries = self._problem.entries
@@ -169,30 +169,36 @@ class Conflicts:
         return GroupConflict(policies=policies, members=dict(members), is_minimal=self._is_sure)
 
     def relaxations(self, conflict: GroupConflict) -> list[GroupRelaxation]:
-        """What one policy of the conflict would have to be violated by, the least first."""
-        found = []
+        """Return the least violation of each policy of the conflict that helps, the least first."""
+        relaxations = []
         units = np.flatnonzero(self._problem.required).tolist()
         for index, line in conflict.policies if self._solver is not None else ():
-            left = self._left()
+            seconds_left = self._left()
             part = part_of(self._problem, units, set(self._lines), softened=(index, line))
-            if left <= 0 or part is None or self._solver is None:
+            if seconds_left <= 0 or part is None or self._solver is None:
                 break
             model = reduce.reduce(part)
             if bound.least_cost(model) is None:
                 continue
             at = 3 + len(part.steps)
             goal = SolverGoal(at, (0, 0, *([PLENTY] * (at - 2))))
-            result = self._solver.solve(model, goal, seconds=min(_ONE_MAX, left), seed=self._seed)
+            result = self._solver.solve(
+                model, goal, seconds=min(_ONE_MAX, seconds_left), seed=self._seed
+            )
             if result.counts is not None:
                 amount = result.value / WEIGHT_UNIT
-                found.append(GroupRelaxation(policy=index, line=f'without {line}', amount=amount))
-        return sorted(found, key=lambda one: one.amount)
+                relaxations.append(
+                    GroupRelaxation(policy=index, line=f'without {line}', amount=amount)
+                )
+        return sorted(relaxations, key=lambda relaxation: relaxation.amount)
 
 
 def _is_placed(model: Model, over: Callable[[], bool]) -> bool:
-    """Whether all have a place where each takes the best that is left for it."""
+    """Return whether all have a place where each takes the best that is left for it."""
     packing = Packing(model, {})
-    if any(not len(option.rows) for one in model.classes for option in one.options[:1]):
+    if any(
+        not len(option.rows) for item_class in model.classes for option in item_class.options[:1]
+    ):
         return False
     for item in range(len(packing.row)):
         place = None if over() else packing.best(item)
@@ -203,9 +209,9 @@ def _is_placed(model: Model, over: Callable[[], bool]) -> bool:
 
 
 def _is_far_from_all(policy: JointPolicy, units: np.ndarray, required: np.ndarray) -> bool:
-    """Whether members are to be near to some that are no part of this, and to nothing that stands.
+    """Return whether units are to be near only to units outside of this part, and to no guest.
 
-    Those are somewhere: where, no policy of this part says.
+    Those have a place that no policy of this part determines.
     """
     return (
         policy.form is PolicyForm.NEAR
@@ -215,7 +221,7 @@ def _is_far_from_all(policy: JointPolicy, units: np.ndarray, required: np.ndarra
     )
 
 
-#: More than any goal comes to.
+#: More than any value of a goal.
 PLENTY = 1 << 50
 
 
@@ -225,7 +231,7 @@ def part_of(
     lines: set[tuple[int, str]],
     softened: tuple[int, str] | None = None,
 ) -> GroupProblem | None:
-    """The same problem of some units, with some of its hard policies and no others.
+    """Return the same problem of some units, with some of its hard policies and no others.
 
     :param lines: index and line of the policies
     :param softened: one of them that may be violated, at a weight of 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In what a create differs from the member that was planned, field by field.
+"""Differences between a create and the member that was planned, field by field.
 
-Compared is what a place depends on.  What says whose it is, which hosts one request is to have or
-to leave out, and which group it is of is not: that is looked at elsewhere.  Of flavor and image a
-plan need not say more than placement needs: a name, a uuid or properties that it leaves open may
-be any, unless a property asks something of the host.
+Fields that a place depends on are compared.  Owner, hosts to use or to ignore in one request, and
+the group are not: they are checked elsewhere.  Of flavor and image a plan need not have more than
+placement needs: a name, a uuid or properties that it leaves open may be any, unless a property
+requires something of the host.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from gantt.core.messages.keys.known_keys import KeyOf
 from gantt.core.messages.request import RequestSpec
 from gantt.core.topology import read as topology
 
-#: Differences that a line for people names.
+#: Differences that a line for users names.
 SHOWN_MAX = 6
-#: Characters of a value in a line.
+#: Longest value in a line, in characters.
 _CHARACTERS = 80
 
-#: Fields that say nothing of where a member may be, or that others look at.
+#: Fields without influence on the place of a member, or that are checked elsewhere.
 NOT_COMPARED = frozenset(
     {'kind', 'project_id', 'user_id', 'purpose', 'ignore_hosts', 'group', 'move_id'}
 )
-#: Fields that a plan may leave open, looked at by ``_open``.
+#: Fields that a plan may leave open, compared by ``_open``.
 _OPEN = frozenset({'image', 'networks'})
-#: Hints that are fields, or that tell the create apart from others.
+#: Hints that are fields, or that identify the create.
 _HINTS = frozenset((*nova_hints.CONSUMERS, nova_hints.GROUP, nova_hints.MEMBER))
 #: Hints that Heat sends with every server of a stack.
 _HEAT = 'heat_'
@@ -40,11 +40,11 @@ _PLAIN = RequestSpec(resources={'DISK_GB': 1})
 
 
 class PlanDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """One field in which a create is not as planned.
+    """Field in which a create is not as planned.
 
     :ivar field: its path below the spec, as ``resources.MEMORY_MB``
-    :ivar planned: in the plan, for people
-    :ivar requested: in the request
+    :ivar planned: value in the plan, for users
+    :ivar requested: value in the request
     """
 
     field: str
@@ -53,33 +53,34 @@ class PlanDifference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """It in words."""
+        """Message of the difference."""
         return f'{self.field}: the plan has {self.planned}, the request {self.requested}'
 
 
 def key_of(spec: RequestSpec) -> bytes:
-    """What two specs share that differ at most in what a plan may leave open."""
+    """Return a key that specs share that differ at most in fields that a plan may leave open."""
     return _encode(dict(_fixed(spec)))
 
 
 def differences(planned: RequestSpec, requested: RequestSpec) -> list[PlanDifference]:
-    """In what a request is not as planned, by the names of the fields; empty: it is as planned."""
-    found = _differing(dict(_fixed(planned)), dict(_fixed(requested)))
+    """Return the differences of a request from the plan, by the names of the fields."""
+    fixed_differences = _differing(dict(_fixed(planned)), dict(_fixed(requested)))
     return sorted(
-        [*found, *differences_left_open(planned, requested)], key=lambda one: _order(one.field)
+        [*fixed_differences, *differences_left_open(planned, requested)],
+        key=lambda difference: _order(difference.field),
     )
 
 
 def differences_left_open(planned: RequestSpec, requested: RequestSpec) -> list[PlanDifference]:
-    """The same of fields that a plan may leave open, which :func:`key_of` does not have."""
-    known, wanted = dict(_open(planned)), dict(_open(requested))
-    has_properties = any(name.startswith(_PROPERTY) for name in known)
+    """Return differences of fields that a plan may leave open, beyond :func:`key_of`."""
+    open_fields, requested_fields = dict(_open(planned)), dict(_open(requested))
+    has_properties = any(name.startswith(_PROPERTY) for name in open_fields)
     return _differing(
-        known,
+        open_fields,
         {
             name: value
-            for name, value in wanted.items()
-            if name in known
+            for name, value in requested_fields.items()
+            if name in open_fields
             or (name.startswith(_PROPERTY) and (has_properties or _asks(name)))
             or (name.startswith('networks.') and planned.may_need_topology)
         },
@@ -87,8 +88,8 @@ def differences_left_open(planned: RequestSpec, requested: RequestSpec) -> list[
 
 
 def in_words(found: list[PlanDifference]) -> str:
-    """The differences in one line."""
-    lines = '; '.join(one.line for one in found[:SHOWN_MAX])
+    """Return the differences in one line."""
+    lines = '; '.join(difference.line for difference in found[:SHOWN_MAX])
     more = len(found) - SHOWN_MAX
     return f'{lines}; and {more} more' if more > 0 else lines
 
@@ -104,7 +105,7 @@ def _differing(planned: dict[str, Any], requested: dict[str, Any]) -> list[PlanD
 
 
 def _fixed(spec: RequestSpec) -> Iterator[tuple[str, Any]]:
-    """What a plan cannot leave open: path -> value; nothing where it is the default."""
+    """Yield fields that a plan cannot leave open: path -> value; none where it is the default."""
     for name in RequestSpec.__struct_fields__:
         value = getattr(spec, name)
         if name in NOT_COMPARED or name in _OPEN:
@@ -114,11 +115,11 @@ def _fixed(spec: RequestSpec) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What is compared of one field."""
+    """Yield the compared parts of one field."""
     if name == 'flavor':
         for key, text in value.extra_specs.items():
-            found = known_keys.known(KeyOf.FLAVOR, key)
-            if found is None or found.places:
+            known_key = known_keys.known(KeyOf.FLAVOR, key)
+            if known_key is None or known_key.places:
                 yield f'flavor.extra_specs.{key}', text
     elif name == 'hints':
         for key, texts in value.items():
@@ -132,7 +133,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _open(spec: RequestSpec) -> Iterator[tuple[str, Any]]:
-    """What a plan may leave open, the same way."""
+    """Yield fields that a plan may leave open, the same way."""
     if spec.flavor.name:
         yield 'flavor.name', spec.flavor.name
     if spec.image.uuid:
@@ -146,29 +147,29 @@ def _open(spec: RequestSpec) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Leaves below a path; a list of names, in whatever order it came, is one of them."""
+    """Yield leaves below a path; a list of names, in whatever order it came, is one of them."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f'{path}.{key}', inner)
     elif isinstance(value, list):
-        yield path, sorted((_sorted(one) for one in value), key=_encode)
+        yield path, sorted((_sorted(element) for element in value), key=_encode)
     else:
         yield path, value
 
 
 def _sorted(value: Any) -> Any:
     if isinstance(value, list):
-        return sorted((_sorted(one) for one in value), key=_encode)
+        return sorted((_sorted(element) for element in value), key=_encode)
     if isinstance(value, dict):
         return {key: _sorted(inner) for key, inner in value.items()}
     return value
 
 
 def _asks(path: str) -> bool:
-    """Whether an image property asks something of the host."""
+    """Return whether an image property requires something of the host."""
     name = path.removeprefix(_PROPERTY)
-    found = known_keys.known(KeyOf.IMAGE, name)
-    return (found is not None and found.places) or topology.is_of_inside(name)
+    known_key = known_keys.known(KeyOf.IMAGE, name)
+    return (known_key is not None and known_key.places) or topology.is_of_inside(name)
 
 
 def _order(field: str) -> tuple[int, str]:
@@ -177,15 +178,15 @@ def _order(field: str) -> tuple[int, str]:
 
 
 def _text(value: Any) -> str:
-    """A value for people."""
+    """Return a value for users."""
     if value is None or value == []:
         return 'none'
     if isinstance(value, bool):
         return 'true' if value else 'false'
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(element, str) for element in value):
         value = ', '.join(value)
     elif isinstance(value, list):
-        value = ', '.join(_text(one) for one in value)
+        value = ', '.join(_text(element) for element in value)
     elif isinstance(value, dict):
         value = ', '.join(f'{key} {_text(inner)}' for key, inner in sorted(value.items()))
     return quoting.plain(str(value), _CHARACTERS)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What who asks for a group is answered, and what is stored of it for a repeat.
+"""Answer to a request for a group, and its stored form for a repeat.
 
-What is stored of a plan is read here, for all who look at it.  A process of a later release may
-have written what this one cannot read, as while a site is upgraded: such a plan is shown with its
-problem, is extended, and can be given back.
+Stored plans are decoded here, for all readers.  A process of a later release may
+have written one that this release cannot read, as while a site is upgraded: such a plan is shown
+with its problem, is extended, and can be given back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,19 +54,19 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class StoredAnswer(GroupAnswer, frozen=True, kw_only=True):
-    """An answer with what is kept of the plan beside it.
+    """Answer with the state that is stored of the plan beside it.
 
     :ivar given_up: ids of claims of guests that were replaced by name, and these guests: they are
-        others from then on, whether or not their hosts answer
+        others from then on, whether or not their hosts respond
     """
 
     given_up: list[str] = []
 
 
 class StoredPlan(NamedTuple):
-    """A plan as its record has it.
+    """Plan decoded from its record.
 
-    :ivar decided: what was answered last; None: no group was planned then
+    :ivar decided: the last answer; None: no group was planned then
     :ivar given_up: see ``StoredAnswer``
     """
 
@@ -79,12 +79,12 @@ _description = msgspec.json.Decoder(GroupDescription).decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(StoredAnswer).decode
 _plain = msgspec.msgpack.Decoder(GroupAnswer).decode
-#: What a refusal begins with; no answer does, see ``GROUP_ANSWER``.
+#: Prefix of a refusal, and of no answer, see ``GROUP_ANSWER``.
 REFUSAL = GROUP_ANSWER + b'\xc1'
 
 
 def pack(answer: GroupAnswer, given_up: Iterable[str] = ()) -> bytes:
-    """An answer as it is stored.
+    """Return an answer as it is stored.
 
     :param given_up: see ``StoredAnswer``
     """
@@ -93,7 +93,7 @@ def pack(answer: GroupAnswer, given_up: Iterable[str] = ()) -> bytes:
 
 
 class StoredRefusal(msgspec.Struct, frozen=True, array_like=True):
-    """An error as it is stored."""
+    """Error as it is stored."""
 
     code: str
     message: str
@@ -104,44 +104,45 @@ _refusal = msgspec.msgpack.Decoder(StoredRefusal).decode
 
 
 def pack_refusal(error: exceptions.Refused | exceptions.Conflict) -> bytes:
-    """Why a group was not placed, as it is stored."""
+    """Return the error of a group that was not placed, as it is stored."""
     details = msgspec.to_builtins(error.kwargs)
     return REFUSAL + _encode(StoredRefusal(error.code, error.message, details))
 
 
 def unpack_refusal(stored: bytes) -> exceptions.Refused | exceptions.Conflict | None:
-    """The same as it was stored; None: it is none."""
+    """Return the error as it was stored; None: it is none."""
     if not stored.startswith(REFUSAL):
         return None
-    found = _refusal(stored[len(REFUSAL) :])
-    if found.code == exceptions.Conflict.code:
-        return exceptions.Conflict(found.message, **found.details)
+    refusal = _refusal(stored[len(REFUSAL) :])
+    if refusal.code == exceptions.Conflict.code:
+        return exceptions.Conflict(refusal.message, **refusal.details)
     kinds = {kind.code: kind for kind in _below(exceptions.Refused)}
-    return kinds.get(found.code, exceptions.Refused)(found.message, **found.details)
+    return kinds.get(refusal.code, exceptions.Refused)(refusal.message, **refusal.details)
 
 
 def _below(kind: type[exceptions.Refused]) -> Iterable[type[exceptions.Refused]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _below(one)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _below(subclass)
 
 
 def given_up(stored: bytes) -> frozenset[str]:
-    """What a stored plan has given up, see ``StoredAnswer``; nothing: it has none."""
+    """Return the given up guests of a stored plan, see ``StoredAnswer``; empty: it has none."""
     if not stored.startswith(GROUP_ANSWER):
         return frozenset()
     return frozenset(_decode(stored[len(GROUP_ANSWER) :]).given_up)
 
 
 def unpack(stored: bytes) -> GroupAnswer | None:
-    """The same as it was stored; None: it is that of another kind of request, or a refusal."""
+    """Return the stored answer; None: it is that of another kind of request, or a refusal."""
     if not stored.startswith(GROUP_ANSWER) or stored.startswith(REFUSAL):
         return None
     return _plain(stored[len(GROUP_ANSWER) :])
 
 
 def read_plan(record: GroupPlanRecord) -> StoredPlan:
-    """
+    """Decode a stored plan.
+
     :raises PlanUnreadable: by this release
     """
     try:
@@ -157,9 +158,9 @@ def read_plan(record: GroupPlanRecord) -> StoredPlan:
 
 
 def with_others(plan: GroupPlan, keeps: Sequence[PlannedMember]) -> GroupPlan:
-    """A plan of some with the others, which stayed where they were planned before.
+    """Return a plan of some members with the others, which stayed where they were planned before.
 
-    What is proven of it is proven of those that were planned again alone.
+    Proofs hold only for the members that were planned again.
     """
     if not keeps:
         return plan

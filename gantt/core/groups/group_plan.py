@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer about a group: who goes where, how good that is, and what stood in the way."""
+"""Result for a group: places of its members, the quality of the plan, and conflicts."""
 
 from collections.abc import Mapping
 
@@ -39,13 +39,16 @@ class PlannedMember(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def amounts(self) -> dict[int, dict[str, int]]:
-        """Provider id -> class -> amount."""
+        """Amounts by provider id and class."""
         return {share.provider_id: dict(share.resources) for share in self.allocations}
 
 
 def shares_of(amounts: Mapping[int, Mapping[str, int]]) -> list[ProviderShare]:
-    """Amounts by provider as a list."""
-    return [ProviderShare(provider_id=p, resources=dict(of)) for p, of in amounts.items()]
+    """Return amounts by provider as a list."""
+    return [
+        ProviderShare(provider_id=provider_id, resources=dict(class_amounts))
+        for provider_id, class_amounts in amounts.items()
+    ]
 
 
 class GroupConflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,12 +67,16 @@ class GroupConflict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """It in words."""
-        who = ', '.join(f'{n} {name}' if n > 1 else name for name, n in self.members.items())
-        what = '; '.join(text for _, text in self.policies)
+        """Message of the conflict."""
+        subjects = ', '.join(f'{n} {name}' if n > 1 else name for name, n in self.members.items())
+        conditions = '; '.join(text for _, text in self.policies)
         together = ' together' if sum(self.members.values()) > 1 else ''
         unknown = ''.join(f'; no host says its {level}' for level in self.unknown_levels)
-        return f'{who} cannot be placed{together}' + (f' under {what}' if what else '') + unknown
+        return (
+            f'{subjects} cannot be placed{together}'
+            + (f' under {conditions}' if conditions else '')
+            + unknown
+        )
 
 
 class GroupRelaxation(msgspec.Struct, frozen=True, kw_only=True):

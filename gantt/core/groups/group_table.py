@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of the host table on which a group is laid, member by member, through the pipeline."""
+"""Copy of the host table on which a group is laid, member by member, through the pipeline."""
 
 from collections.abc import Callable, Mapping
 from math import fsum
@@ -23,20 +23,20 @@ from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import Shares
 
-#: Whether nobody waits for the plan any more.
+#: Returns whether no caller waits for the plan any more.
 Over = Callable[[], bool]
 
 
 def never() -> bool:
-    """Of a plan that may take as long as it takes."""
+    """Return False: the plan may take as long as it takes."""
     return False
 
 
 class LaidUnit(NamedTuple):
-    """What a unit takes where it is laid.
+    """Resources of a unit where it is laid.
 
     :ivar amounts: provider id -> class -> amount, the host first
-    :ivar layout: what it got inside of the host; None: plain amounts say everything
+    :ivar layout: its layout inside of the host; None: plain amounts are complete
     """
 
     amounts: Mapping[int, Mapping[str, int]]
@@ -44,12 +44,12 @@ class LaidUnit(NamedTuple):
 
 
 class GroupTable:
-    """See the module docstring.
+    """Working copy of a host table; see the module docstring.
 
-    :ivar plan: where the units are that are laid
-    :ivar laid: unit -> what it takes there
-    :param over: asked for each member, and now and then in long searches; all methods raise
-        ``Interrupted`` then
+    :ivar plan: places of the units that are laid
+    :ivar laid: unit -> its resources there
+    :param over: called for each member, and now and then in long searches; all methods raise
+        ``Interrupted`` where it returns True
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GroupTable:
         self.laid: dict[int, LaidUnit] = {}
 
     def passing(self, choice: int) -> BoolArray:
-        """Hosts that every filter lets pass for one more of a choice; to be read at once."""
+        """Return hosts that every filter lets pass for one more of a choice; to be read at once."""
         if self._over():
             raise Interrupted(Pause.OVER)
         run = self._runs.get(choice)
@@ -78,7 +78,7 @@ class GroupTable:
         return run.alive & self._problem.choices[choice].mask
 
     def rank(self, choice: int, rows: BoolArray) -> Ranking:
-        """The hosts weighed as those of a request of its own would be."""
+        """Return the hosts weighed as those of a request of its own would be."""
         run = self._runs[choice]
         np.copyto(run.alive, rows)
         return run.rank()
@@ -86,13 +86,13 @@ class GroupTable:
     def lay(self, unit: int, choice: int, row: int) -> bool:
         """Lay a unit over a host; False where the host has no layout for it, or its tree no room.
 
-        Who passes is asked before, by :meth:`passing`.
+        Filters are evaluated before, by :meth:`passing`.
         """
         table, spec = self._table, self._problem.choices[choice].spec
         fits, layout = self._layout(choice, row)
-        own, shares = spec.resources, None
+        host_amounts, shares = spec.resources, None
         if fits:
-            fits, own, shares = self._of_tree(choice, row)
+            fits, host_amounts, shares = self._of_tree(choice, row)
         if not fits:
             return False
         provider = table.hosts[row].id
@@ -100,11 +100,11 @@ class GroupTable:
         flavor = name_of(spec.flavor)
         name = f'unit-{unit}'
         placed = Placed(name, name, provider, None, layout, image, flavor)
-        if shares is None and table.pools.of_class and table.pools.have_any(own):
-            amounts: dict[int, Mapping[str, int]] = {**table.providers_of(row, own)}
+        if shares is None and table.pools.of_class and table.pools.have_any(host_amounts):
+            amounts: dict[int, Mapping[str, int]] = {**table.providers_of(row, host_amounts)}
         else:
-            amounts = {provider: own, **(shares or {})}
-        table.take(provider, own, placed, shares)
+            amounts = {provider: host_amounts, **(shares or {})}
+        table.take(provider, host_amounts, placed, shares)
         self.laid[unit] = LaidUnit(amounts, layout)
         self._rows.append(row)
         for run in self._runs.values():
@@ -121,7 +121,7 @@ class GroupTable:
         return layout is not None, layout
 
     def _of_tree(self, choice: int, row: int) -> tuple[bool, dict[str, int], Shares | None]:
-        """Whether the tree of a host has room; what it takes of the host, and of others."""
+        """Return whether the tree of a host has room; the amounts on the host, and on others."""
         run, spec = self._runs[choice], self._problem.choices[choice].spec
         if not run.is_of_trees:
             return True, spec.resources, None
@@ -134,42 +134,42 @@ class GroupTable:
             return False, {}, None
         trees.begin_anew()
         shares = trees.amounts(row, solution)
-        own = dict(shares.pop(self._table.hosts[row].id))
-        return True, own, shares
+        host_amounts = dict(shares.pop(self._table.hosts[row].id))
+        return True, host_amounts, shares
 
     def _pause(self, _: bool) -> Pause:
         return Pause.OVER if self._over() else Pause.GO_ON
 
     def refused(self, plan: Assignment) -> list[Cut]:
-        """Lay a whole plan, member by member; what is not let on its host, as cuts.
+        """Lay a whole plan, member by member; return the first refusal of each host as cuts.
 
-        The first of each host; empty: all of it is laid.
+        Empty: all of it is laid.
         """
-        found: dict[int, Cut] = {}
+        cuts: dict[int, Cut] = {}
         for unit in np.flatnonzero(plan.rows >= 0).tolist():
             row, choice = int(plan.rows[unit]), int(plan.choices[unit])
-            if row in found or (self.passing(choice)[row] and self.lay(unit, choice, row)):
+            if row in cuts or (self.passing(choice)[row] and self.lay(unit, choice, row)):
                 continue
             here = self.plan.choices[self.plan.rows == row]
             counts = dict(
                 zip(*map(np.ndarray.tolist, np.unique(here, return_counts=True)), strict=True)
             )
             counts[choice] = counts.get(choice, 0) + 1
-            found[row] = Cut(row, counts)
-        return list(found.values())
+            cuts[row] = Cut(row, counts)
+        return list(cuts.values())
 
     def score(self) -> float:
-        """The score of all that is laid: of each member where it is, with the group there."""
+        """Return the score of all that is laid: of each member on its host, with the group."""
         problem = self._problem
         scores: list[float] = []
         placed = self.plan.rows >= 0
         for choice in np.unique(self.plan.choices[placed]).tolist():
             rows: IntArray = self.plan.rows[placed & (self.plan.choices == choice)]
-            one = problem.choices[choice]
+            option = problem.choices[choice]
             if problem.is_steady:
-                scores += one.gain.take(rows).tolist()
+                scores += option.gain.take(rows).tolist()
                 continue
-            known = np.flatnonzero(one.mask)
-            found = joint_score.ranking(self._table, one.spec, self._pipeline, known)
-            scores += found.total.take(np.searchsorted(known, rows)).tolist()
+            eligible = np.flatnonzero(option.mask)
+            ranking = joint_score.ranking(self._table, option.spec, self._pipeline, eligible)
+            scores += ranking.total.take(np.searchsorted(eligible, rows)).tolist()
         return fsum(scores)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Better plans without a solver: items are moved, put out for others, taken off and placed anew.
+"""Improvement of plans without a solver: items are moved, evicted for others, removed and replaced.
 
-All of it is bounded by the clock and follows from the seed.
+All of it is bounded by the clock and determined by the seed.
 """
 
 from collections.abc import Callable
@@ -11,37 +11,38 @@ import numpy as np
 from gantt.core.groups.model import Counts, Model
 from gantt.core.groups.packing import Packing, Value
 
-#: Items that are taken off together, at most.
+#: Largest number of items that are taken off together.
 _OFF_MAX = 24
-#: Rounds in a row without a better plan, and it is given up: so many, and some for each item.
+#: Rounds in a row without a better plan after which it stops: a base, and some for each item.
 _IDLE, _IDLE_EACH = 50, 20
 
 
 def improve(
     model: Model, counts: Counts, *, over: Callable[[], bool], seed: int, bound: int | None = None
 ) -> Counts:
-    """A plan that is at least as good.
+    """Return a plan that is at least as good.
 
-    :param over: whether time is up
-    :param bound: of costs: with no more than that, and nothing before it, none is better
+    :param over: returns whether time is up
+    :param bound: lower bound of the cost: with no more than that, and nothing before it, none is
+        better
     """
     packing = Packing(model, counts)
     rng = np.random.default_rng(seed)
     everything = range(len(packing.row))
     value = best = packing.value(everything)
-    found, idle = packing.counts(), 0
-    most = _IDLE + _IDLE_EACH * len(packing.row)
-    while not over() and idle < most and not _is_least(best, bound):
+    best_counts, idle = packing.counts(), 0
+    idle_max = _IDLE + _IDLE_EACH * len(packing.row)
+    while not over() and idle < idle_max and not _is_least(best, bound):
         idle += 1
         now = _ruined(packing, rng, value)
         value = now
         if now < best:
-            best, found, idle = now, packing.counts(), 0
-    return found
+            best, best_counts, idle = now, packing.counts(), 0
+    return best_counts
 
 
 def polished(model: Model, counts: Counts, *, over: Callable[[], bool]) -> Counts:
-    """A plan that is at least as good: each item is on the best host that there is for it."""
+    """Return a plan that is at least as good, with each item on the best host available for it."""
     packing = Packing(model, counts)
     _polish(packing, over)
     return packing.counts()
@@ -52,7 +53,7 @@ def _is_least(value: Value, bound: int | None) -> bool:
 
 
 def _polish(packing: Packing, over: Callable[[], bool]) -> None:
-    """Move each item to the best host there is for it, until none moves."""
+    """Move each item to the best host available for it, until none moves."""
     for _ in range(8):
         moved = False
         for item in range(len(packing.row)):
@@ -108,7 +109,7 @@ def _ruined(packing: Packing, rng: np.random.Generator, value: Value) -> Value:
 
 
 def _order(packing: Packing, off: list[int], rng: np.random.Generator) -> list[int]:
-    """Those of the largest demand first, by and large."""
+    """Return the items, roughly those of the largest demand first."""
     model = packing.model
     free = np.maximum(model.problem.free.max(axis=1, initial=1), 1)
     size = np.array(
@@ -124,33 +125,33 @@ def _order(packing: Packing, off: list[int], rng: np.random.Generator) -> list[i
 
 
 def _chosen(packing: Packing, rng: np.random.Generator) -> list[int]:
-    """Items that have no place, with those of a few hosts; else a few of anywhere."""
+    """Return items that have no place, with those of a few hosts; else a few of anywhere."""
     without = np.flatnonzero(packing.row < 0)
     placed = np.flatnonzero(packing.row >= 0)
-    many = int(rng.integers(2, _OFF_MAX + 1))
-    found: list[int] = []
+    count = int(rng.integers(2, _OFF_MAX + 1))
+    chosen: list[int] = []
     if len(without):
-        found.append(int(rng.choice(without)))
+        chosen.append(int(rng.choice(without)))
     if not len(placed):
-        return found
+        return chosen
     if rng.random() < 0.7:
-        rows = _rows(packing, rng, found)
+        rows = _rows(packing, rng, chosen)
         for row in rows:
-            found += packing.on(row)
-            if len(found) >= many:
+            chosen += packing.on(row)
+            if len(chosen) >= count:
                 break
     else:
-        found += rng.choice(placed, min(many, len(placed)), replace=False).tolist()
-    return list(dict.fromkeys(found))[: _OFF_MAX + 1]
+        chosen += rng.choice(placed, min(count, len(placed)), replace=False).tolist()
+    return list(dict.fromkeys(chosen))[: _OFF_MAX + 1]
 
 
 def _rows(packing: Packing, rng: np.random.Generator, wanting: list[int]) -> list[int]:
-    """Hosts in use, those first that might have the item without a place."""
+    """Return hosts in use, those first that might have the item without a place."""
     used = np.unique(packing.row[packing.row >= 0])
     if wanting:
-        one = packing.model.classes[packing.of_class[wanting[0]]]
-        may = np.unique(np.concatenate([option.rows for option in one.options]))
-        near = used[np.isin(used, may)]
+        item_class = packing.model.classes[packing.of_class[wanting[0]]]
+        eligible = np.unique(np.concatenate([option.rows for option in item_class.options]))
+        near = used[np.isin(used, eligible)]
         used = near if len(near) else used
-    many = min(len(used), int(rng.integers(2, 9)))
-    return rng.choice(used, many, replace=False).tolist()
+    count = min(len(used), int(rng.integers(2, 9)))
+    return rng.choice(used, count, replace=False).tolist()

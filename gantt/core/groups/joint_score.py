@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of a plan: the weighers' absolute scale, on the table with the whole group on it.
 
-What weighers say of a host changes with what is placed there.  Where each says by what step,
+Scores of a host change with the guests placed there.  Where each weigher knows its step,
 bounds follow from the steps; where none changes, a score of a host is the same in every plan.
 """
 
@@ -22,8 +22,8 @@ class ChoiceScore(msgspec.Struct, frozen=True, eq=False):
     """Scores of one choice by row, 0 where it may not be.
 
     :ivar gain: with one unit of it there
-    :ivar best: the most, whatever else of the group is there
-    :ivar crowd: what one unit more changes of the score of each other unit that is there
+    :ivar best: the largest, with any other members of the group there
+    :ivar crowd: change of the score of each other unit there by one unit more
     """
 
     gain: FloatArray
@@ -32,7 +32,7 @@ class ChoiceScore(msgspec.Struct, frozen=True, eq=False):
 
 
 def ranking(table: HostTable, spec: RequestSpec, pipeline: Pipeline, rows: IntArray) -> Ranking:
-    """Absolute scores of ``rows`` as the table is.
+    """Return absolute scores of ``rows`` as the table is.
 
     :raises PluginError: a weigher failed, and the pipeline does not leave it out
     """
@@ -56,9 +56,9 @@ def of_choices(
     masks: Sequence[BoolArray],
     wanted: IntArray,
 ) -> tuple[list[ChoiceScore], bool]:
-    """Scores of each choice, and whether no unit changes them.
+    """Return the scores of each choice, and whether no unit changes them.
 
-    :param wanted: how many units there may be of each
+    :param wanted: the largest number of units of each
     """
     rows_of = [np.flatnonzero(mask) for mask in masks]
     ranked = [
@@ -66,19 +66,19 @@ def of_choices(
         for spec, rows in zip(specs, rows_of, strict=True)
     ]
     steps = [
-        {} if one is None else _steps(one, table, spec)
-        for one, spec in zip(ranked, specs, strict=True)
+        {} if ranks is None else _steps(ranks, table, spec)
+        for ranks, spec in zip(ranked, specs, strict=True)
     ]
-    names = {name for one in steps for name in one}
-    is_steady = not any(step != 0 for one in steps for step in one.values())
+    names = {name for weigher_steps in steps for name in weigher_steps}
+    is_steady = not any(step != 0 for weigher_steps in steps for step in weigher_steps.values())
     lowest, highest = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-    for one, count in zip(steps, wanted.tolist(), strict=True):
-        for name, step in one.items():
+    for weigher_steps, count in zip(steps, wanted.tolist(), strict=True):
+        for name, step in weigher_steps.items():
             moved = np.nan if step is None else step * count
             lowest[name] += min(moved, 0.0) if moved == moved else moved
             highest[name] += max(moved, 0.0) if moved == moved else moved
-    found = []
-    for ranks, own, rows in zip(ranked, steps, rows_of, strict=True):
+    scores = []
+    for ranks, own_steps, rows in zip(ranked, steps, rows_of, strict=True):
         gain, best, crowd = (np.zeros(len(table)) for _ in range(3))
         for part in () if ranks is None else [p for p in ranks.parts if p is not None]:
             name = part.weigher.name
@@ -87,35 +87,35 @@ def of_choices(
                 gain[rows] += here
                 best[rows] += here
                 continue
-            step = own.get(name) or 0.0
-            mine = _moved(part, step)
-            crowd[rows] += _moved(part, 2 * step) - mine
-            ends = [mine]
+            step = own_steps.get(name) or 0.0
+            own_change = _moved(part, step)
+            crowd[rows] += _moved(part, 2 * step) - own_change
+            ends = [own_change]
             if np.isnan(lowest[name]):
                 ends = [np.minimum(part.multiplier, 0) * np.zeros(len(rows))]
                 ends.append(np.zeros(len(rows)) + part.multiplier)
-                ends.append(mine)
+                ends.append(own_change)
             else:
                 ends += [_moved(part, lowest[name]), _moved(part, highest[name])]
-            gain[rows] += mine
+            gain[rows] += own_change
             best[rows] += np.maximum.reduce(ends)
-        found.append(ChoiceScore(gain, best, crowd))
-    return found, is_steady
+        scores.append(ChoiceScore(gain, best, crowd))
+    return scores, is_steady
 
 
 def _steps(one: Ranking, table: HostTable, spec: RequestSpec) -> dict[str, float | None]:
-    """Weigher -> what a unit adds to its raw value; None: that is not known."""
-    found: dict[str, float | None] = {}
+    """Return weigher -> what a unit adds to its raw value; None: that is not known."""
+    steps: dict[str, float | None] = {}
     for part in one.parts:
         if part is None or part.weigher.is_steady:
             continue
-        known = part.weigher.local
-        found[part.weigher.name] = part.weigher.step(table, spec) if known else None
-    return found
+        is_local = part.weigher.local
+        steps[part.weigher.name] = part.weigher.step(table, spec) if is_local else None
+    return steps
 
 
 def _moved(part: ScorePart, step: float) -> FloatArray:
-    """The weights of a weigher, were its raw values higher by ``step``."""
+    """Return the weights of a weigher, were its raw values higher by ``step``."""
     if not step:
         return part.scaled if part.scaled is not None else np.zeros(len(part.raw))
     shares = part.scale.whole(part.raw + step)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which places of a plan a create may have, and why it gets none.
+"""Places of a plan for a create: those that it may have, and why it gets none.
 
-A place is a claim that stands for one member.  A create that names a member, or a description, is
+A place is a claim that is held for one member.  A create that names a member, or a description, is
 to have one of those; one that names none, the next free one of those that are described as it is.
 """
 
@@ -19,9 +19,9 @@ from gantt.core.messages.near import near
 from gantt.core.messages.request import Lifecycle, RequestSpec, SelectDestinations
 from gantt.core.records.places_seen import PlacesSeen, SeenPlace
 
-#: Members that a refusal names.
+#: Largest number of members that a refusal names.
 _NAMED_MAX = 4
-#: Free places among which one is drawn, at most.
+#: Largest number of free places among which one is drawn.
 _SPREAD_MAX = 16
 _AGAIN = 'plan the group again'
 _HEAL = 'have the group healed for another one'
@@ -29,11 +29,11 @@ _encode = msgspec.msgpack.Encoder(order='deterministic').encode
 
 
 class PlannedUnit(NamedTuple):
-    """One planned member.
+    """Planned member by itself.
 
     :ivar position: in the order in which places are given away
     :ivar name: its own, as ``web-2``; ``member``: of its description
-    :ivar spec: number of what it was planned with
+    :ivar spec: number of the spec that it was planned with
     """
 
     position: int
@@ -43,22 +43,22 @@ class PlannedUnit(NamedTuple):
 
 
 class PlannedMembers:
-    """What the members of one revision of a plan were planned with.
+    """Specs that the members of one revision of a plan were planned with.
 
-    :ivar specs: each once
-    :ivar numbers: name of a description -> the numbers of what it asks for, then alternatives
-    :ivar alternatives: name of a member -> the one that it was planned as, as far as it is known
+    :ivar specs: distinct specs
+    :ivar numbers: name of a description -> the numbers of its specs, the alternatives last
+    :ivar alternatives: name of a member -> its planned alternative, as far as it is known
     """
 
     def __init__(self, description: GroupDescription, alternatives: Mapping[str, int]) -> None:
         self.description, self.alternatives = description, alternatives
         self.specs: list[RequestSpec] = []
-        self.names = [one.name for one in description.members]
+        self.names = [member.name for member in description.members]
         self.numbers: dict[str, list[int]] = {}
-        known: dict[bytes, int] = {}
+        number_by_spec: dict[bytes, int] = {}
         for member in description.members:
             for spec in member.specs:
-                number = known.setdefault(_encode(spec), len(self.specs))
+                number = number_by_spec.setdefault(_encode(spec), len(self.specs))
                 if number == len(self.specs):
                     self.specs.append(spec)
                 self.numbers.setdefault(member.name, []).append(number)
@@ -67,7 +67,7 @@ class PlannedMembers:
             self._by_key.setdefault(differences.key_of(spec), []).append(number)
 
     def equal(self, spec: RequestSpec) -> list[int]:
-        """The numbers of those specs that it differs from in nothing."""
+        """Return the numbers of the specs without a difference from this one."""
         return [
             number
             for number in self._by_key.get(differences.key_of(spec), ())
@@ -75,26 +75,26 @@ class PlannedMembers:
         ]
 
     def number_of(self, member: str, name: str, claim: Claim | None) -> int:
-        """What a member was planned with: by the plan, else by what its place has."""
+        """Return the spec that a member was planned with: by the plan, else by its place."""
         numbers = self.numbers[member]
         chosen = self.alternatives.get(name)
         if chosen is not None and chosen < len(numbers):
             return numbers[chosen]
         if claim is None or len(numbers) == 1:
             return numbers[0]
-        has = Counter[str]()
+        claimed = Counter[str]()
         for amounts in claim.allocations.values():
-            has.update(amounts)
-        fitting = [number for number in numbers if self.specs[number].resources == dict(has)]
+            claimed.update(amounts)
+        fitting = [number for number in numbers if self.specs[number].resources == dict(claimed)]
         return fitting[0] if fitting else numbers[0]
 
 
 class MemberPlaces:
-    """A plan and the claims of its members, as they were read.
+    """Plan and claims of its members, as they were read.
 
-    :ivar members: of the revision
-    :ivar claims: name of a member -> its claim: the live one, else the last that there was
-    :ivar free: those of them that no create has
+    :ivar members: members of the revision
+    :ivar claims: name of a member -> its claim: the live one, else the last ended one
+    :ivar free: free ones of these, that no create has
     :ivar guests: name of a member -> claims of guests of it, in order, by their ids
     :ivar given_up: see ``plan_view.is_guest``
     """
@@ -120,38 +120,40 @@ class MemberPlaces:
         self._find_units()
 
     def _find_units(self) -> None:
-        """Those that are described, and those that have a place under a name of before."""
+        """Collect described members, and those that have a place under an earlier name."""
         more: dict[str, list[str]] = {}
-        described = {name for one in self.members.description.members for name in one.unit_names}
+        described = {
+            name for member in self.members.description.members for name in member.unit_names
+        }
         for name, claim in self.claims.items():
             member = '' if name in described else member_of(self.members.description, name)
             if member and claim.is_live:
                 more.setdefault(member, []).append(name)
         position = 0
-        for one in self.members.description.members:
-            of_member = self._named.setdefault(one.name, [])
-            others = sorted(more.get(one.name, ()), key=lambda name: (len(name), name))
-            for name in [*one.unit_names, *others]:
-                number = self.members.number_of(one.name, name, self.claims.get(name))
-                unit = PlannedUnit(position, name, one.name, number)
+        for description in self.members.description.members:
+            of_member = self._named.setdefault(description.name, [])
+            others = sorted(more.get(description.name, ()), key=lambda name: (len(name), name))
+            for name in [*description.unit_names, *others]:
+                number = self.members.number_of(description.name, name, self.claims.get(name))
+                unit = PlannedUnit(position, name, description.name, number)
                 position += 1
                 of_member.append(unit)
-                if name != one.name:
+                if name != description.name:
                     self._named[name] = [unit]
                 self._by_spec.setdefault(number, []).append(unit)
 
     def named(self, name: str) -> Sequence[PlannedUnit]:
-        """Those of a member, or the one of that name, in order; none: nobody is called so."""
+        """Return the units of a member, or the one of that name, in order; none: it is unknown."""
         return self._named.get(name, ())
 
     def planned_with(self, numbers: Sequence[int]) -> Sequence[PlannedUnit]:
-        """Those that were planned with one of these specs, in order."""
+        """Return the units that were planned with one of these specs, in order."""
         if len(numbers) == 1:
             return self._by_spec.get(numbers[0], ())
         return sorted(unit for number in numbers for unit in self._by_spec.get(number, ()))
 
     def nearest(self, spec: RequestSpec) -> PlannedUnit:
-        """The first of those that it differs the least from."""
+        """Return the first of the units with the fewest differences."""
         least = min(
             sorted(self._by_spec),
             key=lambda n: len(differences.differences(self.members.specs[n], spec)),
@@ -159,7 +161,7 @@ class MemberPlaces:
         return self._by_spec[least][0]
 
     def note(self, claim: Claim) -> None:
-        """What has become of a place."""
+        """Record a change of a place."""
         name = claim.member_name
         if name is None:
             return
@@ -178,24 +180,24 @@ class MemberPlaces:
             self._of_consumer[claim.consumer] = name
 
     def guest_back(self, name: str, is_up: Callable[[Claim], bool]) -> Claim | None:
-        """The guest for whose loss a free place was planned, where its host answers again."""
+        """Return the guest that a free place was planned to replace, if its host responds again."""
         guests = [*self.guests.get(name, {}).values()] if name in self.free else []
         return next((guest for guest in reversed(guests) if is_up(guest)), None)
 
     def of(self, consumer: str) -> str | None:
-        """The member whose place a consumer has taken over, and nobody confirmed yet."""
+        """Return the member whose place a consumer has taken over, still unconfirmed."""
         return self._of_consumer.get(consumer)
 
 
 class CreateView(NamedTuple):
-    """What is known of the world beside the plan.
+    """State of the world beside the plan.
 
     :ivar now: by the clock that leases are of
     :ivar laid: ids of claims that other creates are about to take over
-    :ivar unusable: why the host of a place is not to have another guest; '': it may
-    :ivar spread: take any of so many free ones
-    :ivar seed: by which one of them is drawn
-    :ivar is_up: whether the host of a guest answers
+    :ivar unusable: returns why the host of a place may not have another guest; '': it may
+    :ivar spread: number of free places to draw from
+    :ivar seed: seed of the draw
+    :ivar is_up: returns whether the host of a guest responds
     """
 
     now: float
@@ -209,9 +211,9 @@ class CreateView(NamedTuple):
 def offer(
     places: MemberPlaces, request: SelectDestinations, count: int, view: CreateView
 ) -> PlacesSeen | None:
-    """What a create is offered; None: it is another consumer of the group, which may be.
+    """Return the places offered to a create; None: it is another consumer of the group, if allowed.
 
-    :param count: consumers that want a place
+    :param count: consumers that need a place
     """
     spec, group = request.spec, request.spec.group
     named = None if group is None else group.member
@@ -224,12 +226,12 @@ def offer(
     if named is not None and count > len(units):
         why = _too_many(named, units, count) if units else _unknown(places, named)
         return _replace(base, why=why)
-    most = count + min(view.spread, _SPREAD_MAX) - 1
-    free = _first_free(places, units, equal, request.consumers, view, most)
+    needed = count + min(view.spread, _SPREAD_MAX) - 1
+    free = _first_free(places, units, equal, request.consumers, view, needed)
     if len(free) >= count:
-        # Who loses races for the next one is to look further than that.
+        # A create that loses races for the next place is to draw from more.
         first = view.seed % (len(free) - count + 1)
-        return _replace(base, free=[_seen(one) for one in free[first : first + count]])
+        return _replace(base, free=[_seen(claim) for claim in free[first : first + count]])
     return _in_vain(places, units, equal, request, count, view, base)
 
 
@@ -244,28 +246,28 @@ def _first_free(
     view: CreateView,
     most: int,
 ) -> list[Claim]:
-    """The first places that a create may have; what its consumers took over before is the first.
+    """Return the first places that a create may have, those its consumers took over before first.
 
     :param equal: numbers of the specs that it is as
     """
-    mine = [name for one in consumers if (name := places.of(one)) is not None]
-    found: list[Claim] = []
-    if mine:
+    own_members = [name for consumer in consumers if (name := places.of(consumer)) is not None]
+    usable: list[Claim] = []
+    if own_members:
         names = {unit.name for unit in units if unit.spec in equal}
-        found = [
+        usable = [
             claim
-            for name in mine
+            for name in own_members
             if name in names and _is_usable(claim := places.claims[name], view)
         ]
     for unit in units:
-        if len(found) >= most:
+        if len(usable) >= most:
             break
         place = places.free.get(unit.name)
         if place is None or unit.spec not in equal or not _is_usable(place, view):
             continue
         if places.guest_back(unit.name, view.is_up) is None:
-            found.append(place)
-    return found
+            usable.append(place)
+    return usable
 
 
 def _is_usable(claim: Claim, view: CreateView) -> bool:
@@ -273,7 +275,7 @@ def _is_usable(claim: Claim, view: CreateView) -> bool:
 
 
 def _until(claim: Claim) -> float:
-    """Until when the plan holds a place."""
+    """Return the end of the plan's lease on a place."""
     return claim.lease_until if claim.planned is None else claim.planned.lease_until
 
 
@@ -286,20 +288,20 @@ def _in_vain(
     view: CreateView,
     base: PlacesSeen,
 ) -> PlacesSeen | None:
-    """What becomes of a create that there are too few free places for."""
+    """Return the offer for a create that there are too few free places for."""
     description, named = places.members.description, base.named
-    found = _Found(places, units, equal, request, view)
+    state = _Found(places, units, equal, request, view)
     if named is None:
         if _are_allowed(description):
             return None
     elif description.on_difference is OnDifference.REPLAN:
-        instead = [*found.free, *found.different, *found.unusable]
+        instead = [*state.free, *state.different, *state.unusable]
         if len(instead) >= count:
-            let_go = [_seen(places.claims[u.name]) for u in instead[:count]]
-            return _replace(base, planned=found.planned, replaces=let_go)
-    elif len(found.free) + len(found.different) >= count:
-        return _replace(base, planned=found.planned)
-    return _replace(base, why=_too_few(named, units, len(found.free), count, found.whys))
+            let_go = [_seen(places.claims[unit.name]) for unit in instead[:count]]
+            return _replace(base, planned=state.planned, replaces=let_go)
+    elif len(state.free) + len(state.different) >= count:
+        return _replace(base, planned=state.planned)
+    return _replace(base, why=_too_few(named, units, len(state.free), count, state.whys))
 
 
 def _seen(claim: Claim) -> SeenPlace:
@@ -313,12 +315,12 @@ def _are_allowed(description: GroupDescription) -> bool:
 
 
 class _Found:
-    """The places of some members as a create finds them.
+    """Places of some members as a create finds them.
 
-    :ivar free: it may have them; ``different``: but for what it is otherwise than planned;
-        ``unusable``: but for their host
-    :ivar planned: what the first of ``different`` was planned with
-    :ivar whys: of those that are none of these, and of the unusable, the first few
+    :ivar free: places that it may have; ``different``: free ones of another spec than its own;
+        ``unusable``: free ones on a host that may not be used
+    :ivar planned: spec of the first of ``different``
+    :ivar whys: reasons of those that are none of these, and of the unusable, the first few
     """
 
     def __init__(
@@ -355,10 +357,10 @@ class _Found:
 def why_not(
     name: str, claim: Claim | None, view: CreateView, consumers: Container[str] = ()
 ) -> str:
-    """Why a create gets not the place of a member; '': it may.
+    """Return why a create does not get the place of a member; '': it may.
 
-    :param claim: of the member; None: it has none
-    :param consumers: of the create: what they took over before, and nobody confirmed, is theirs
+    :param claim: claim of the member; None: it has none
+    :param consumers: of the create: unconfirmed places that they took over before are theirs
     """
     if claim is None:
         return f'{name} has no place in the plan: {_HEAL}'
@@ -384,8 +386,8 @@ def _unknown(places: MemberPlaces, name: str) -> str:
     names = places.members.names
     meant = near(name, names, 1)
     more = len(names) - _NAMED_MAX
-    known = ', '.join(names[:_NAMED_MAX]) + (f' and {more} more' if more > 0 else '')
-    hint = f'did you mean {meant[0]!r}?' if meant else f'there are {known}'
+    listed = ', '.join(names[:_NAMED_MAX]) + (f' and {more} more' if more > 0 else '')
+    hint = f'did you mean {meant[0]!r}?' if meant else f'there are {listed}'
     return f'the plan of the group has no member {name!r}; {hint}'
 
 
@@ -401,8 +403,10 @@ def _too_few(
     lines = '; '.join(whys) + (f'; and {more} more like that' if more > 0 else '')
     if len(units) == 1:
         return lines
-    who = named if named is not None else ', '.join(dict.fromkeys(u.member for u in units))
-    many = f'none of the {len(units)} places' if not free else f'{free} of the {len(units)} places'
-    wanted = f', and the request has {count} consumers' if count > 1 else ''
+    owners = named if named is not None else ', '.join(dict.fromkeys(unit.member for unit in units))
+    free_count = (
+        f'none of the {len(units)} places' if not free else f'{free} of the {len(units)} places'
+    )
+    request_size = f', and the request has {count} consumers' if count > 1 else ''
     verb = 'is' if free < 2 else 'are'
-    return f'{many} of {who} {verb} free{wanted}: {lines}'
+    return f'{free_count} of {owners} {verb} free{request_size}: {lines}'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a solver is given: classes of interchangeable items, counted by host, and constraints.
+"""Input of a solver: classes of interchangeable items, counted by host, and constraints.
 
 An item is a unit, or several that have to be on one host.  Items of one class are alike for every
 host and every policy: a solver decides how many of them a host gets, not which.  Numbers are whole.
@@ -17,16 +17,16 @@ from gantt.core.table.columns import IntArray
 
 
 class ItemOption(msgspec.Struct, frozen=True, eq=False):
-    """One way to place items of a class: one choice for each of their units.
+    """Way to place items of a class: one choice for each of their units.
 
     :ivar choices: by unit of an item
-    :ivar demand: of an item, by class of resources
+    :ivar demand: demand of an item, by class of resources
     :ivar rows: hosts that may have one
-    :ivar most: by row, how many
-    :ivar steps: by step and row, what an item there adds to it whatever else is where
+    :ivar most: by row, the largest number
+    :ivar steps: by step and row, what an item there adds to it, independent of other items
     :ivar weight: by row, of soft policies, likewise
-    :ivar cost: by row, what lacks of the best score, in whole units
-    :ivar least_cost: the same, whatever of the group is there as well
+    :ivar cost: by row, the shortfall from the best score, in whole units
+    :ivar least_cost: the same, at its least with any other members of the group there
     :ivar crowd: by row, what an item adds to the cost of each other unit there
     :ivar alternatives: how far down their alternatives its units are
     """
@@ -43,7 +43,7 @@ class ItemOption(msgspec.Struct, frozen=True, eq=False):
     alternatives: int
 
     def only(self, at: IntArray) -> 'ItemOption':
-        """The same for some of its rows."""
+        """Return the option restricted to some of its rows."""
         return msgspec.structs.replace(
             self,
             rows=self.rows[at],
@@ -57,7 +57,7 @@ class ItemOption(msgspec.Struct, frozen=True, eq=False):
 
 
 class Cap(msgspec.Struct, frozen=True, eq=False):
-    """At most so many items of a class in a domain.
+    """Upper bound of the items of a class in a domain.
 
     :ivar codes: domain by row of the table
     """
@@ -68,13 +68,13 @@ class Cap(msgspec.Struct, frozen=True, eq=False):
 
 
 class ItemClass(msgspec.Struct, frozen=True, eq=False):
-    """Items that are alike.
+    """Class of equal items.
 
     :ivar items: the units of each
     :ivar sets: by item, the set that a cap is about; items of several sets are dealt in the end
-    :ivar caps: of all sets together
+    :ivar caps: caps on all sets together
     :ivar of: position of a policy in the model -> how many units of an item it is about
-    :ivar to: the same for those that are its others
+    :ivar to: the same for units that are its others
     """
 
     items: list[list[int]]
@@ -87,15 +87,15 @@ class ItemClass(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def width(self) -> int:
-        """Units of an item."""
+        """Number of units of an item."""
         return len(self.items[0])
 
 
 class Model(msgspec.Struct, frozen=True, eq=False):
-    """See the module docstring.
+    """Input of a solver; see the module docstring.
 
     :ivar policies: those that are not in the rows and caps of classes already
-    :ivar unit: of costs: so many of them are 1 of score
+    :ivar unit: units of cost per 1 of score
     :ivar top: the score that costs count from, by unit of the problem
     :ivar is_whole: no host was left out that an optimal plan may need
     """
@@ -109,16 +109,16 @@ class Model(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def variables(self) -> int:
-        """How many counts are to be decided."""
-        return sum(len(option.rows) for one in self.classes for option in one.options)
+        """Number of counts to be decided."""
+        return sum(len(option.rows) for item_class in self.classes for option in item_class.options)
 
 
-#: Class, option -> by row of the option, how many items.
+#: Class, option -> number of items by row of the option.
 Counts = dict[tuple[int, int], IntArray]
 
 
 class SolverGoal(msgspec.Struct, frozen=True):
-    """What a solver is to make small, the goals before it being bounded.
+    """Goal that a solver minimizes, the goals before it being bounded.
 
     :ivar at: 0 missing, 1 optional, then the steps, alternatives, weight and cost; -1: nothing,
         any plan will do
@@ -130,13 +130,13 @@ class SolverGoal(msgspec.Struct, frozen=True):
 
 
 class SolverResult(msgspec.Struct, frozen=True, eq=False):
-    """What a solver came to.
+    """Result of a solver.
 
     :ivar status: ``optimal``, ``feasible``, ``infeasible`` or ``unknown``
     :ivar counts: of ``optimal`` and ``feasible``
     :ivar value: of the goal
     :ivar bound: no plan of the model has a smaller one
-    :ivar problem: what became of the solver where it has no answer; it is not to be called again
+    :ivar problem: failure of the solver where it has no answer; it is not to be called again
     """
 
     status: str
@@ -147,7 +147,7 @@ class SolverResult(msgspec.Struct, frozen=True, eq=False):
 
 
 class GroupSolver(Protocol):
-    """Solves models; see ``gantt.solver``."""
+    """Solver of models; see ``gantt.solver``."""
 
     def solve(
         self,
@@ -169,9 +169,9 @@ class GroupSolver(Protocol):
 
 
 class NotedSolver:
-    """A solver of one group: after it has failed it is called no more, and what failed is known.
+    """Solver of one group that is not called again after a failure, which is recorded.
 
-    :ivar problem: that; '': it has not
+    :ivar problem: the failure; '': none
     """
 
     def __init__(self, solver: GroupSolver) -> None:
@@ -187,9 +187,9 @@ class NotedSolver:
         hint: Counts | None = None,
         free: Sequence[int] | None = None,
     ) -> SolverResult:
-        """As the port has it."""
+        """Solve a model, see ``GroupSolver.solve``."""
         if self.problem:
             return SolverResult('unknown', problem=self.problem)
-        found = self._solver.solve(model, goal, seconds=seconds, seed=seed, hint=hint, free=free)
-        self.problem = found.problem
-        return found
+        result = self._solver.solve(model, goal, seconds=seconds, seed=seed, hint=hint, free=free)
+        self.problem = result.problem
+        return result

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story of a group: its problem, members one after the other, then better until time is up.
+"""Planning of a group: its problem, members one after the other, then improvement until time is up.
 
-The first plan is that of sequential placing, and a plan takes its place only where it is better.
-Every plan is checked twice: by counting, and member by member through every filter.  What a filter
-refuses then, or a layout that is not to be had, is cut and the group planned again.
+The first plan is that of sequential placing, and another replaces it only where it is better.
+Every plan is checked twice: by counting, and member by member through every filter.  Members that a
+filter refuses then, or without a layout, are cut and the group is planned again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,13 +41,13 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Times that a group is planned again after a cut.
+#: Largest number of times that a group is planned again after a cut.
 CUTS_MAX = 8
-#: Shares of the time that is left: for one goal before the last, and for search without a solver.
+#: Shares of the time left: for one goal before the last, and for search without a solver.
 _GOAL_SHARE, _SEARCH_SHARE = 0.6, 0.3
-#: And to find out why not all can be placed.
+#: Share of the time left to find out why not all can be placed.
 _WHY_SHARE = 0.6
-#: What it takes at least to give a solver one count.
+#: Least time to pass one count to a solver.
 BUILD_SECONDS = 4e-5
 #: Counts beyond which search is worth its time before a solver has even begun.
 LARGE = 5000
@@ -72,15 +72,15 @@ def plan_group(
     """Plan a group on a table, which is read and not changed.
 
     :param clock: seconds, of any origin
-    :param seconds: to answer within; the first plan and the checks of it are made in any case
-    :param solver: None: what only it can prove is not
+    :param seconds: time limit; the first plan and its checks are carried out in any case
+    :param solver: None: proofs that need one are missing
     :param parts: names of the parts of ``location``, the widest first; None: the pipeline's
-    :param members: consumers of the group that stand -> the member that each of them is
-    :param placed: names of places that there are already -> the member that each of them is; some
+    :param members: present consumers of the group -> the member that each of them is
+    :param placed: names of existing places -> the member that each of them is; some
         member has none yet
     :param known: a plan of the group, to begin with where it is sound and no worse than the first
         one; the plan is ``known`` where none is better
-    :param over: whether nobody waits for it any more
+    :param over: returns whether no caller waits for it any more
     :raises InvalidMessage: names the field of the description
     :raises Interrupted: it is over
     """
@@ -98,7 +98,7 @@ def plan_group(
     )
     built = clock()
     planning.begin(known)
-    # To try a plan in the end takes about as long as to make the first one.
+    # Trying a plan in the end takes about as long as computing the first one.
     planning.reserve = clock() - built
     planning.pack()
     for _ in range(CUTS_MAX):
@@ -118,13 +118,13 @@ def reached_by(
     placed: Mapping[str, str] | None = None,
     over: Over = never,
 ) -> Goals | None:
-    """What a plan comes to that was made for a group of the same members; None: it is not sound.
+    """Return the goals of a plan for a group of the same members; None: it is not sound.
 
     :param members: see ``plan_group``, as ``placed``
     """
     problem = build(table, description, pipeline, members=members, placed=placed)
-    found = _known(table, problem, pipeline, known, over)
-    return None if found is None else found[0]
+    checked = _known(table, problem, pipeline, known, over)
+    return None if checked is None else checked[0]
 
 
 def _known(
@@ -136,12 +136,12 @@ def _known(
 ) -> tuple[Goals, Assignment, GroupTable] | None:
     plan = Assignment.empty(problem)
     units = {name: unit for unit, name in enumerate(problem.names)}
-    for one in known:
-        unit, row = units.get(one.name), table.row_of_id(one.provider_id)
+    for member in known:
+        unit, row = units.get(member.name), table.row_of_id(member.provider_id)
         if unit is None or row is None:
             return None
         plan.rows[unit] = row
-        plan.choices[unit] = problem.choices_of[problem.kinds[unit]][one.alternative]
+        plan.choices[unit] = problem.choices_of[problem.kinds[unit]][member.alternative]
     trial = GroupTable(table, problem, pipeline, over)
     if plan_faults(problem, plan) or trial.refused(plan):
         return None
@@ -149,7 +149,7 @@ def _known(
 
 
 class _Planning:
-    """One group on its way."""
+    """State of planning one group."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class _Planning:
         self._solver = None if solver is None else NotedSolver(solver)
         self._left_in_all, self.reserve = left, 0.0
         self._by = self._first_by = 'sequential'
-        #: Bounds of the cost: where all are placed, and where all before it is as it is.
+        #: Lower bounds of the cost: with all placed, and with all goals before it as they are.
         self._of_classes: int | None = None
         self._of_solver: int | None = None
         self._proven = 0
@@ -180,7 +180,7 @@ class _Planning:
         return GroupTable(self._table, self._problem, self._pipeline, self._over)
 
     def _left(self) -> float:
-        """Seconds until the plan is to be tried."""
+        """Return the seconds until the plan is to be tried."""
         return self._left_in_all() - self.reserve
 
     # -- the first plan ------------------------------------------------------------------
@@ -188,15 +188,15 @@ class _Planning:
     def begin(self, known: Sequence[PlannedMember]) -> None:
         """Place members one after the other; in another order where that does not place all.
 
-        :param known: a plan that will do as well
+        :param known: a plan to use if it is as good
         """
-        found = []
+        attempts = []
         for order in sequential.orders(self._problem):
-            found.append(self._laid(order))
-            if not found[-1][0].missing and not found[-1][0].optional:
+            attempts.append(self._laid(order))
+            if not attempts[-1][0].missing and not attempts[-1][0].optional:
                 break
-        self._sequential = found[0][0]
-        first = min(found, key=lambda one: one[0])
+        self._sequential = attempts[0][0]
+        first = min(attempts, key=lambda attempt: attempt[0])
         before = None
         if known:
             before = _known(self._table, self._problem, self._pipeline, known, self._over)
@@ -207,7 +207,7 @@ class _Planning:
         self._sound = (self._goals, self._plan.copy(), self._trial)
 
     def pack(self) -> None:
-        """Where some have no place: one after the other on the fullest hosts, if that is better."""
+        """Place members on the fullest hosts where some have no place, if that is better."""
         for order in sequential.orders(self._problem):
             if not (self._goals.missing or self._goals.optional) or self._left() <= 0.0:
                 return
@@ -220,7 +220,7 @@ class _Planning:
     def _laid(
         self, order: IntArray, *, fullest: bool = False
     ) -> tuple[Goals, Assignment, GroupTable]:
-        """Members one after the other in this order, without those that break a policy then."""
+        """Place members one after the other in this order, and drop those that break a policy."""
         trial = self._new_trial()
         sequential.place(self._problem, trial, order.tolist(), fullest=fullest)
         plan = trial.plan.copy()
@@ -241,7 +241,7 @@ class _Planning:
             self._is_impossible = self._is_exact(model)
             self._why_not = self._why() if self._is_impossible else None
         elif self._goals.missing and not self._problem.cuts:
-            # Where a few members contradict each other it takes no look at all of them to know.
+            # A contradiction of a few members is found without searching all of them.
             self._why_not = self._why(self._missing().tolist())
             self._is_impossible = self._why_not is not None
         self._offer(self._moved(_SEARCH_SHARE), 'search')
@@ -257,15 +257,15 @@ class _Planning:
             self._proven = len(self._goals.before_score)
 
     def _is_exact(self, model: Model) -> bool:
-        """Whether what holds of all plans of a model holds of all there are.
+        """Return whether facts of all plans of a model hold for all plans.
 
-        What was refused as it was tried may have been for the sake of what stood elsewhere.
+        A refusal found by trying may depend on the places of other members.
         """
         return model.is_whole and not self._problem.cuts
 
     @property
     def _least(self) -> int | None:
-        """The least that a plan costs which is as good before; None: not known."""
+        """Lower bound of the cost of plans that are as good before; None: not known."""
         if self._goals.missing or self._goals.optional or self._of_classes is None:
             return self._of_solver
         return max(self._of_classes, self._of_solver or 0)
@@ -277,14 +277,14 @@ class _Planning:
         return self._cost() <= self._least
 
     def _cost(self) -> int:
-        """The cost of the plan by the model, from its score."""
+        """Return the cost of the plan by the model, from its score."""
         assert self._model is not None, 'it was reduced'
         placed = int(np.count_nonzero(self._plan.rows >= 0))
         lack = self._model.top * placed + self._goals.lack
         return round(lack * self._model.unit - 0.5 * placed)
 
     def _moved(self, share: float) -> Counts:
-        """The plan with items placed that have no place, and each on the best host for it alone."""
+        """Return the plan with unplaced items placed, and each on the best host for it alone."""
         assert self._model is not None, 'it was reduced'
         until = self._left() * (1.0 - share)
         counts = reduce.counts_of(self._model, self._plan)
@@ -303,7 +303,7 @@ class _Planning:
         self._offer(counts, 'search')
 
     def _offer(self, counts: Counts, by: str) -> bool:
-        """Take a plan that is sound and better; whether it is at least sound."""
+        """Take a plan that is sound and better; return whether it is at least sound."""
         assert self._model is not None, 'it was reduced'
         plan = reduce.plan_of(self._model, counts)
         if plan_faults(self._problem, plan):
@@ -320,14 +320,14 @@ class _Planning:
         return True
 
     def _solve(self, solver: GroupSolver, model: Model) -> None:
-        """Goal by goal: each as small as it gets, those before held where they are."""
+        """Minimize goal by goal, each as far as possible, those before held at their values."""
         if self._goals.missing and not (self._is_impossible or self._all_placed(solver, model)):
             return
         sure = self._is_exact(model)
         if self._is_impossible and self._why_not is None:
             self._why_not = self._why()
         if self._is_impossible and model.variables <= LARGE:
-            # Of members that have to be on one host some may have a place, if not all.
+            # Some members that have to be on one host may have a place, if not all.
             self._model = model = reduce.reduce(self._problem, self._plan, merge=False)
         elif self._is_impossible:
             sure = False
@@ -342,7 +342,7 @@ class _Planning:
                 self._proven += sure
                 continue
             if is_last and not self._problem.is_steady:
-                # What members cost each other on a host is nothing that a solver is given.
+                # The cost of members on each other on a host is not passed to a solver.
                 self._search(1.0)
                 return
             result = self._one_goal(solver, model, SolverGoal(at, tuple(ceilings)), is_last)
@@ -358,13 +358,13 @@ class _Planning:
     def _one_goal(
         self, solver: GroupSolver, model: Model, goal: SolverGoal, is_last: bool
     ) -> SolverResult:
-        left = self._left()
-        if left <= model.variables * BUILD_SECONDS:
+        seconds_left = self._left()
+        if seconds_left <= model.variables * BUILD_SECONDS:
             return SolverResult('unknown')
         result = solver.solve(
             model,
             goal,
-            seconds=left * (0.9 if is_last else _GOAL_SHARE),
+            seconds=seconds_left * (0.9 if is_last else _GOAL_SHARE),
             seed=self._seed,
             hint=reduce.counts_of(model, self._plan),
         )
@@ -373,7 +373,7 @@ class _Planning:
         return result
 
     def _all_placed(self, solver: GroupSolver, model: Model) -> bool:
-        """Look for any plan that places all; whether there may be one."""
+        """Search for any plan that places all; return whether there may be one."""
         result = solver.solve(
             model,
             SolverGoal(-1, (0,)),
@@ -392,9 +392,9 @@ class _Planning:
     # -- through every filter ----------------------------------------------------------------
 
     def is_cut(self) -> bool:
-        """Try the plan member by member; whether some host refused, which is cut then."""
+        """Try the plan member by member; return whether a host refused, which is cut then."""
         pending, self._pending = self._pending, None
-        for plan in [one for one in (pending, self._plan) if one is not None]:
+        for plan in [candidate for candidate in (pending, self._plan) if candidate is not None]:
             trial = self._new_trial()
             cuts = trial.refused(plan)
             if cuts:
@@ -408,10 +408,10 @@ class _Planning:
                 self._trial = trial
         return False
 
-    # -- the answer ----------------------------------------------------------------------------
+    # -- the result ----------------------------------------------------------------------------
 
     def answer(self, seconds: float) -> GroupPlan:
-        """What is known in the end."""
+        """Return the final plan with its proofs."""
         problem, plan, reached = self._problem, self._plan, self._goals
         placed = plan.rows >= 0
         conflict: GroupConflict | None = None
@@ -476,13 +476,13 @@ class _Planning:
         return model.top * placed - (self._least - 0.5 * placed) / model.unit
 
     def _missing(self) -> np.ndarray:
-        """Units that have to be placed and are not."""
+        """Return units that have to be placed and are not."""
         return np.flatnonzero(self._problem.required & (self._plan.rows < 0))
 
     def _why(
         self, about: Sequence[int] | None = None
     ) -> tuple[GroupConflict, list[GroupRelaxation]] | None:
-        """What is in the way, see ``Conflicts.find``; None: nothing is known to be."""
+        """Return the conflict, see ``Conflicts.find``; None: none is known."""
         until = self._left_in_all() * (1.0 - _WHY_SHARE)
         conflicts = Conflicts(
             self._problem,
@@ -491,15 +491,15 @@ class _Planning:
             lambda: max(self._left_in_all() - until, 0.0),
             self._seed,
         )
-        found = conflicts.find(about)
-        if found is None:
+        conflict = conflicts.find(about)
+        if conflict is None:
             return None
-        unknown = self._unknown_levels(index for index, _ in found.policies)
-        found = msgspec.structs.replace(found, unknown_levels=unknown)
-        return found, conflicts.relaxations(found)
+        unknown = self._unknown_levels(index for index, _ in conflict.policies)
+        conflict = msgspec.structs.replace(conflict, unknown_levels=unknown)
+        return conflict, conflicts.relaxations(conflict)
 
     def _unknown_levels(self, policies: Iterable[int]) -> list[str]:
-        """Levels of these policies that no host says its domain of."""
+        """Return levels of these policies that no host reports its domain of."""
         levels = Levels(self._table)
         described = self._description.full_policies
         named = dict.fromkeys(described[index].level for index in policies)
@@ -524,26 +524,27 @@ class _Planning:
 
     def _given_up(self) -> list[StepGivenUp]:
         problem, plan = self._problem, self._plan
-        found = []
+        steps = []
         placed = np.flatnonzero(plan.rows >= 0).tolist()
         for step, (layer, order) in enumerate(problem.steps):
             count = sum(
-                bool(problem.choices[plan.choices[u]].unmet[step, plan.rows[u]]) for u in placed
+                bool(problem.choices[plan.choices[unit]].unmet[step, plan.rows[unit]])
+                for unit in placed
             )
             if count:
-                whose = 'the operator' if not layer else 'the members'
-                found.append(StepGivenUp(line=f'step {order} of rules of {whose}', amount=count))
+                owner = 'the operator' if not layer else 'the members'
+                steps.append(StepGivenUp(line=f'step {order} of rules of {owner}', amount=count))
         for policy in problem.policies:
             amount = 0.0 if policy.is_hard else violation(policy, plan.rows)
             if amount:
-                found.append(
+                steps.append(
                     StepGivenUp(line=policy.line, amount=amount, cost=amount * policy.weight)
                 )
-        return found
+        return steps
 
 
 def drop_broken(problem: GroupProblem, plan: Assignment) -> bool:
-    """Leave out members by which a hard policy is violated, the last first; whether any."""
+    """Leave out members that violate a hard policy, the last first; return whether any."""
     dropped = False
     for policy in problem.policies:
         if not policy.is_hard:
@@ -556,10 +557,10 @@ def drop_broken(problem: GroupProblem, plan: Assignment) -> bool:
 
 
 class PlanFault(msgspec.Struct, frozen=True):
-    """Why a plan is no plan.
+    """Fault of an invalid plan.
 
     :ivar kind: ``choice``, ``host``, ``room``, ``count``, ``cut`` or ``policy``
-    :ivar line: what is wrong, in words
+    :ivar line: message of the fault
     """
 
     kind: str
@@ -567,14 +568,14 @@ class PlanFault(msgspec.Struct, frozen=True):
 
 
 def plan_faults(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
-    """All that is wrong with a plan; empty: it may be used."""
-    # What is no unit of the problem, or on none of its hosts, cannot be counted.
-    of_units = _of_units(problem, plan)
-    return of_units or [*_of_room(problem, plan), *_of_policies(problem, plan)]
+    """Return all faults of a plan; empty: it may be used."""
+    # A unit outside of the problem, or on none of its hosts, cannot be counted.
+    unit_faults = _of_units(problem, plan)
+    return unit_faults or [*_of_room(problem, plan), *_of_policies(problem, plan)]
 
 
 def _of_units(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
-    found = []
+    faults = []
     for unit, (row, choice) in enumerate(
         zip(plan.rows.tolist(), plan.choices.tolist(), strict=True)
     ):
@@ -582,16 +583,16 @@ def _of_units(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
         if row < 0:
             continue
         if choice not in problem.choices_of[problem.kinds[unit]]:
-            found.append(PlanFault('choice', f'{name} is planned as what it is not'))
+            faults.append(PlanFault('choice', f'{name} is planned as what it is not'))
         elif row >= problem.hosts or not problem.choices[choice].mask[row]:
-            found.append(PlanFault('host', f'{name} is on row {row}, which a filter removes'))
-    return found
+            faults.append(PlanFault('host', f'{name} is on row {row}, which a filter removes'))
+    return faults
 
 
 def _of_room(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
-    found, used = [], taken(problem, plan)
+    faults, used = [], taken(problem, plan)
     for k, at in np.argwhere(used > np.maximum(problem.free, 0)).tolist():
-        found.append(
+        faults.append(
             PlanFault(
                 'room',
                 f'{used[k, at]} {problem.classes[k]} taken of {problem.free[k, at]} in bin {at}',
@@ -600,7 +601,7 @@ def _of_room(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
     placed = plan.rows[plan.rows >= 0]
     counts = np.bincount(placed, minlength=problem.hosts)
     for row in np.flatnonzero(counts > problem.limit).tolist():
-        found.append(
+        faults.append(
             PlanFault(
                 'count', f'{counts[row]} members on row {row}, which takes {problem.limit[row]}'
             )
@@ -608,13 +609,13 @@ def _of_room(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
     for cut in problem.cuts:
         here = plan.choices[plan.rows == cut.row]
         if all(np.count_nonzero(here == c) >= n for c, n in cut.counts.items()):
-            found.append(PlanFault('cut', f'row {cut.row} does not take its members together'))
-    return found
+            faults.append(PlanFault('cut', f'row {cut.row} does not take its members together'))
+    return faults
 
 
 def _of_policies(problem: GroupProblem, plan: Assignment) -> list[PlanFault]:
     return [
-        PlanFault('policy', f'{policy.line} is violated by {found:g}')
+        PlanFault('policy', f'{policy.line} is violated by {amount:g}')
         for policy in problem.policies
-        if policy.is_hard and (found := violation(policy, plan.rows)) > 0
+        if policy.is_hard and (amount := violation(policy, plan.rows)) > 0
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as it stands: what has become of each member, from the claims of its group."""
+"""View of a stored plan: the state of each member, from the claims of its group."""
 
 import enum
 import re
@@ -77,23 +77,23 @@ class GroupPlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def member_of(description: GroupDescription, name: str) -> str:
-    """Which description a member is of that is called so; '': it is not described any more.
+    """Return the description of a member of this name; '': it is not described any more.
 
-    One that was alone keeps its name where there are more of it later.
+    A member that was single keeps its name where there are more of it later.
     """
-    known = {one.name for one in description.members}
-    if name in known:
+    names = {member.name for member in description.members}
+    if name in names:
         return name
-    found = _NUMBERED.match(name)
-    return found[1] if found is not None and found[1] in known else ''
+    match = _NUMBERED.match(name)
+    return match[1] if match is not None and match[1] in names else ''
 
 
 def in_order(claims: Iterable[Claim]) -> list[Claim]:
-    """Claims of one member or of many: of each, the last is the one that counts.
+    """Return claims of one member or of many: of each, the last is the one that counts.
 
-    Those that live are last, then the newest: a place that was made as the host of a guest was lost
-    is for a create, one that is still there after its member got a guest elsewhere is nobody's.
-    A guest that was found without a claim was the member before all that was made for it since.
+    Live claims are last, then the newest: a place that was created as the host of a guest was lost
+    is for a create, one that still exists after its member got a guest elsewhere is unused.
+    A guest that was found without a claim was the member before all claims created for it since.
     """
     return sorted(
         claims,
@@ -115,45 +115,45 @@ def _nobody(_: Claim) -> bool:
 def by_name(
     claims: Iterable[Claim], is_back: Callable[[Claim], bool] = _nobody
 ) -> dict[str, list[Claim]]:
-    """Claims by the name of their member, in order.
+    """Return claims by the name of their member, in order.
 
-    A place that was planned as the host of a guest was lost is nobody's where that guest is back
-    before a create came; and a guest whose host answers comes before one of a host that does not.
+    A place that was planned as the host of a guest was lost is unused where that guest is back
+    before a create came; and a guest whose host responds comes before one whose host does not.
 
-    :param is_back: whether a claim is that of a guest whose host answers, see ``back``
+    :param is_back: returns whether a claim is of a guest whose host responds, see ``back``
     """
-    found: dict[str, list[Claim]] = {}
+    by_member: dict[str, list[Claim]] = {}
     for claim in in_order(claims):
         if claim.member_name is not None:
-            found.setdefault(claim.member_name, []).append(claim)
-    for of in found.values():
-        last = of[-1]
+            by_member.setdefault(claim.member_name, []).append(claim)
+    for of_member in by_member.values():
+        last = of_member[-1]
         is_open = last.is_free_place or (last.state is State.CONFIRMED and not is_back(last))
-        guests = [claim for claim in of if is_back(claim)] if is_open else []
+        guests = [claim for claim in of_member if is_back(claim)] if is_open else []
         if guests:
-            of.remove(guests[-1])
-            of.append(guests[-1])
-    return found
+            of_member.remove(guests[-1])
+            of_member.append(guests[-1])
+    return by_member
 
 
 def spare_places(of_name: Mapping[str, Sequence[Claim]]) -> list[Claim]:
-    """Free places of members that have a guest which counts: nobody needs them.
+    """Return free places of members that have a guest which counts: they are unused.
 
     :param of_name: see ``by_name``
     """
     return [
-        one
-        for _, of in sorted(of_name.items())
-        if of[-1].state is State.CONFIRMED
-        for one in of
-        if one.is_free_place
+        claim
+        for _, of_member in sorted(of_name.items())
+        if of_member[-1].state is State.CONFIRMED
+        for claim in of_member
+        if claim.is_free_place
     ]
 
 
 def is_host_up(table: HostTable, provider_id: int, stale_after: float) -> bool:
-    """Whether a host answers.
+    """Return whether a host responds.
 
-    :param stale_after: seconds after which one that has not reported does not
+    :param stale_after: seconds without a report after which it does not
     """
     row = table.row_of_id(provider_id)
     if row is None:
@@ -163,9 +163,9 @@ def is_host_up(table: HostTable, provider_id: int, stale_after: float) -> bool:
 
 
 def back(is_up: Callable[[int], bool], given_up: Collection[str]) -> Callable[[Claim], bool]:
-    """Whether a claim is that of a guest which runs, and which nobody replaced by name.
+    """Return a check that a claim is of a running guest that was not replaced by name.
 
-    :param is_up: whether a host answers, by its id
+    :param is_up: returns whether a host responds, by its id
     :param given_up: see ``is_guest``
     """
 
@@ -176,7 +176,7 @@ def back(is_up: Callable[[int], bool], given_up: Collection[str]) -> Callable[[C
 
 
 def is_guest(claim: Claim, given_up: Collection[str]) -> bool:
-    """Whether a claim is that of a guest which nobody replaced by name.
+    """Return whether a claim is of a guest that was not replaced by name.
 
     :param given_up: see ``claims.places.is_given_up``
     """
@@ -185,10 +185,10 @@ def is_guest(claim: Claim, given_up: Collection[str]) -> bool:
 
 
 def state_of(claim: Claim | None, is_up: Callable[[int], bool]) -> MemberState:
-    """The state of a member.
+    """Return the state of a member.
 
-    :param claim: the last one that it had, see ``by_name``; None: nothing is known of any
-    :param is_up: whether a host answers, by its id
+    :param claim: its last one, see ``by_name``; None: none is known
+    :param is_up: returns whether a host responds, by its id
     """
     if claim is None:
         return MemberState.LOST
@@ -213,18 +213,18 @@ def members(
     levels_of: Callable[[int], Mapping[str, str]],
     given_up: Collection[str] = (),
 ) -> list[GroupMemberView]:
-    """The members of a plan: those that have or had a place, then those that never had one.
+    """Return the members of a plan: those that have or had a place, then those without.
 
-    :param description: None: it cannot be read, and only those that live are known
+    :param description: None: it cannot be read, and only live members are known
     :param claims: of the group, ended ones too
-    :param levels_of: from the id of a host to its domains by level
+    :param levels_of: maps the id of a host to its domains by level
     :param given_up: see ``is_guest``
     """
     named = by_name(claims, back(is_up, given_up))
     shown = []
-    for name, of in named.items():
+    for name, of_member in named.items():
         member = '' if description is None else member_of(description, name)
-        claim = of[-1]
+        claim = of_member[-1]
         if not member and not claim.is_live:
             continue  # it was removed
         is_reserved = claim.state is State.RESERVED
@@ -241,14 +241,14 @@ def members(
             )
         )
     described = [] if description is None else description.members
-    for one in described:
-        there = {view.name for view in shown if view.member == one.name}
-        missing = [name for name in one.unit_names if name not in there]
+    for described_member in described:
+        existing = {view.name for view in shown if view.member == described_member.name}
+        missing = [name for name in described_member.unit_names if name not in existing]
         shown += [
-            GroupMemberView(name=name, member=one.name, state=MemberState.LOST)
-            for name in missing[: max(one.least - len(there), 0)]
+            GroupMemberView(name=name, member=described_member.name, state=MemberState.LOST)
+            for name in missing[: max(described_member.least - len(existing), 0)]
         ]
-    order = {one.name: number for number, one in enumerate(described)}
+    order = {member.name: number for number, member in enumerate(described)}
     return sorted(
         shown, key=lambda view: (order.get(view.member, len(order)), len(view.name), view.name)
     )

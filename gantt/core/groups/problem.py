@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The problem of a group: arrays alone, so that whoever solves it knows nothing of tables.
+"""Problem of a group as arrays alone, so that its solvers are independent of tables.
 
 A unit is one member by itself.  Units that are alike in all that counts are of one kind; a kind
 has choices, what its members need and then their alternatives.
@@ -15,21 +15,21 @@ from gantt.core.group_policies.policies import JointPolicy, PolicyForm, prices, 
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 
-#: More of anything than a group takes.
+#: Amount larger than any that a group takes.
 PLENTY = 1 << 40
-#: Of the violated weight, so that it is a whole number.
+#: Scale of violated weights, so that they are whole numbers.
 WEIGHT_UNIT = 1000
 
 
 class MemberOption(msgspec.Struct, frozen=True, eq=False):
-    """What a unit may be placed as.
+    """Choice that a unit may be placed as.
 
     :ivar demand: by class of the problem
     :ivar mask: hosts that every filter lets pass by themselves, hard rules included
     :ivar unmet: by step of the problem, hosts that do not meet it
     :ivar gain: score by row with this unit on it and nothing else of the group
-    :ivar best: the most that the score can be, whatever of the group is there as well
-    :ivar crowd: by row, what this unit changes of the score of each other one that is there
+    :ivar best: the largest possible score, with any other members of the group there
+    :ivar crowd: by row, the change of the score of each other unit there by this unit
     """
 
     spec: RequestSpec
@@ -42,9 +42,9 @@ class MemberOption(msgspec.Struct, frozen=True, eq=False):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What a host does not take together, as it was found by trying.
+    """Units that a host does not take together, found by trying.
 
-    :ivar counts: choice -> how many; so many of each, or more, are refused
+    :ivar counts: choice -> number; that many of each, or more, are refused
     """
 
     row: int
@@ -71,19 +71,19 @@ class Goals(msgspec.Struct, frozen=True, order=True):
 
     @property
     def before_score(self) -> tuple[int, ...]:
-        """All but the last."""
+        """Goals but for the last."""
         return (self.missing, self.optional, *self.steps, self.alternatives, self.weight)
 
 
 class GroupProblem(msgspec.Struct, eq=False):
-    """See the module docstring.
+    """Problem of a group; see the module docstring.
 
-    :ivar names: of the units
-    :ivar entries: of each unit, the index of its member description
-    :ivar required: which units have to be placed
-    :ivar kinds: of each unit
+    :ivar names: names of the units
+    :ivar entries: index of its member description by unit
+    :ivar required: mask of units that have to be placed
+    :ivar kinds: kind by unit
     :ivar choices_of: by kind, indices of choices, the best first
-    :ivar classes: of resources
+    :ivar classes: classes of resources
     :ivar free: by class and bin
     :ivar bins: by class and row, the bin that it takes from
     :ivar limit: by row, how many units of any choice it takes
@@ -108,19 +108,19 @@ class GroupProblem(msgspec.Struct, eq=False):
 
     @property
     def hosts(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.limit)
 
     def policies_of(self, unit: int) -> list[JointPolicy]:
-        """Policies that a unit counts in."""
+        """Return the policies that a unit counts in."""
         return [p for p in self.policies if p.of[unit] or p.to[unit]]
 
 
 class Assignment(msgspec.Struct, eq=False):
-    """Where each unit is, and as what.
+    """Host and choice of each unit.
 
     :ivar rows: by unit, -1: it has no place
-    :ivar choices: index of a choice by unit; of one without a place it says nothing
+    :ivar choices: index of a choice by unit; meaningless for one without a place
     """
 
     rows: IntArray
@@ -128,17 +128,17 @@ class Assignment(msgspec.Struct, eq=False):
 
     @classmethod
     def empty(cls, problem: GroupProblem) -> 'Assignment':
-        """Nobody has a place."""
-        first = np.array([of[0] for of in problem.choices_of], np.int64)
+        """Return an assignment without any place."""
+        first = np.array([choices[0] for choices in problem.choices_of], np.int64)
         return cls(np.full(len(problem.names), -1, np.int64), first[problem.kinds])
 
     def copy(self) -> 'Assignment':
-        """Another one, to be changed."""
+        """Return a copy to change."""
         return Assignment(self.rows.copy(), self.choices.copy())
 
 
 def taken(problem: GroupProblem, plan: Assignment) -> IntArray:
-    """What a plan takes, by class and bin."""
+    """Return the amounts of a plan, by class and bin."""
     used = np.zeros_like(problem.free)
     placed = np.flatnonzero(plan.rows >= 0)
     if not len(placed):
@@ -150,7 +150,7 @@ def taken(problem: GroupProblem, plan: Assignment) -> IntArray:
 
 
 def goals(problem: GroupProblem, plan: Assignment, score: float | None = None) -> Goals:
-    """What a plan comes to.
+    """Return the goals of a plan.
 
     :param score: of all of its members on the table with the group on it; None: by ``gain``
     """
@@ -158,7 +158,7 @@ def goals(problem: GroupProblem, plan: Assignment, score: float | None = None) -
     steps = [0.0] * len(problem.steps)
     weight, far = 0, 0
     gains: list[float] = []
-    first = np.array([of[0] for of in problem.choices_of], np.int64)
+    first = np.array([choices[0] for choices in problem.choices_of], np.int64)
     for unit in np.flatnonzero(placed & (plan.choices != first[problem.kinds])).tolist():
         far += problem.choices_of[problem.kinds[unit]].index(int(plan.choices[unit]))
     for c in np.unique(plan.choices[placed]).tolist():
@@ -183,13 +183,15 @@ def goals(problem: GroupProblem, plan: Assignment, score: float | None = None) -
 
 
 def _weight(policy: JointPolicy, rows: IntArray) -> int:
-    """Of a soft policy, in thousandths; each price is a whole number of them."""
+    """Return the weight of a soft policy, in thousandths; each price is a whole number of them."""
     if policy.form is not PolicyForm.NEAR:
         return round(policy.weight * WEIGHT_UNIT) * int(violation(policy, rows))
-    mine, target = (rows[of & (rows >= 0)] for of in (policy.of, policy.to))
-    return int(np.rint(prices(policy, mine, target) * policy.weight * WEIGHT_UNIT).sum())
+    member_rows, target_rows = (rows[mask & (rows >= 0)] for mask in (policy.of, policy.to))
+    return int(
+        np.rint(prices(policy, member_rows, target_rows) * policy.weight * WEIGHT_UNIT).sum()
+    )
 
 
 def required_first(members: Sequence[tuple[int, int]]) -> BoolArray:
-    """Which units have to be placed: of each member (least, most) the first ones."""
+    """Return a mask of the units to be placed: of each member (least, most) the first ones."""
     return np.concatenate([np.arange(most) < least for least, most in members])

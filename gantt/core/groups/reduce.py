@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From units to items and classes of items: what is alike is counted, what cannot matter is out.
+"""Reduction of units to items and classes: equal ones are counted, irrelevant hosts left out.
 
 Units that have to be on one host are one item.  Items of equal demand are one class where
 policies see no difference; sets that are only to be apart within themselves, as the replicas of
 several databases, are one class together: dealt round robin by domain they are apart again.
 
-Hosts are left out where others are at least as good for whatever else is placed: of each domain
-as many are held as items may come there, the best first.  See the research that is the source:
+Hosts are left out where others are at least as good for any placement of the rest: of each domain
+as many are kept as items may come there, the best first.  See the research that is the source:
 it is exact where a host's score and room are its own.
 """
 
@@ -24,9 +24,9 @@ from gantt.core.table.columns import IntArray
 
 #: Costs of one unit are whole numbers up to this.
 COST_MAX = 1_000_000
-#: Counts that a solver is given at most; beyond it hosts are left out that might matter.
+#: Largest number of counts for a solver; beyond it hosts are left out that might matter.
 VARIABLES_MAX = 60_000
-#: Choices of an item, at most; beyond it its units stay by themselves.
+#: Largest number of choices of an item; beyond it its units stay by themselves.
 _OPTIONS_MAX = 8
 
 
@@ -37,11 +37,11 @@ def reduce(
     merge: bool = True,
     most: int = VARIABLES_MAX,
 ) -> Model:
-    """The model of a problem.
+    """Return the model of a problem.
 
     :param plan: hosts of it are never left out
     :param merge: units that have to be on one host are placed all or none
-    :param most: counts that a solver is given
+    :param most: largest number of counts for a solver
     """
     merged, items = _items(problem) if merge else (set(), [[u] for u in range(len(problem.names))])
     policies = [p for k, p in enumerate(problem.policies) if k not in merged]
@@ -55,20 +55,20 @@ def reduce(
     static = [p for p in policies if _is_static(p)]
     groups = _grouped(problem, active, static, list(kinds.values()))
     absorbed = {k for group in groups for k in group.absorbed}
-    left = [k for k in range(len(active)) if k not in absorbed]
-    position = {k: i for i, k in enumerate(left)}
+    remaining = [k for k in range(len(active)) if k not in absorbed]
+    position = {k: i for i, k in enumerate(remaining)}
     classes = [_class(problem, active, static, group, position, unit, top) for group in groups]
-    model = Model(problem, classes, [active[k] for k in left], unit, top)
+    model = Model(problem, classes, [active[k] for k in remaining], unit, top)
     return _pruned(model, plan, most)
 
 
 def _scale(problem: GroupProblem) -> tuple[float, float]:
-    """Costs in 1 of score, and the score that costs count from."""
-    found = [(c.gain[c.mask], c.best[c.mask]) for c in problem.choices if c.mask.any()]
-    if not found:
+    """Return costs in 1 of score, and the score that costs count from."""
+    scores = [(c.gain[c.mask], c.best[c.mask]) for c in problem.choices if c.mask.any()]
+    if not scores:
         return 1.0, 0.0
-    top = max(float(best.max()) for _, best in found)
-    low = min(float(gain.min()) for gain, _ in found)
+    top = max(float(best.max()) for _, best in scores)
+    low = min(float(gain.min()) for gain, _ in scores)
     return (COST_MAX / (top - low) if top > low else 1.0), top
 
 
@@ -76,7 +76,7 @@ def _scale(problem: GroupProblem) -> tuple[float, float]:
 
 
 def _items(problem: GroupProblem) -> tuple[set[int], list[list[int]]]:
-    """Positions of policies that are met by merging, and the units of each item."""
+    """Return positions of policies that are met by merging, and the units of each item."""
     parent = list(range(len(problem.names)))
 
     def root(unit: int) -> int:
@@ -86,7 +86,7 @@ def _items(problem: GroupProblem) -> tuple[set[int], list[list[int]]]:
         return unit
 
     merged = set()
-    single = np.array([len(of) == 1 for of in problem.choices_of])[problem.kinds]
+    single = np.array([len(choices) == 1 for choices in problem.choices_of])[problem.kinds]
     for k, policy in enumerate(problem.policies):
         if not (policy.form is PolicyForm.TOGETHER and policy.is_hard and _is_host(policy.codes)):
             continue
@@ -96,19 +96,19 @@ def _items(problem: GroupProblem) -> tuple[set[int], list[list[int]]]:
         units = np.flatnonzero(policy.of).tolist()
         for other in units[1:]:
             parent[root(other)] = root(units[0])
-    found: dict[int, list[int]] = defaultdict(list)
+    by_root: dict[int, list[int]] = defaultdict(list)
     for unit in range(len(problem.names)):
-        found[root(unit)].append(unit)
-    return merged, list(found.values())
+        by_root[root(unit)].append(unit)
+    return merged, list(by_root.values())
 
 
 def _is_host(codes: np.ndarray) -> bool:
-    """Whether each row is a domain by itself."""
+    """Return whether each row is a domain by itself."""
     return bool((codes == np.arange(len(codes))).all())
 
 
 def _is_static(policy: JointPolicy) -> bool:
-    """Whether what a unit adds to it follows from its host alone."""
+    """Return whether the cost that a unit adds to it depends on its host alone."""
     if policy.form is PolicyForm.NEAR:
         return not policy.to.any()
     return policy.form is PolicyForm.TOGETHER and bool(policy.standing.any())
@@ -119,15 +119,15 @@ def _role(policy: JointPolicy, item: Sequence[int]) -> tuple[int, int]:
 
 
 def _alike(problem: GroupProblem, policies: Sequence[JointPolicy]) -> IntArray:
-    """By unit a number: units of the same one are alike to all of these policies."""
-    bits = [of for p in policies for of in (p.of, p.to)]
+    """Return a number by unit that is equal for units alike to all of these policies."""
+    bits = [mask for policy in policies for mask in (policy.of, policy.to)]
     packed = np.packbits(np.array(bits, np.bool_).reshape(len(bits), len(problem.names)), axis=0)
-    found: dict[tuple[object, ...], int] = {}
+    number_of: dict[tuple[object, ...], int] = {}
     numbers = np.zeros(len(problem.names), np.int64)
     for unit, kind in enumerate(problem.kinds.tolist()):
         seen = packed[:, unit].tobytes() if bits else b''
         key = (tuple(problem.choices_of[kind]), bool(problem.required[unit]), seen)
-        numbers[unit] = found.setdefault(key, len(found))
+        numbers[unit] = number_of.setdefault(key, len(number_of))
     return numbers
 
 
@@ -147,23 +147,23 @@ def _grouped(
     static: Sequence[JointPolicy],
     kinds: Sequence[list[list[int]]],
 ) -> list[_Group]:
-    """Sets that differ in nothing but in being apart within themselves become one."""
+    """Return the groups, sets that differ only in being apart within themselves as one."""
     size = [int(p.of.sum()) for p in active]
-    found: dict[tuple[object, ...], _Group] = {}
+    groups: dict[tuple[object, ...], _Group] = {}
     for number, items in enumerate(kinds):
         roles = {k: r for k, p in enumerate(active) if any(r := _role(p, items[0]))}
-        own = [
+        own_caps = [
             k
-            for k, (of, _) in roles.items()
+            for k, (unit_count, _) in roles.items()
             if active[k].form is PolicyForm.MOST
             and active[k].is_hard
             and not active[k].standing.any()
-            and of * len(items) == size[k]
+            and unit_count * len(items) == size[k]
         ]
-        if len(own) != 1:
-            found[('alone', number)] = _Group(items, [0] * len(items), [], roles)
+        if len(own_caps) != 1:
+            groups[('alone', number)] = _Group(items, [0] * len(items), [], roles)
             continue
-        k = own[0]
+        k = own_caps[0]
         rest = {at: r for at, r in roles.items() if at != k}
         cap = active[k].amount // roles[k][0]
         parts = [
@@ -172,12 +172,12 @@ def _grouped(
         seen = tuple(_choices_of(problem, part) for part in parts)
         alike = _choices_of(problem, items[0]), len(items), cap, id(active[k].codes), seen
         key = (*alike, tuple(sorted(rest.items())), bool(problem.required[items[0][0]]))
-        group = found.setdefault(key, _Group([], [], [], rest))
+        group = groups.setdefault(key, _Group([], [], [], rest))
         group.sets += [len(group.absorbed)] * len(items)
         group.items += items
         group.absorbed.append(k)
         group.cap += cap
-    return list(found.values())
+    return list(groups.values())
 
 
 def _choices_of(problem: GroupProblem, item: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -196,15 +196,15 @@ def _class(
     unit: float,
     top: float,
 ) -> ItemClass:
-    # Within an item of a merged class units of equal choices stand in the same order.
+    # Within an item of a merged class units of equal choices are in the same order.
     choices_of = problem.choices_of
     items = [sorted(item, key=lambda u: (choices_of[problem.kinds[u]], u)) for item in group.items]
     first = items[0]
-    many = [len(choices_of[problem.kinds[u]]) for u in first]
+    choice_counts = [len(choices_of[problem.kinds[u]]) for u in first]
     ways = [tuple(choices_of[problem.kinds[u]][0] for u in first)]
-    if len(first) == 1 and many[0] > 1:
+    if len(first) == 1 and choice_counts[0] > 1:
         ways = [(c,) for c in choices_of[problem.kinds[first[0]]][:_OPTIONS_MAX]]
-    # Those that became caps are about all sets together from here on.
+    # Policies that became caps are about all sets together from here on.
     whole = [p for k, p in enumerate(active) if k not in group.absorbed]
     hard = [p for p in (*whole, *static) if p.is_hard and any(_role(p, first))]
     here = [p for p in static if p.of[first].any()]
@@ -215,10 +215,10 @@ def _class(
         _option(problem, first, way, number, hard, here, caps, len(items), (unit, top))
         for number, way in enumerate(ways)
     ]
-    of = {position[k]: r[0] for k, r in group.roles.items() if r[0] and k in position}
-    to = {position[k]: r[1] for k, r in group.roles.items() if r[1] and k in position}
+    of_counts = {position[k]: r[0] for k, r in group.roles.items() if r[0] and k in position}
+    to_counts = {position[k]: r[1] for k, r in group.roles.items() if r[1] and k in position}
     is_required = bool(problem.required[first].all())
-    return ItemClass(items, group.sets, is_required, options, caps, of, to)
+    return ItemClass(items, group.sets, is_required, options, caps, of_counts, to_counts)
 
 
 def _option(
@@ -235,8 +235,8 @@ def _option(
     choices = [problem.choices[c] for c in way]
     demand = np.sum([c.demand for c in choices], axis=0)
     mask = choices[0].mask.copy()
-    for one in choices[1:]:
-        mask &= one.mask
+    for choice in choices[1:]:
+        mask &= choice.mask
     most = np.minimum(problem.limit // len(item), count)
     for k, amount in enumerate(demand.tolist()):
         if amount:
@@ -249,11 +249,11 @@ def _option(
     steps = np.sum([c.unmet[:, rows].astype(np.int64) for c in choices], axis=0)
     weight = np.zeros(len(rows), np.int64)
     for policy in static:
-        found, many = _static_cost(policy, rows), int(policy.of[item].sum())
+        unit_cost, unit_count = _static_cost(policy, rows), int(policy.of[item].sum())
         if policy.step >= 0:
-            steps[policy.step] += many * np.rint(found).astype(np.int64)
+            steps[policy.step] += unit_count * np.rint(unit_cost).astype(np.int64)
         elif policy.weight:
-            weight += many * np.rint(found * policy.weight * WEIGHT_UNIT).astype(np.int64)
+            weight += unit_count * np.rint(unit_cost * policy.weight * WEIGHT_UNIT).astype(np.int64)
     unit, top = scale
     gain = np.sum([c.gain.take(rows) for c in choices], axis=0)
     best = np.sum([c.best.take(rows) for c in choices], axis=0)
@@ -273,32 +273,34 @@ def _option(
 
 
 def _room(policy: JointPolicy, item: Sequence[int]) -> IntArray:
-    """By row, how many items a hard policy lets there, whatever else is placed."""
-    of, to = _role(policy, item)
-    known = policy.codes != UNKNOWN
-    found = np.where(known | (not of and not policy.both), 1 << 30, 0)
+    """Return by row how many items a hard policy allows there, whatever else is placed."""
+    of_count, to_count = _role(policy, item)
+    is_known = policy.codes != UNKNOWN
+    room_by_row = np.where(is_known | (not of_count and not policy.both), 1 << 30, 0)
     codes = policy.codes
     if not policy.domains:
-        return found
+        return room_by_row
     match policy.form:
         case PolicyForm.MOST:
             room = np.maximum(policy.amount - policy.standing, 0)
-            found = np.where(known, np.minimum(found, room[codes] // max(of, 1)), found)
+            room_by_row = np.where(
+                is_known, np.minimum(room_by_row, room[codes] // max(of_count, 1)), room_by_row
+            )
         case PolicyForm.TOGETHER if policy.standing.any():
-            found = np.where(known & (policy.standing[codes] == 0), 0, found)
+            room_by_row = np.where(is_known & (policy.standing[codes] == 0), 0, room_by_row)
         case PolicyForm.APART:
-            if of:
-                found = np.where(known & policy.taken[codes], 0, found)
-            if to:
-                found = np.where(known & (policy.standing[codes] > 0), 0, found)
-        case PolicyForm.NEAR if of and not policy.to.any():
+            if of_count:
+                room_by_row = np.where(is_known & policy.taken[codes], 0, room_by_row)
+            if to_count:
+                room_by_row = np.where(is_known & (policy.standing[codes] > 0), 0, room_by_row)
+        case PolicyForm.NEAR if of_count and not policy.to.any():
             cost = _static_cost(policy, np.arange(len(codes)))
-            found = np.where(cost > 0, 0, found)
-    return found
+            room_by_row = np.where(cost > 0, 0, room_by_row)
+    return room_by_row
 
 
 def _static_cost(policy: JointPolicy, rows: IntArray) -> np.ndarray:
-    """What one unit adds to a policy that looks at nothing but its host."""
+    """Return what one unit adds to a policy that depends on its host alone."""
     if policy.form is PolicyForm.NEAR:
         return prices(policy, rows, np.zeros(0, np.int64))
     codes = policy.codes.take(rows)
@@ -309,24 +311,26 @@ def _static_cost(policy: JointPolicy, rows: IntArray) -> np.ndarray:
 
 
 def _pruned(model: Model, plan: Assignment | None, most: int) -> Model:
-    wanted = used_rows(model, plan) if plan is not None else {}
-    total = sum(len(one.items) for one in model.classes)
+    planned_rows = used_rows(model, plan) if plan is not None else {}
+    total = sum(len(item_class.items) for item_class in model.classes)
     share, is_whole = 1.0, True
     while True:
         classes = [
             msgspec.structs.replace(
-                one,
+                item_class,
                 options=[
-                    _rows_that_matter(model, one, option, total, share, wanted.get((c, o)))
-                    for o, option in enumerate(one.options)
+                    _rows_that_matter(
+                        model, item_class, option, total, share, planned_rows.get((c, o))
+                    )
+                    for o, option in enumerate(item_class.options)
                 ],
             )
-            for c, one in enumerate(model.classes)
+            for c, item_class in enumerate(model.classes)
         ]
-        found = msgspec.structs.replace(model, classes=classes, is_whole=is_whole)
-        if found.variables <= most or share < 0.01:
-            return found
-        share, is_whole = share * max(0.3, min(0.9, most / found.variables)), False
+        pruned = msgspec.structs.replace(model, classes=classes, is_whole=is_whole)
+        if pruned.variables <= most or share < 0.01:
+            return pruned
+        share, is_whole = share * max(0.3, min(0.9, most / pruned.variables)), False
 
 
 def _rows_that_matter(
@@ -337,7 +341,7 @@ def _rows_that_matter(
     share: float,
     wanted: IntArray | None,
 ) -> ItemOption:
-    """The option with as many rows of each domain as items may come there, the best first."""
+    """Return the option with as many rows by domain as items may come there, the best first."""
     levels = _levels(model, one, option)
     if levels is None:
         if share == 1.0:
@@ -350,28 +354,28 @@ def _rows_that_matter(
     first = np.r_[True, domain[order][1:] != domain[order][:-1]][: len(order)]
     starts = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     rank = np.arange(len(order)) - starts
-    many = max(1, int(np.ceil(_come(model, levels, total) * share)))
-    held = np.zeros(len(rows), np.bool_)
-    held[order[rank < many]] = True
+    row_count = max(1, int(np.ceil(_come(model, levels, total) * share)))
+    is_kept = np.zeros(len(rows), np.bool_)
+    is_kept[order[rank < row_count]] = True
     if len(levels) == 1 and _only_most(model, one):
-        # Of so many domains one has no item of the group at all: beyond them none is better.
+        # Among so many domains one has no item of the group at all: beyond them none is better.
         best = order[first]
         near = best[np.lexsort([k[best] for k in key])][: max(1, int(np.ceil(total * share)))]
-        held &= np.isin(domain, domain[near])
+        is_kept &= np.isin(domain, domain[near])
     if wanted is not None:
-        held |= np.isin(rows, wanted)
-    return option.only(np.flatnonzero(held))
+        is_kept |= np.isin(rows, wanted)
+    return option.only(np.flatnonzero(is_kept))
 
 
 def _levels(model: Model, one: ItemClass, option: ItemOption) -> list[np.ndarray] | None:
-    """Codes within which a host may stand for another; None: every host may matter."""
-    found: dict[int, np.ndarray] = {id(cap.codes): cap.codes for cap in one.caps}
+    """Return codes within which hosts may replace each other; None: every host may matter."""
+    levels: dict[int, np.ndarray] = {id(cap.codes): cap.codes for cap in one.caps}
     for k in {*one.of, *one.to}:
         policy = model.policies[k]
-        found[id(policy.codes)] = policy.codes
+        levels[id(policy.codes)] = policy.codes
         for level in policy.near:
-            found[id(level.codes)] = level.codes
-    by_host = [i for i, codes in found.items() if _is_host(codes)]
+            levels[id(level.codes)] = level.codes
+    by_host = [i for i, codes in levels.items() if _is_host(codes)]
     for k in {*one.of, *one.to}:
         policy = model.policies[k]
         if id(policy.codes) in by_host and not (
@@ -381,16 +385,16 @@ def _levels(model: Model, one: ItemClass, option: ItemOption) -> list[np.ndarray
         if any(id(level.codes) in by_host for level in policy.near):
             return None
     for i in by_host:
-        del found[i]
+        del levels[i]
     problem = model.problem
     for k in np.flatnonzero(option.demand).tolist():
         if (problem.bins[k] != np.arange(problem.hosts)).any():
-            found[-k - 1] = problem.bins[k]
-    return list(found.values())
+            levels[-k - 1] = problem.bins[k]
+    return list(levels.values())
 
 
 def _only_most(model: Model, one: ItemClass) -> bool:
-    """Whether a domain that nobody of the group is in will do for an item as any other."""
+    """Return whether a domain without any of the group suits an item as any other."""
     return all(
         model.policies[k].form is PolicyForm.MOST and not model.policies[k].standing.any()
         for k in {*one.of, *one.to}
@@ -398,72 +402,74 @@ def _only_most(model: Model, one: ItemClass) -> bool:
 
 
 def _come(model: Model, levels: Sequence[np.ndarray], total: int) -> int:
-    """How many items may come to one domain."""
-    known = {id(codes) for codes in levels}
-    found = 0
-    for one in model.classes:
-        caps = [cap.most for cap in one.caps if id(cap.codes) in known]
-        found += min([len(one.items), *caps])
-    return min(found, total)
+    """Return how many items may come to one domain."""
+    level_ids = {id(codes) for codes in levels}
+    total_items = 0
+    for item_class in model.classes:
+        caps = [cap.most for cap in item_class.caps if id(cap.codes) in level_ids]
+        total_items += min([len(item_class.items), *caps])
+    return min(total_items, total)
 
 
 def _joined(codes: Sequence[np.ndarray], count: int) -> IntArray:
-    """One code for each combination."""
-    found = np.zeros(count, np.int64)
-    for one in codes:
-        _, found = np.unique(found * (int(one.max(initial=0)) + 2) + one + 1, return_inverse=True)
-    return found
+    """Return one code for each combination."""
+    joined = np.zeros(count, np.int64)
+    for level in codes:
+        _, joined = np.unique(
+            joined * (int(level.max(initial=0)) + 2) + level + 1, return_inverse=True
+        )
+    return joined
 
 
 # -- between plans and counts ----------------------------------------------------------------
 
 
 def used_rows(model: Model, plan: Assignment) -> dict[tuple[int, int], IntArray]:
-    """By class and option the rows that a plan uses."""
-    found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for c, one in enumerate(model.classes):
-        ways = {option.choices: o for o, option in enumerate(one.options)}
-        for item in one.items:
+    """Return by class and option the rows that a plan uses."""
+    rows_by_option: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for c, item_class in enumerate(model.classes):
+        ways = {option.choices: o for o, option in enumerate(item_class.options)}
+        for item in item_class.items:
             rows = plan.rows[item]
             way = ways.get(tuple(plan.choices[item].tolist()))
             if way is not None and rows[0] >= 0 and (rows == rows[0]).all():
-                found[c, way].append(int(rows[0]))
-    return {key: np.array(rows, np.int64) for key, rows in found.items()}
+                rows_by_option[c, way].append(int(rows[0]))
+    return {key: np.array(rows, np.int64) for key, rows in rows_by_option.items()}
 
 
 def counts_of(model: Model, plan: Assignment) -> Counts:
-    """A plan as counts; what of it the model does not have is left out."""
-    found: Counts = {}
+    """Return a plan as counts; parts of it that the model does not have are left out."""
+    counts: Counts = {}
     for (c, o), rows in used_rows(model, plan).items():
         option = model.classes[c].options[o]
         at = np.searchsorted(option.rows, rows)
         at = at[(at < len(option.rows)) & (option.rows.take(at, mode='clip') == rows)]
-        found[c, o] = np.bincount(at, minlength=len(option.rows))
-    return found
+        counts[c, o] = np.bincount(at, minlength=len(option.rows))
+    return counts
 
 
 def plan_of(model: Model, counts: Counts) -> Assignment:
-    """Counts as a plan: which item is where."""
+    """Return counts as a plan, with the host of each item."""
     plan = Assignment.empty(model.problem)
-    for c, one in enumerate(model.classes):
+    for c, item_class in enumerate(model.classes):
         places: list[tuple[int, int, int]] = []  # domain, row, option
-        for o, option in enumerate(one.options):
-            many = counts.get((c, o))
-            if many is None:
+        for o, option in enumerate(item_class.options):
+            item_counts = counts.get((c, o))
+            if item_counts is None:
                 continue
-            for at in np.flatnonzero(many).tolist():
+            for at in np.flatnonzero(item_counts).tolist():
                 row = int(option.rows[at])
-                domain = int(one.caps[0].codes[row]) if one.caps else 0
-                places += [(domain, row, o)] * int(many[at])
+                domain = int(item_class.caps[0].codes[row]) if item_class.caps else 0
+                places += [(domain, row, o)] * int(item_counts[at])
         places.sort()
-        for item, (_, row, o) in zip(_dealt(one), places, strict=False):
+        for item, (_, row, o) in zip(_dealt(item_class), places, strict=False):
             plan.rows[item] = row
-            plan.choices[item] = one.options[o].choices
+            plan.choices[item] = item_class.options[o].choices
     return plan
 
 
 def _dealt(one: ItemClass) -> list[list[int]]:
-    """Items in the order in which places are dealt: of each set one, and again."""
+    """Return items in the order in which places are dealt: of each set one, and again."""
     turns: dict[int, int] = defaultdict(int)
     keyed = []
     for item, of_set in zip(one.items, one.sets, strict=True):

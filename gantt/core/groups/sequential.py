@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members placed one after the other, as requests of their own would be, under the policies.
+"""Sequential placing: members one after the other, as single requests, under the policies.
 
 The first plan of every group, so that no plan is worse than this one.
 """
@@ -13,7 +13,7 @@ from gantt.core.groups.group_table import GroupTable
 from gantt.core.groups.problem import GroupProblem
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 
-#: Hosts on which one member is tried where it asks for a layout.
+#: Largest number of hosts on which a member that needs a layout is tried.
 TRIED_MAX = 16
 
 
@@ -23,21 +23,21 @@ def place(
     """Lay units over the table in this order; those without a host stay without one.
 
     :param fullest: each on the host with the least room left of those that would do, the rule
-        "best fit" of bin packing; else where a request of its own would go
+        "best fit" of bin packing; else on the host for a request of its own
     """
     room = RoomLeft(problem) if fullest else None
     waiting = [int(np.count_nonzero(p.of)) for p in problem.policies]
-    of_unit: dict[int, list[int]] = {unit: [] for unit in order}
+    policies_of: dict[int, list[int]] = {unit: [] for unit in order}
     for k, policy in enumerate(problem.policies):
         for unit in np.flatnonzero(policy.of | policy.to).tolist():
-            if unit in of_unit:
-                of_unit[unit].append(k)
+            if unit in policies_of:
+                policies_of[unit].append(k)
     for unit in order:
-        mine = [(problem.policies[k], waiting[k]) for k in of_unit[unit]]
+        unit_policies = [(problem.policies[k], waiting[k]) for k in policies_of[unit]]
         for choice in problem.choices_of[problem.kinds[unit]]:
-            if _placed(problem, trial, unit, choice, mine, room):
+            if _placed(problem, trial, unit, choice, unit_policies, room):
                 break
-        for k in of_unit[unit]:
+        for k in policies_of[unit]:
             waiting[k] -= bool(problem.policies[k].of[unit])
 
 
@@ -53,7 +53,7 @@ def _placed(
     if not alive.any():
         return False
     rows = trial.plan.rows
-    costs = [(policy, added(policy, unit, rows, left)) for policy, left in policies]
+    costs = [(policy, added(policy, unit, rows, unplaced)) for policy, unplaced in policies]
     for policy, cost in costs:
         if policy.is_hard:
             alive &= cost == 0
@@ -72,7 +72,7 @@ def _placed(
 
 
 class RoomLeft:
-    """What hosts have left, as shares of what all have of a class, so that none decides alone."""
+    """Remaining room of hosts, as shares of the total of a class, so that none decides alone."""
 
     def __init__(self, problem: GroupProblem) -> None:
         self._problem = problem
@@ -80,16 +80,16 @@ class RoomLeft:
         self._left = problem.free / self._whole[:, None]
 
     def fullest(self, alive: BoolArray) -> list[int]:
-        """Rows of those ``alive`` with the least room, at most ``TRIED_MAX``."""
+        """Return the rows of ``alive`` with the least room, at most ``TRIED_MAX``."""
         rows = np.flatnonzero(alive)
-        left = np.zeros(len(rows))
+        room = np.zeros(len(rows))
         for of_class, bins in zip(self._left, self._problem.bins, strict=True):
-            left += of_class[bins[rows]]
-        order: list[int] = rows[np.argsort(left, kind='stable')][:TRIED_MAX].tolist()
+            room += of_class[bins[rows]]
+        order: list[int] = rows[np.argsort(room, kind='stable')][:TRIED_MAX].tolist()
         return order
 
     def take(self, row: int, choice: int) -> None:
-        """A unit is there now."""
+        """Count a unit as placed there."""
         share = self._problem.choices[choice].demand / self._whole
         for k, bins in enumerate(self._problem.bins):
             self._left[k, bins[row]] -= share[k]
@@ -101,7 +101,7 @@ def _narrowed(
     alive: BoolArray,
     costs: Sequence[tuple[JointPolicy, FloatArray]],
 ) -> BoolArray:
-    """Those that keep the most of what may be given up, and cost the least by soft policies."""
+    """Return the hosts that keep most droppable steps, and cost the least by soft policies."""
     for step, unmet in enumerate(problem.choices[choice].unmet):
         lost = unmet.astype(float)
         for policy, cost in costs:
@@ -120,13 +120,13 @@ def _least(alive: BoolArray, cost: FloatArray) -> BoolArray:
 
 
 def _whole(problem: GroupProblem) -> FloatArray:
-    """By class, what all hosts have together."""
+    """Return the total of all hosts, by class."""
     whole: FloatArray = np.maximum(problem.free.astype(float).sum(axis=1), 1.0)
     return whole
 
 
 def orders(problem: GroupProblem) -> list[IntArray]:
-    """The order in which members stand in the description, and the largest first."""
+    """Return the order of members in the description, and the largest first."""
     free = _whole(problem)
     demand = np.array(
         [

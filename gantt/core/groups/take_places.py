@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision about a create in a planned group: the places it takes, or why it gets none.
+"""Decision about a create in a planned group: the places it takes, or why it gets none.
 
-It follows from what the create was offered (``core.records.places_seen``) and from the table
-alone, so that a replay comes out the same.
+It depends on the places offered to the create (``core.records.places_seen``) and on the table
+alone, so that a replay has the same result.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from gantt.core.records.places_seen import PlacesSeen, SeenPlace
 from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 
-#: What stands among the filters for all hosts but those of the places.
+#: Name among the filters that removes all hosts but those of the places.
 NAME = 'PlaceOfPlan'
-#: Places and hosts that the line of a create names.
+#: Largest number of places and hosts that the line of a create names.
 _NAMED_MAX = 4
 
 
@@ -47,7 +47,7 @@ def decide(
     seed: int = 0,
     spread: int = 1,
 ) -> Decision:
-    """What becomes of a create that was offered these places, one for each of ``members``.
+    """Return the decision about a create with these offered places, one for each of ``members``.
 
     :param seed: and ``spread``: by which its places were drawn; kept with the decision
     """
@@ -83,25 +83,27 @@ def decide(
 
 
 def refusal(seen: PlacesSeen, request: SelectDestinations) -> tuple[str, str]:
-    """Why a create gets no place, and the same without names and numbers; '': it gets some."""
+    """Return why a create gets no place, and the same without names and numbers; '': it does."""
     where = f' (revision {seen.revision} of the plan of group {seen.group})'
-    found = differences.differences(seen.planned, request.spec) if seen.planned is not None else []
+    plan_differences = (
+        differences.differences(seen.planned, request.spec) if seen.planned is not None else []
+    )
     if seen.why:
-        words = f': {differences.in_words(found)}' if found else ''
-        line = f'{seen.why}{words}{where if seen.revision else ""}'
+        listed = f': {differences.in_words(plan_differences)}' if plan_differences else ''
+        line = f'{seen.why}{listed}{where if seen.revision else ""}'
         return line, 'no place of the plan is free for it'
-    if found and not seen.free:
-        who = f'member {seen.named}' if seen.named is not None else 'a member'
-        line = f'{who} was planned otherwise: {differences.in_words(found)}{where}'
+    if plan_differences and not seen.free:
+        subject = f'member {seen.named}' if seen.named is not None else 'a member'
+        line = f'{subject} was planned otherwise: {differences.in_words(plan_differences)}{where}'
         return line, 'it is not as it was planned'
     return '', ''
 
 
 @contextlib.contextmanager
 def left_out(table: HostTable, seen: PlacesSeen | None) -> Iterator[None]:
-    """Leave places out of the table that are let go for what is placed meanwhile.
+    """Leave places out of the table that are let go for the members placed meanwhile.
 
-    Nobody is to be placed apart from them, or beside them.  Their room is not free yet.
+    Neither affinity nor anti-affinity counts them.  Their room is not free yet.
     """
     index, older = table.placed, list[Placed]()
     for place in () if seen is None else seen.replaces:
@@ -112,20 +114,26 @@ def left_out(table: HostTable, seen: PlacesSeen | None) -> Iterator[None]:
     try:
         yield
     finally:
-        for one in older:
-            index.add(one)
+        for placed in older:
+            index.add(placed)
 
 
 def planned_anew(
     decision: Decision, seen: PlacesSeen | None, request: SelectDestinations
 ) -> Decision:
-    """A decision of filters and weighers about a create that differs from what was planned."""
+    """Return a decision of filters and weighers about a create that differs from its plan."""
     if seen is None:
         return decision
-    found = differences.differences(seen.planned, request.spec) if seen.planned is not None else []
-    why = f'was planned otherwise: {differences.in_words(found)}' if found else 'cannot be had'
-    who = _few([place.name for place in seen.replaces])
-    line = f'planned anew, as the place of {who} {why}; {decision.reason}'
+    plan_differences = (
+        differences.differences(seen.planned, request.spec) if seen.planned is not None else []
+    )
+    why = (
+        f'was planned otherwise: {differences.in_words(plan_differences)}'
+        if plan_differences
+        else 'cannot be had'
+    )
+    names = _few([place.name for place in seen.replaces])
+    line = f'planned anew, as the place of {names} {why}; {decision.reason}'
     return msgspec.structs.replace(decision, reason=line, places=seen)
 
 
@@ -135,7 +143,7 @@ def _lay(
     columns: MemberColumns,
     taken: Sequence[tuple[int, SeenPlace]],
 ) -> list[int]:
-    """The members with their places, as members that were looked at; the rows of their hosts."""
+    """Add the members with their places as evaluated members; return the rows of their hosts."""
     rows = [table.row_by_id[place.provider_id] for _, place in taken]
     chosen = sorted(set(rows))
     verdicts = np.zeros(len(table), np.uint8)
@@ -144,8 +152,11 @@ def _lay(
     filters = [FilterCount(NAME, removed, 'have no place of the plan for it')]
     look: LookResult | None = None
     parts = [_parts(table, place) for _, place in taken]
-    says_who = [len(p) > 1 or total_of(p) != request.spec.resources for p in parts]
-    for (member, place), row, given, says in zip(taken, rows, parts, says_who, strict=True):
+    are_listed = [
+        len(allocations) > 1 or total_of(allocations) != request.spec.resources
+        for allocations in parts
+    ]
+    for (member, place), row, given, is_listed in zip(taken, rows, parts, are_listed, strict=True):
         if look is None or place.layout is not None or look.layout is not None:
             look = LookResult(filters, len(chosen), verdicts, [])
             look.layout = place.layout
@@ -153,8 +164,8 @@ def _lay(
         look.members.append(member)
         look.rows.append(row)
         look.claim_ids.append(place.claim_id)
-        if any(says_who):
-            look.allocations.append(given if says else [])
+        if any(are_listed):
+            look.allocations.append(given if is_listed else [])
     columns.places = {row: _selection(table, row, request) for row in chosen}
     return rows
 
@@ -175,29 +186,31 @@ def _selection(table: HostTable, row: int, request: SelectDestinations) -> Selec
 
 
 def _parts(table: HostTable, place: SeenPlace) -> list[ProviderAllocation]:
-    """Who gives what, the host first."""
+    """Return the amounts by provider, the host first."""
     host, pools = table.hosts[table.row_by_id[place.provider_id]], table.pools.of_id
-    found = []
-    for provider in sorted(place.allocations, key=lambda one: (one != host.id, one)):
-        who: Any = host if provider == host.id else pools.get(provider)
-        found.append(
+    parts = []
+    for provider in sorted(
+        place.allocations, key=lambda provider_id: (provider_id != host.id, provider_id)
+    ):
+        source: Any = host if provider == host.id else pools.get(provider)
+        parts.append(
             ProviderAllocation(
                 provider_id=provider,
-                uuid='' if who is None else who.uuid,
-                name='' if who is None else who.name,
+                uuid='' if source is None else source.uuid,
+                name='' if source is None else source.name,
                 resources=place.allocations[provider],
             )
         )
-    return found
+    return parts
 
 
 def _line(table: HostTable, seen: PlacesSeen, rows: Sequence[int]) -> str:
-    """``placed on cmp-4: the place of web-2 in the plan of the group``."""
+    """Return ``placed on cmp-4: the place of web-2 in the plan of the group``."""
     hosts = list(dict.fromkeys(table.names[row] for row in rows))
     names = [place.name for place in seen.free]
-    what = 'place' if len(names) == 1 else 'places'
+    noun = 'place' if len(names) == 1 else 'places'
     return (
-        f'placed on {_few(hosts)}: the {what} of {_few(names)} in revision {seen.revision} of the '
+        f'placed on {_few(hosts)}: the {noun} of {_few(names)} in revision {seen.revision} of the '
         f'plan of group {seen.group}'
     )
 
