@@ -38,8 +38,8 @@ class AggregateInstanceExtraSpecsFilter(ConditionsFilter):
     remedy_text = 'fits on {where} in an aggregate with: {what}'
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
-        for key, wanted in requested_specs(spec):
-            yield (key, wanted), self._meets(hosts, spec, key, wanted)
+        for key, requirement in requested_specs(spec):
+            yield (key, requirement), self._meets(hosts, spec, key, requirement)
 
     def _meets(self, hosts: HostTable, spec: RequestSpec, key: str, wanted: str) -> BoolArray:
         if not key:  # a fact without a key has no name
@@ -48,17 +48,17 @@ class AggregateInstanceExtraSpecsFilter(ConditionsFilter):
         return nova_specs.expression(wanted, fact, self.extra_specs_as_nova).mask(hosts, spec)
 
     def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
-        key, wanted = condition
-        has = inside(hosts, those(hosts, lambda metadata: key in metadata)).take(rows)
-        count = int(np.count_nonzero(has))
+        key, requirement = condition
+        has_key = inside(hosts, those(hosts, lambda metadata: key in metadata)).take(rows)
+        count = int(np.count_nonzero(has_key))
         yield f'in no aggregate with {key}', len(rows) - count
-        yield f'in aggregates whose {key} does not fit {wanted!r}', count
+        yield f'in aggregates whose {key} does not fit {requirement!r}', count
 
 
 def requested_specs(spec: RequestSpec) -> list[tuple[str, str]]:
-    """Extra specs that concern aggregates, keys without the scope."""
+    """Return extra specs that concern aggregates, keys without the scope."""
     return [
-        (key.removeprefix(SCOPE), wanted)
-        for key, wanted in spec.flavor.extra_specs.items()
+        (key.removeprefix(SCOPE), requirement)
+        for key, requirement in spec.flavor.extra_specs.items()
         if ':' not in key or key.startswith(SCOPE)
     ]

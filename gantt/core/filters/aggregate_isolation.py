@@ -21,7 +21,7 @@ from gantt.core.table.host_table import HostTable
 TENANT_KEY = 'filter_tenant_id'
 TYPE_KEY = 'instance_type'
 
-#: Words for yes and no: an image says ``True`` where an operator writes ``yes``.
+#: Spellings of yes and no: an image has ``True`` where an operator writes ``yes``.
 _TRUTH = {'true': True, 'yes': True, 'on': True, 'false': False, 'no': False, 'off': False}
 
 
@@ -125,7 +125,7 @@ class AggregateImagePropertiesIsolation(ConditionsFilter):
         return f'fits on {one_or_all(hosts, rows)} with an image that {names} admits'
 
     def _requested(self, spec: RequestSpec) -> dict[str, str]:
-        """Properties of the image that count."""
+        """Return properties of the image that count."""
         space = self.aggregate_image_properties_isolation_namespace
         prefix = space + self.aggregate_image_properties_isolation_separator if space else ''
         return {
@@ -168,5 +168,5 @@ def _tenants(aggregate: Aggregate) -> set[str]:
 
 
 def _names_at(hosts: HostTable, aggregates: list[Aggregate], rows: IntArray) -> str:
-    """Names of those aggregates that have one of the hosts."""
+    """Return names of those aggregates that have one of the hosts."""
     return names_of([a.name for a in aggregates if inside(hosts, [a]).take(rows).any()])

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What filters read from the metadata of aggregates, for all hosts at once.
+"""Metadata of aggregates as filters read it, for all hosts at once.
 
-A question is asked once per aggregate and carried over to its hosts by the bits
-of their aggregates.  Values of one key over all aggregates of a host count
-together, as in Nova: match-style keys are split at commas, limits are whole
-numbers of which the least counts.
+A question is evaluated once per aggregate and carried over to its hosts by the bits of their
+aggregates.  Values of one key over all aggregates of a host count together, as in Nova: match-style
+keys are split at commas, limits are whole numbers of which the least counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,25 +20,25 @@ N = TypeVar('N', int, float)
 
 
 def split(text: str) -> list[str]:
-    """The values of a match-style key: parts between commas, without spaces around."""
+    """Return the values of a match-style key: parts between commas, without spaces around."""
     return [part.strip() for part in text.split(',')]
 
 
 def inside(hosts: HostTable, aggregates: Iterable[Aggregate]) -> BoolArray:
-    """Which hosts are in one of the aggregates."""
+    """Return which hosts are in one of the aggregates."""
     codes = (hosts.aggregate_codes.get(aggregate.uuid) for aggregate in aggregates)
     return has_any(hosts.aggregates, words_of(code for code in codes if code is not None))
 
 
 def those(hosts: HostTable, chosen: Callable[[Mapping[str, str]], bool]) -> list[Aggregate]:
-    """The aggregates whose metadata is such."""
+    """Return the aggregates whose metadata is ``chosen``."""
     return [a for a in hosts.known_aggregates.values() if chosen(a.metadata)]
 
 
 def restricted(
     hosts: HostTable, has_rule: list[Aggregate], admits: Callable[[Aggregate], bool]
 ) -> BoolArray | None:
-    """Hosts with no rule, or with one that admits the request; None: no host has a rule."""
+    """Return hosts with no rule, or one that admits the request; None: no host has a rule."""
     if not has_rule:
         return None
     return ~inside(hosts, has_rule) | inside(hosts, filter(admits, has_rule))
@@ -51,12 +50,12 @@ def least(
     otherwise: 'N | IntArray | FloatArray',
     read: Callable[[str], 'N | None'],
 ) -> 'tuple[np.ndarray, list[str]]':
-    """The least value of a key over each host's aggregates, and the texts that were none.
+    """Return the least value of a key over each host's aggregates, and texts that are no value.
 
     :param otherwise: where no aggregate of a host has a value, one for all or by row
-    :param read: a value from its text, None where it is none; such a one does not count
+    :param read: returns a value from its text, None where it is none; such a text does not count
     """
-    found = np.array(np.broadcast_to(np.asarray(otherwise), len(hosts)))
+    values = np.array(np.broadcast_to(np.asarray(otherwise), len(hosts)))
     by_value: dict[N, list[Aggregate]] = {}
     wrong: list[str] = []
     for aggregate in those(hosts, lambda metadata: key in metadata):
@@ -66,5 +65,5 @@ def least(
         else:
             by_value.setdefault(value, []).append(aggregate)
     for value in sorted(by_value, reverse=True):
-        found[inside(hosts, by_value[value])] = value
-    return found, wrong
+        values[inside(hosts, by_value[value])] = value
+    return values, wrong

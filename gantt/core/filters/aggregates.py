@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AggregatesFilter: in all the aggregates asked for, in none of the forbidden."""
+"""AggregatesFilter: in all the requested aggregates, in none of the forbidden."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -28,17 +28,17 @@ class AggregatesFilter(Filter):
         return aggregate_mask(hosts, spec.member_of, spec.forbidden_aggregates)
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first condition that it breaks.
+        """Return parts that count each host for the first condition that it breaks.
 
-        Names are for operators: some of them come from what they keep apart.
+        Names are for operators: some of them come from rules that keep tenants apart.
         """
         bits = hosts.aggregates.take(rows, axis=1)
         conditions = [(OUTSIDE, names, True) for names in spec.member_of]
         conditions += [(FORBIDDEN, [name], False) for name in spec.forbidden_aggregates]
         parts: dict[str, int] = {}
         reasons: dict[str, str] = {}
-        for text, names, wanted in conditions:
-            wrong = has_any(bits, hosts.aggregate_bits(names)) != wanted
+        for text, names, expected in conditions:
+            wrong = has_any(bits, hosts.aggregate_bits(names)) != expected
             count = int(np.count_nonzero(wrong))
             if count:
                 shown = f'{text}: {names_of(_names(hosts, names)) or "there is none"}'
@@ -52,28 +52,28 @@ class AggregatesFilter(Filter):
 
 
 def unknown_aggregates(hosts: HostTable, member_of: list[list[str]]) -> Iterable[UnknownFacts]:
-    """Aggregates that nobody knows and no host reports, of lists in which there is no other."""
-    known = hosts.known_aggregates
-    names = {aggregate.name for aggregate in known.values()}
-    for wanted in member_of:
+    """Yield unknown aggregates that no host reports, of lists without any other."""
+    aggregates = hosts.known_aggregates
+    names = {aggregate.name for aggregate in aggregates.values()}
+    for requested in member_of:
         if (
-            known.keys().isdisjoint(wanted)
-            and names.isdisjoint(wanted)
-            and not has_any(hosts.aggregates, hosts.aggregate_bits(wanted)).any()
+            aggregates.keys().isdisjoint(requested)
+            and names.isdisjoint(requested)
+            and not has_any(hosts.aggregates, hosts.aggregate_bits(requested)).any()
         ):
-            yield from (UnknownFacts('aggregate', name, sorted(names)) for name in wanted)
+            yield from (UnknownFacts('aggregate', name, sorted(names)) for name in requested)
 
 
 def _names(hosts: HostTable, wanted: list[str]) -> list[str]:
-    """Names of aggregates that were named by name or uuid."""
-    known = hosts.known_aggregates
-    return [known[one].name if one in known else one for one in wanted]
+    """Return names of aggregates that were named by name or uuid."""
+    aggregates = hosts.known_aggregates
+    return [aggregates[key].name if key in aggregates else key for key in wanted]
 
 
 def aggregate_mask(
     hosts: HostTable, member_of: list[list[str]], forbidden: list[str]
 ) -> BoolArray | None:
-    """Hosts that are in one of each list of ``member_of`` and in none of ``forbidden``."""
+    """Return hosts in one of each list of ``member_of`` and in none of ``forbidden``."""
     mask: BoolArray | None = None
     for names in member_of:
         inside = has_any(hosts.aggregates, hosts.aggregate_bits(names))

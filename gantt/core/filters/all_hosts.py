@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that keep nobody out by themselves, so that old settings go on working."""
+"""Filters that remove no host by themselves, so that old settings go on working."""
 
 from gantt.core.filters.base import Filter
 from gantt.core.filters.ignored_hosts import IgnoredHostsFilter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AvailabilityZoneFilter: only hosts of the zone asked for."""
+"""AvailabilityZoneFilter: only hosts of the requested zone."""
 
 from collections.abc import Iterable
 
@@ -27,34 +27,34 @@ class AvailabilityZoneFilter(Filter):
     always = True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        wanted = spec.availability_zone
-        if wanted is None:
+        requested = spec.availability_zone
+        if requested is None:
             return None
-        if wanted == hosts.default_zone and (spec.force_hosts or spec.force_nodes):
+        if requested == hosts.default_zone and (spec.force_hosts or spec.force_nodes):
             named = (a.metadata.get('availability_zone') for a in hosts.known_aggregates.values())
-            if wanted not in named:  # hosts that report it do not make it one of an operator's
+            if requested not in named:  # hosts that report it do not make it one of an operator's
                 return None
-        code = hosts.zones.get(wanted)
+        code = hosts.zones.get(requested)
         if code is None:
-            return hosts.zone == 0 if wanted == hosts.default_zone else only(hosts, [])
+            return hosts.zone == 0 if requested == hosts.default_zone else only(hosts, [])
         mask = hosts.zone == code
-        if wanted == hosts.default_zone:
+        if requested == hosts.default_zone:
             mask |= hosts.zone == 0
         return mask
 
     def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
-        wanted, zones = spec.availability_zone, _zones(hosts)
-        if wanted is not None and wanted not in zones:
-            yield UnknownFacts('availability zone', wanted, sorted(zones))
+        requested, zones = spec.availability_zone, _zones(hosts)
+        if requested is not None and requested not in zones:
+            yield UnknownFacts('availability zone', requested, sorted(zones))
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         zones = sorted({hosts.zone_name(int(row)) for row in np.unique(rows)[:1000]})
-        many = f'{len(rows)} host{"s" if len(rows) > 1 else ""}'
-        return f'fits on {many} in availability zone {names_of(zones)}'
+        host_count = f'{len(rows)} host{"s" if len(rows) > 1 else ""}'
+        return f'fits on {host_count} in availability zone {names_of(zones)}'
 
 
 def _zones(hosts: HostTable) -> set[str]:
-    """Zones that a host is in, or that an aggregate has, be it empty."""
+    """Return zones that a host is in, or that an aggregate has, be it empty."""
     codes = np.flatnonzero(np.bincount(hosts.zone)).tolist()
     named = {a.metadata.get('availability_zone', '') for a in hosts.known_aggregates.values()}
     return {hosts.zones.names[code] or hosts.default_zone for code in codes} | named - {''}

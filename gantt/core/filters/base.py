@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a filter: a hard rule as one boolean mask over all hosts.
+"""Base classes of filters: a hard rule as one boolean mask over all hosts.
 
-A filter is pure: it reads the table and the spec it is given and keeps nothing.
-Its order among others changes cost and counts, never who survives.
+A filter is pure: it reads the table and the spec it is given and keeps nothing.  Its order among
+others changes cost and counts, never the survivors.
 """
 
 import functools
@@ -22,7 +22,7 @@ from gantt.core.table.host_table import HostTable
 #: All but a rebuild, which stays where it is and claims nothing.
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
 EVERY_PURPOSE = frozenset(Purpose)
-#: Kinds of hosts that one remedy tells apart: the nearest ones.
+#: Kinds of hosts that one remedy distinguishes: the nearest ones.
 _KINDS_MAX = 3
 
 
@@ -31,7 +31,7 @@ UNBOUNDED = 1 << 30
 
 
 class Ceiling(NamedTuple):
-    """What a rule leaves of a class of one host.
+    """Room that a rule leaves of a class on one host.
 
     :ivar room: for all members together
     :ivar piece: for any one of them
@@ -56,18 +56,18 @@ class UnknownFacts(msgspec.Struct, frozen=True):
 class Filter(Plugin):
     """A hard rule.
 
-    :cvar reason: why a host was removed; ``{…}`` are the spec's fields under
-        ``spec`` and what :meth:`detail` returns
-    :cvar public_reason: what in the request was in the way, in words that tell nothing of
-        hosts or of other users: those who may not see reasons read this; '' tells nothing
+    :cvar reason: why a host was removed; ``{…}`` are the spec's fields under ``spec`` and the
+        result of :meth:`detail`
+    :cvar public_reason: the obstacle in the request, in words that reveal nothing of hosts or of
+        other users, for callers that may not see reasons; '' reveals nothing
     :cvar purposes: the requests it applies to
     :cvar always: runs for forced hosts as well
     :cvar pairwise: depends on the other members of the request or its group
-    :cvar fields: fields of the spec that its mask follows from, with its columns and nothing
-        else, the clock included: then a mask is used again while neither has changed
-    :cvar is_room: it removes hosts for what is taken there: such a one is full, and no stranger
-    :cvar local: what it says of a host follows from that host's own columns, and
-        :meth:`passes` says it of one; then the others are not asked again after a pick
+    :cvar fields: fields of the spec that its mask follows from, with its columns and nothing else,
+        the clock included: then a mask is used again while neither has changed
+    :cvar is_room: it removes hosts for amounts taken there: such a host is full, not unsuitable
+    :cvar local: its result for a host follows from that host's own columns, and :meth:`passes`
+        returns it for one; then the others are not evaluated again after a pick
     """
 
     reason: ClassVar[str] = 'removed by {name}'
@@ -80,97 +80,96 @@ class Filter(Plugin):
     fields: ClassVar[tuple[str, ...] | None] = None
 
     def check_request(self, spec: RequestSpec) -> None:
-        """Look at what the request asks of this filter, before anything is placed.
+        """Check the settings of the request for this filter, before anything is placed.
 
-        :raises InvalidMessage: names the field and what was expected
+        :raises InvalidMessage: names the field and the expected value
         """
 
     def concerns(self, spec: RequestSpec) -> bool:
-        """Whether the request asks for the rule at all; where not, every host passes.
+        """Return whether the rule applies to the request; where not, every host passes.
 
-        It follows from the spec alone, so that it is asked once for all members.
+        It follows from the spec alone, so that it is called once for all members.
         """
         return True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        """Which hosts pass, one bool per row; None: all of them."""
+        """Return the hosts that pass, one bool per row; None: all of them."""
         raise NotImplementedError
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        """What :meth:`mask` says of one row; of filters that are ``local``."""
+        """Return the value of :meth:`mask` for one row; only called where ``local``."""
         raise NotImplementedError
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
-        """How many members in a row are let on a host that passes; None: it is asked for each.
+        """Return how many members in a row fit on a host that passes; None: evaluate for each.
 
-        Of hosts that passed :meth:`mask`, on which picks may lie since; of filters that are
-        ``local``, and of members that take amounts alone, without cores or devices of their
-        own.
+        For hosts that passed :meth:`mask`, which may have picks since; for filters that are
+        ``local``, and for members that take amounts alone, without cores or devices of their own.
         """
         return None
 
     def ceilings(self, hosts: HostTable, spec: RequestSpec, row: int) -> dict[str, Ceiling]:
-        """Class -> what the rule leaves of it on a host that passes; {}: all that is free.
+        """Return class -> room that the rule leaves on a host that passes; {}: all that is free.
 
-        Asked of the host that was chosen where the request has ranges: :meth:`mask` sees the least.
+        Called for the chosen host where the request has ranges: :meth:`mask` sees the least.
         """
         return {}
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Numbers that help to read the removal of ``rows``; asked only where some were.
+        """Return numbers that explain the removal of ``rows``; only called where some were.
 
-        A key ``parts`` (text -> count, adding up to ``len(rows)``) splits the
-        removal into several reasons; a key ``told`` (text -> text) has other words for
-        those of them that only operators may read.
+        A key ``parts`` (text -> count, adding up to ``len(rows)``) splits the removal into several
+        reasons; a key ``told`` (text -> text) has other words for those of them that only operators
+        may read.
         """
         return {}
 
     def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str] | None:
-        """What of one host it looks at, in words; None: what stands in its columns."""
+        """Return the facts of one host that it reads, as text; None: the values of its columns."""
         return None
 
     def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
-        """Names in the request that no host has, each of which alone lets no host pass.
+        """Return names in the request that no host has, each of which alone lets no host pass.
 
-        Asked only where no host was found, and of no more names than are told.
+        Only called where no host was found, and for no more names than are reported.
         """
         return ()
 
     def of_host(self, hosts: HostTable, spec: RequestSpec, row: int) -> str | None:
-        """What is wrong with the one host that was asked for, to be read after its name.
+        """Return the problem of the one requested host, to follow its name.
 
         None: the reason, with the numbers of that host.
         """
         return None
 
     def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
-        """The reason as text."""
+        """Return the reason as text."""
         return self.reason.format(name=self.name, spec=spec, **detail)
 
     def relaxed(self, spec: RequestSpec) -> RequestSpec | None:
-        """What would be asked for, were its remedy followed; None: what is asked for now.
+        """Return the spec that its remedy would request; None: the present one.
 
-        Of filters whose remedy lets other filters in, which have a say about it then.
+        For filters whose remedy enables other filters, which apply then.
         """
         return None
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        """The smallest change that lets a host in which only this filter keeps out.
+        """Return the smallest change that lets a host pass that only this filter removes.
 
         :param rows: those hosts, at least one
         """
         return f'fits on {one_or_all(hosts, rows)} without {self.name}'
 
     def silent(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> list[str]:
-        """Hosts among these that are in as soon as they report again; some of them will do."""
+        """Return hosts among these that pass once they report again; some of them suffice."""
         return []
 
 
-#: The parts of a condition, as its filter knows it.
+#: The parts of a condition, as its filter reads them.
 Condition = tuple[str, ...]
 #: Each condition, and the hosts that meet it.
 Conditions = Iterable[tuple[Condition, BoolArray]]
-#: Texts, and of how many hosts each is true.
+#: Texts, and for how many hosts each is true.
 Parts = Iterable[tuple[str, int]]
 
 
@@ -185,18 +184,18 @@ class ConditionsFilter(Filter):
     remedy_text: ClassVar[str] = 'fits on {where} but for: {what}'
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
-        """Each condition, and the hosts that meet it; not to be written to."""
+        """Yield each condition with the hosts that meet it; masks are read-only."""
         raise NotImplementedError
 
     def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
-        """Why ``rows``, which break a condition, do: a text, and of how many it is true."""
+        """Yield why ``rows`` break a condition: a text, and for how many it is true."""
         yield self.shown.format(*condition), len(rows)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return all_of(meets for _, meets in self.conditions(hosts, spec))
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first condition that it breaks."""
+        """Return parts that count each host for the first condition that it breaks."""
         parts: dict[str, int] = {}
         for condition, meets in self.conditions(hosts, spec):
             met = meets.take(rows)
@@ -225,7 +224,7 @@ class PairwiseFilter(Filter):
         return self.mask_for(hosts, spec, '')
 
     def mask_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> BoolArray | None:
-        """As :meth:`Filter.mask`, for one member."""
+        """Return the mask of :meth:`Filter.mask`, for one member."""
         raise NotImplementedError
 
 
@@ -240,11 +239,11 @@ class PerHostFilter(Filter):
     once: ClassVar[bool] = False
 
     def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
-        """Whether the host passes."""
+        """Return whether the host passes."""
         raise NotImplementedError
 
     def mask_rows(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> BoolArray:
-        """Which of ``rows`` pass."""
+        """Return which of ``rows`` pass."""
         passes = (bool(self.host_passes(hosts.host_state(int(row)), spec)) for row in rows)
         return np.fromiter(passes, np.bool_, len(rows))
 
@@ -268,7 +267,7 @@ class ClosingFilter(Filter):
     local = True
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
-        """Which of those ``alive`` pass; of the others it may say anything.
+        """Return which of those ``alive`` pass; values of the others are ignored.
 
         :returns: None: all of them, and nothing is given up for any of them
         """
@@ -277,27 +276,27 @@ class ClosingFilter(Filter):
     def mask_among_for(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
     ) -> BoolArray | None:
-        """As :meth:`mask_among`, told who is placed."""
+        """Return the mask of :meth:`mask_among`, for one member."""
         return self.mask_among(hosts, spec, alive)
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
-        """What a host that passed does not meet: (step, rule), those given up first first."""
+        """Return unmet rules of a host that passed: (step, rule), first given up first."""
         return []
 
     def given_up_for(
         self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
     ) -> list[tuple[int, str]]:
-        """As :meth:`given_up`, told what :meth:`mask_among_for` was."""
+        """Return :meth:`given_up` with the arguments of :meth:`mask_among_for`."""
         return self.given_up(hosts, spec, row)
 
     def detail_for(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray, alive: BoolArray, consumer: str
     ) -> dict[str, Any]:
-        """As :meth:`Filter.detail`, told what :meth:`mask_among_for` was."""
+        """Return :meth:`Filter.detail` with the arguments of :meth:`mask_among_for`."""
         return self.detail(hosts, spec, rows)
 
     def steps(self, hosts: HostTable, spec: RequestSpec) -> list[tuple[tuple[int, int], BoolArray]]:
-        """Each step that may be given up, and the hosts that meet it.
+        """Return each step that may be given up, and the hosts that meet it.
 
         :returns: ((layer, order), mask): later layers are given up first, and the smaller order
         """
@@ -306,9 +305,9 @@ class ClosingFilter(Filter):
     def contradiction(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
     ) -> Contradiction | None:
-        """Rules that no host meets together, none of them in vain; None: they are not it.
+        """Return rules that no host meets together, each of them needed; None: there are none.
 
-        :param alive: those that all other filters let pass
+        :param alive: hosts that pass all other filters
         """
         return None
 
@@ -325,16 +324,16 @@ class ClosingPairwiseFilter(ClosingFilter):
     def mask_for(
         self, hosts: HostTable, spec: RequestSpec, could: BoolArray | None, consumer: str
     ) -> BoolArray | None:
-        """Which of the hosts that ``could`` pass do; of the others it may say anything.
+        """Return which of the hosts that ``could`` pass do; values of the others are ignored.
 
-        :param could: those that all other filters let pass by themselves, and of
+        :param could: hosts that all other filters let pass by themselves, and of
             :meth:`counted_if_full` those that are full; None: all
         :returns: None: all
         """
         raise NotImplementedError
 
     def counted_if_full(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
-        """Rows of hosts that it looks at though there is no room left for the member."""
+        """Return rows of hosts that it counts though they have no room for the member."""
         return np.zeros(0, np.int64)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
@@ -350,21 +349,21 @@ class ClosingPairwiseFilter(ClosingFilter):
 
 
 def is_volatile(rule: Filter) -> bool:
-    """Whether a pick may change what the filter says; one that declares nothing may be anything."""
+    """Return whether a pick may change the mask of a filter; without columns it may."""
     return rule.pairwise or walks(rule) or not rule.columns or not TAKEN.isdisjoint(rule.columns)
 
 
 def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
-    """Whether the filter is asked host by host, and of survivors only."""
+    """Return whether the filter runs host by host, and on survivors only."""
     return isinstance(rule, PerHostFilter) and type(rule).mask is PerHostFilter.mask
 
 
 def why_one(
     rule: Filter, hosts: HostTable, spec: RequestSpec, row: int, for_asker: bool = False
 ) -> str:
-    """Why a filter removes this one host: its reason with the numbers of this host.
+    """Return why a filter removes this one host: its reason with the numbers of this host.
 
-    :param for_asker: without what only operators may read
+    :param for_asker: leave out what only operators may read
     """
     detail = rule.detail(hosts, spec, np.array([row]))
     parts = detail.get('parts')
@@ -374,14 +373,14 @@ def why_one(
 
 
 def only(hosts: HostTable, rows: list[int]) -> BoolArray:
-    """A mask that only ``rows`` pass."""
+    """Return a mask that only ``rows`` pass."""
     mask = np.zeros(len(hosts), np.bool_)
     mask[rows] = True
     return mask
 
 
 def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:
-    """A mask that all but ``rows`` pass; None where there are none."""
+    """Return a mask that all but ``rows`` pass; None where there are none."""
     if not rows:
         return None
     mask = _every(len(hosts)).copy()
@@ -391,51 +390,53 @@ def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:
 
 @functools.lru_cache(maxsize=8)
 def _every(count: int) -> BoolArray:
-    """A mask that so many hosts pass; not to be written to."""
+    """Return a read-only mask that ``count`` hosts pass."""
     mask = np.ones(count, np.bool_)
     mask.flags.writeable = False
     return mask
 
 
 def all_of(masks: Iterable[BoolArray]) -> BoolArray | None:
-    """Hosts that pass all of the masks, which are not written to; None where there is none."""
-    found: BoolArray | None = None
+    """Return hosts that pass all of the masks, which are read-only; None where there is none."""
+    combined: BoolArray | None = None
     for mask in masks:
-        found = mask if found is None else np.logical_and(found, mask)
-    return found
+        combined = mask if combined is None else np.logical_and(combined, mask)
+    return combined
 
 
 def has_any(bits: np.ndarray, words: dict[int, int]) -> BoolArray:
-    """Which rows have at least one of the bits."""
+    """Return which rows have at least one of the bits."""
     mask: BoolArray | None = None
     for word, value in words.items():
         if word < bits.shape[0]:
-            some = (bits[word] & np.uint64(value)) != 0
-            mask = some if mask is None else np.logical_or(mask, some, out=mask)
+            has_bit = (bits[word] & np.uint64(value)) != 0
+            mask = has_bit if mask is None else np.logical_or(mask, has_bit, out=mask)
     return np.zeros(bits.shape[1], np.bool_) if mask is None else mask
 
 
 def names_of(items: list[str]) -> str:
-    """A list for people: the first few names."""
-    more = f' and {len(items) - 4} more' if len(items) > 4 else ''
-    return ', '.join(items[:4]) + more
+    """Return a list for people: the first few names."""
+    and_more = f' and {len(items) - 4} more' if len(items) > 4 else ''
+    return ', '.join(items[:4]) + and_more
 
 
 def one_or_all(hosts: HostTable, rows: IntArray) -> str:
-    """Hosts for people: the name of the only one, or how many they are."""
+    """Return hosts as text: the name of the only one, or their number."""
     return hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
 
 
 def grouped_by_problem(
     hosts: HostTable, rows: IntArray, wrong: Sequence[tuple[str, BoolArray]], template: str
 ) -> str:
-    """A sentence for each kind of hosts: what is wrong with one is not said of another.
+    """Return a sentence for each kind of hosts, with the problems of that kind alone.
 
     :param wrong: each condition in words, and which of ``rows`` break it
-    :param template: with ``{where}`` and ``{what}``
+    :param template: text with ``{where}`` and ``{what}``
     """
-    broken = np.array([found for _, found in wrong], np.bool_).reshape(len(wrong), len(rows))
-    # Eight conditions in a byte: what tells hosts apart is sorted by all of it.
+    broken = np.array([is_broken for _, is_broken in wrong], np.bool_).reshape(
+        len(wrong), len(rows)
+    )
+    # Eight conditions in a byte: rows are distinguished by all conditions at once.
     packed = np.packbits(broken, axis=0)
     _, first, counts = np.unique(packed, axis=1, return_index=True, return_counts=True)
     kinds = broken.take(first, axis=1)
@@ -443,7 +444,7 @@ def grouped_by_problem(
     sentences = []
     for kind in order[:_KINDS_MAX]:
         name, count = hosts.names[int(rows[first[kind]])], int(counts[kind])
-        what = [text for (text, _), yes in zip(wrong, kinds[:, kind], strict=True) if yes]
+        texts = [text for (text, _), yes in zip(wrong, kinds[:, kind], strict=True) if yes]
         where = name if count == 1 else f'{name} and {count - 1} more'
-        sentences.append(template.format(where=where, what=names_of(what)))
+        sentences.append(template.format(where=where, what=names_of(texts)))
     return '; '.join(sentences)

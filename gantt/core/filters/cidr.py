@@ -46,7 +46,7 @@ class SimpleCIDRAffinityFilter(Filter):
         inside &= (low & np.uint64(width & LOW)) == np.uint64(start & LOW)
         inside &= (high | low) != 0
         if network.version == 6:
-            # IPv4 stands among the IPv6 addresses here; it is in none of their networks.
+            # IPv4 addresses are mapped into IPv6 here; they are in no network of IPv6.
             inside &= (high != 0) | ((low >> np.uint64(32)) != np.uint64(0xFFFF))
         return np.asarray(inside)
 
@@ -63,9 +63,9 @@ class SimpleCIDRAffinityFilter(Filter):
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         row = int(rows[0])
         address = hosts.hosts[row].facts.hypervisor.host_ip or 'an address that is not known'
-        more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
+        rest = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
         return (
-            f'fits on {hosts.names[row]} ({address}){more} with another build_near_host_ip or cidr'
+            f'fits on {hosts.names[row]} ({address}){rest} with another build_near_host_ip or cidr'
         )
 
 
@@ -74,7 +74,7 @@ def _is_requested(spec: RequestSpec) -> bool:
 
 
 def network_of(spec: RequestSpec) -> Network | str:
-    """The network that the hints mean, or what is wrong with them."""
+    """Return the network that the hints mean, or the problem with them."""
     near, cidr = spec.hints.get('build_near_host_ip', []), spec.hints.get('cidr', [])
     if len(near) != 1 or len(cidr) > 1:
         return 'expected one value each for build_near_host_ip and cidr'

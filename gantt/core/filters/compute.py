@@ -11,7 +11,7 @@ from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Hosts that a decision names which would fit if they reported.
+#: Most hosts named in a decision that would fit if they reported.
 SILENT_NAMED = 100
 
 
@@ -69,12 +69,12 @@ class ComputeFilter(Filter):
         return f'has been silent for more than {self.service_down_time} s'
 
     def silent(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> list[str]:
-        """The first of those that only have to report again."""
+        """Return the first of those that only have to report again."""
         only = rows[(hosts.open.take(rows)) & ~self._up(hosts).take(rows)]
         return [hosts.names[row] for row in only[:SILENT_NAMED].tolist()]
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        """What has to become of hosts that fit otherwise, and on how many it fits then."""
+        """Return required changes of hosts that fit otherwise, and how many fit then."""
         forced = bool(spec.force_hosts or spec.force_nodes)
         down = np.zeros(len(rows), np.bool_) if forced else ~self._up(hosts).take(rows)
         wrong = (~hosts.enabled.take(rows), down, hosts.over_committed.take(rows))
@@ -90,13 +90,13 @@ _BECOMES = ('is enabled', 'reports again', 'is no longer over-committed')
 
 
 def _fits(kind: int, names: list[str]) -> str:
-    """On how many hosts it fits once they are well, the first of them alone or all.
+    """Return on how many hosts it fits once they are well, the first of them alone or all.
 
     :param kind: a bit for each of ``_BECOMES``
     """
     becomes = ' and '.join(text for bit, text in enumerate(_BECOMES) if kind >> bit & 1)
-    found = f'fits on 1 host {"if" if kind == 1 else "once"} {names[0]} {becomes}'
+    sentence = f'fits on 1 host {"if" if kind == 1 else "once"} {names[0]} {becomes}'
     if len(names) == 1:
-        return found
-    others = ' and '.join(names[1:]) if len(names) == 3 else names_of(names[1:])
-    return f'{found}, on {len(names)} with {others} as well'
+        return sentence
+    other_hosts = ' and '.join(names[1:]) if len(names) == 3 else names_of(names[1:])
+    return f'{sentence}, on {len(names)} with {other_hosts} as well'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeCapabilitiesFilter: the host is what the flavor's extra specs ask for."""
+"""ComputeCapabilitiesFilter: the host has the capabilities in the flavor's extra specs."""
 
 from gantt import exceptions
 from gantt.core.filters.aggregate_extra_specs import AS_NOVA
@@ -12,7 +12,7 @@ from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
 
 SCOPE = 'capabilities'
-#: Extra specs of a request that name facts of hosts: each is asked of all of them.
+#: Most extra specs of a request that name facts of hosts: each is evaluated on all of them.
 REQUESTED_MAX = 64
 ADDRESS_BITS = 'hw:maxphysaddr_bits'
 _ADDRESS_PATH = ['cpu_info', 'maxphysaddr', 'bits']
@@ -48,43 +48,45 @@ class ComputeCapabilitiesFilter(ConditionsFilter):
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
         family = 'capabilities_printed' if self.extra_specs_as_nova else 'capabilities'
-        for key, path, wanted in requested_specs(spec):
-            # A way that leads nowhere has no name: the stat without one is the same.
+        for key, path, requirement in requested_specs(spec):
+            # An empty path has no name: the stat without one is the same.
             fact = f'{family}.{":".join(path) or "stats:"}'
             scoped = key.startswith(SCOPE + ':') or key == ADDRESS_BITS
-            condition = nova_specs.expression(wanted, fact, self.extra_specs_as_nova, not scoped)
-            yield (key, wanted), condition.mask(hosts, spec)
+            condition = nova_specs.expression(
+                requirement, fact, self.extra_specs_as_nova, not scoped
+            )
+            yield (key, requirement), condition.mask(hosts, spec)
 
     def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
-        key, wanted = condition
-        yield f'{key} is not {wanted!r} ({self._found(hosts, key, rows)})', len(rows)
+        key, requirement = condition
+        yield f'{key} is not {requirement!r} ({self._found(hosts, key, rows)})', len(rows)
 
     def _found(self, hosts: HostTable, key: str, rows: IntArray) -> str:
-        """What such hosts have instead, a few of them."""
+        """Return values that such hosts have instead, a few of them."""
         path = _path(key)
-        seen: dict[str, None] = {}
+        texts: dict[str, None] = {}
         facts = capability(hosts, path)
         for row in rows[:100].tolist():
             values = (fact.at(row) for fact in facts)
             value = next((v for v in values if v is not None), None)
             text = 'nothing' if value is None else nova_facts.text_of(value) or ''
-            seen[text if len(text) <= 40 else text[:37] + '...'] = None
-        return f'hosts have {names_of(list(seen))}'
+            texts[text if len(text) <= 40 else text[:37] + '...'] = None
+        return f'hosts have {names_of(list(texts))}'
 
 
 def requested_specs(spec: RequestSpec) -> list[tuple[str, list[str], str]]:
-    """(key, path of the fact, requirement) of the extra specs that concern capabilities."""
+    """Return (key, path of the fact, requirement) of extra specs that concern capabilities."""
     specs = spec.flavor.extra_specs
     bits = specs.get(ADDRESS_BITS)
-    found = []
-    for key, wanted in specs.items():
+    requirements = []
+    for key, requirement in specs.items():
         if key == ADDRESS_BITS:
-            found.append((key, _ADDRESS_PATH, f'>= {wanted}'))
+            requirements.append((key, _ADDRESS_PATH, f'>= {requirement}'))
         elif bits is not None and _path(key) == _ADDRESS_PATH and ':' in key:
-            continue  # the flavor's own word on it counts
+            continue  # the flavor's own key counts
         elif ':' not in key or key.startswith(SCOPE + ':'):
-            found.append((key, _path(key), wanted))
-    return found
+            requirements.append((key, _path(key), requirement))
+    return requirements
 
 
 def _path(key: str) -> list[str]:

@@ -38,7 +38,7 @@ class ForcedHostsFilter(Filter):
             yield from (UnknownFacts('node', name) for name in spec.force_nodes)
 
     def relaxed(self, spec: RequestSpec) -> RequestSpec | None:
-        """Filters that are left out for forced hosts run again."""
+        """Return the spec without forced hosts: filters left out for these run again."""
         return msgspec.structs.replace(spec, force_hosts=[], force_nodes=[])
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:

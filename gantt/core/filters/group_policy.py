@@ -42,7 +42,7 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
     ) -> BoolArray | None:
         if not self.concerns(spec):
             return None
-        # Never None: what a pick changes is more than its own row.
+        # Never None: a pick changes more than its own row.
         mask = np.ones(len(hosts), np.bool_)
         for cost in costs(hosts, spec, consumer, could=could, strengths=('hard',)):
             mask &= cost.met
@@ -59,13 +59,13 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
     def detail_for(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray, alive: BoolArray, consumer: str
     ) -> dict[str, Any]:
-        found = costs(hosts, spec, consumer, could=alive, strengths=('hard',))
-        return self._parts(spec, found, rows)
+        policy_costs = costs(hosts, spec, consumer, could=alive, strengths=('hard',))
+        return self._parts(spec, policy_costs, rows)
 
     def _parts(
         self, spec: RequestSpec, found: Sequence[PolicyCost], rows: IntArray
     ) -> dict[str, Any]:
-        """Each host is counted for the first policy that it does not meet."""
+        """Return parts that count each host for the first policy that it does not meet."""
         parts: dict[str, int] = {}
         for cost in found:
             met = cost.met.take(rows)
@@ -81,7 +81,7 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
     def given_up_for(
         self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
     ) -> list[tuple[int, str]]:
-        """What soft policies cost, as step 0: no step of the ladder."""
+        """Return the costs of soft policies, as step 0: no step of the ladder."""
         return [
             (0, f'soft {cost.policy.soft:g}: {cost.line}, costs {_cost(cost, row):g} ({GROUP})')
             for cost in costs(hosts, spec, consumer, could=alive, strengths=('soft',))
@@ -101,16 +101,16 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
     ) -> Contradiction | None:
         if not alive.any() or spec.purpose.is_move:
-            return None  # of one that moves what it has already would be counted
-        found = costs(hosts, spec, could=alive, strengths=('hard',))
-        masks = [cost.met for cost in found]
+            return None  # the present claims of a moving member would be counted
+        policy_costs = costs(hosts, spec, could=alive, strengths=('hard',))
+        masks = [cost.met for cost in policy_costs]
         if not masks or (alive & np.logical_and.reduce(masks)).any():
             return None
-        rules = [f'{found[i].line} ({GROUP})' for i in minimal(alive, masks)]
+        rules = [f'{policy_costs[i].line} ({GROUP})' for i in minimal(alive, masks)]
         count = int(np.count_nonzero(alive))
         fit = 'the one host that fits' if count == 1 else f'the {count} hosts that fit'
-        what = 'this policy' if len(rules) == 1 else 'all of these policies'
-        return Contradiction(says=f'of {fit} otherwise none meets {what}', rules=rules)
+        subject = 'this policy' if len(rules) == 1 else 'all of these policies'
+        return Contradiction(says=f'of {fit} otherwise none meets {subject}', rules=rules)
 
 
 def _cost(cost: PolicyCost, row: int) -> float:

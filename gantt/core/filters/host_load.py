@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""So many guests, and so many operations at work, on a host and no more."""
+"""Limits on the number of guests, and of running operations, of a host."""
 
 from typing import Any, ClassVar
 
@@ -39,20 +39,20 @@ class _Counted(Filter):
     key: ClassVar[str]
 
     def counts(self, hosts: HostTable) -> IntArray:
-        """How many each host has."""
+        """Return the number on each host."""
         raise NotImplementedError
 
     def count(self, hosts: HostTable, row: int) -> int:
-        """How many one host has."""
+        """Return the number on one host."""
         raise NotImplementedError
 
     def limits(self, hosts: HostTable) -> tuple[IntArray | int, list[str]]:
-        """How many are too many, and texts that were meant to say so and do not."""
+        """Return the limits, and texts of limits that are not understood."""
         return int(getattr(self, self.key)), []
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        found: BoolArray = self.counts(hosts) < self.limits(hosts)[0]
-        return found
+        is_below: BoolArray = self.counts(hosts) < self.limits(hosts)[0]
+        return is_below
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         limits = self.limits(hosts)[0]
@@ -65,7 +65,7 @@ class _Counted(Filter):
         return int(limit - self.count(hosts, row))
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Hosts by their limit."""
+        """Return parts that count hosts by their limit."""
         limits, wrong = self.limits(hosts)
         parts: dict[str, int] = {}
         for limit in (
@@ -74,17 +74,17 @@ class _Counted(Filter):
             text = f'have {limit} {self.what} or more'
             parts[text] = parts.get(text, 0) + 1
         least_loaded = int(self.counts(hosts).take(rows).min())
-        found: dict[str, Any] = {'what': self.what, 'parts': parts, 'least': least_loaded}
+        numbers: dict[str, Any] = {'what': self.what, 'parts': parts, 'least': least_loaded}
         if wrong:
-            found['not_understood'] = f'{self.key}: {names_of(wrong)}'
-        return found
+            numbers['not_understood'] = f'{self.key}: {names_of(wrong)}'
+        return numbers
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         counts = self.counts(hosts).take(rows)
         best = int(counts.argmin())
-        more = f' (the same or alike on {len(rows) - 1} more)' if len(rows) > 1 else ''
+        rest = f' (the same or alike on {len(rows) - 1} more)' if len(rows) > 1 else ''
         return (
-            f'fits on {hosts.names[int(rows[best])]} with {self.key} {int(counts[best]) + 1}{more}'
+            f'fits on {hosts.names[int(rows[best])]} with {self.key} {int(counts[best]) + 1}{rest}'
         )
 
 

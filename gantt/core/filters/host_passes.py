@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters written for Nova: ``host_passes(host_state, spec_obj)``, run as they are.
 
-Such a filter is given views with the names that Nova uses; what is behind them is
-the host table and the request, read only.  Nova is not needed and not imported: a
-filter derives from :class:`BaseHostFilter` here instead of from Nova's, or from
-nothing at all.  Where a name of Nova's has nothing behind it here it is None.
+Such a filter is given views with the names that Nova uses; behind them are the host table and the
+request, read only.  Nova is not needed and not imported: a filter derives from
+:class:`BaseHostFilter` here instead of from Nova's, or from nothing at all.  A name of Nova's
+without a counterpart here is None.
 """
 
 import datetime
@@ -21,13 +21,13 @@ from gantt.core.table.host_state import HostState
 
 
 class BaseHostFilter:
-    """What Nova's class of this name promises to those who derive from it."""
+    """Base class with the interface of Nova's class of this name."""
 
     RUN_ON_REBUILD: ClassVar[bool] = False
     run_filter_once_per_request: ClassVar[bool] = False
 
     def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
-        """Whether the host passes."""
+        """Return whether the host passes."""
         raise NotImplementedError
 
 
@@ -46,16 +46,16 @@ class NovaFilter(PerHostFilter):
 
 
 def is_for_nova(found: object) -> bool:
-    """Whether something is a class of the shape of Nova's filters."""
+    """Return whether an object is a class of the shape of Nova's filters."""
     return isinstance(found, type) and callable(getattr(found, 'host_passes', None))
 
 
 @functools.cache
 def adapted(nova_class: type) -> type[NovaFilter]:
-    """A filter of ours that asks a filter of Nova's.
+    """Return a filter of ours that runs a filter of Nova's.
 
-    It reads whatever it likes, so it declares no columns, and is asked again about a
-    host that was picked, unless ``run_filter_once_per_request`` says otherwise.
+    It may read anything, so it declares no columns, and is run again for a host that was picked,
+    unless ``run_filter_once_per_request`` is set.
 
     :raises PluginError: it does its work elsewhere than in ``host_passes``
     """
@@ -75,9 +75,9 @@ def adapted(nova_class: type) -> type[NovaFilter]:
     )
 
 
-#: Where Nova's own base classes are: what they define is not overridden.
+#: Modules of Nova's own base classes: their methods are no overrides.
 _NOVA_BASES = ('nova.filters', 'nova.scheduler.filters')
-#: Other ways into a filter of Nova's, which nobody takes here.
+#: Other entry points of a filter of Nova's, which are not called here.
 _ELSEWHERE = ('filter_all', '_filter_one')
 
 
@@ -101,7 +101,7 @@ def _refuse(nova_class: type, problem: str) -> None:
 
 
 class _View:
-    """Attributes are made when they are asked for; what is not known here is None."""
+    """A view whose attributes are computed on access; names without a counterpart are None."""
 
     __slots__ = ('_behind',)
 
@@ -115,9 +115,9 @@ class _View:
         raise AttributeError(f'{name}: hosts and requests are not changed by filters')
 
     def __getattr__(self, name: str) -> Any:
-        made = self._names().get(name)
-        if made is not None:
-            return made(self._behind)
+        compute = self._names().get(name)
+        if compute is not None:
+            return compute(self._behind)
         if name in self._unknown:
             return None
         raise AttributeError(f'{type(self).__name__} has no {name!r}')
@@ -126,7 +126,7 @@ class _View:
 
     @staticmethod
     def _names() -> Mapping[str, Any]:
-        """Name -> how it is made of what is behind the view."""
+        """Return name -> function that computes it from the object behind the view."""
         raise NotImplementedError
 
 
@@ -141,8 +141,8 @@ class HostView(_View):
 
 
 def _inventory(host: HostState, name: str, field: str, default: Any) -> Any:
-    found = host.inventories.get(name)
-    return getattr(found, field) if found else default
+    inventory = host.inventories.get(name)
+    return getattr(inventory, field) if inventory else default
 
 
 def _aggregates(host: HostState) -> list[SimpleNamespace]:
@@ -252,7 +252,7 @@ _HOST: dict[str, Any] = {
 
 
 def _used(host: HostState, name: str) -> int:
-    """What is kept back counts as used, and no ratio does, as in Nova."""
+    """Return the used amount, reserved included and ratios left out, as in Nova."""
     reserved = _inventory(host, name, 'reserved', 0)
     return host.used.get(name, 0) + host.foreign.get(name, 0) + reserved
 
@@ -295,15 +295,15 @@ class SpecView(_View):
         return getattr(self, name, None) is not None
 
     def obj_attr_is_set(self, name: str) -> bool:
-        """As of Nova's objects."""
+        """Return whether a field is set, as objects of Nova do."""
         return name in self
 
     def get_scheduler_hint(self, name: str, default: Any = None) -> Any:
-        """The hint: a list of one is its element, as Nova has it."""
-        found = self.scheduler_hints.get(name)
-        if not found:
+        """Return a hint: a list of one is its element, as in Nova."""
+        values = self.scheduler_hints.get(name)
+        if not values:
             return default
-        return found[0] if len(found) == 1 else found
+        return values[0] if len(values) == 1 else values
 
 
 def _flavor(spec: RequestSpec) -> SimpleNamespace:
@@ -312,7 +312,7 @@ def _flavor(spec: RequestSpec) -> SimpleNamespace:
         name=spec.flavor.name,
         vcpus=amounts.get('VCPU', 0) + amounts.get('PCPU', 0),
         memory_mb=amounts.get('MEMORY_MB', 0),
-        # One amount here: what is root, ephemeral and swap is not told apart.
+        # One amount here: root, ephemeral and swap are not distinguished.
         root_gb=amounts.get('DISK_GB', 0),
         ephemeral_gb=0,
         swap=0,
@@ -329,14 +329,14 @@ class _Properties(_View):
         return self._behind.get(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of Nova's objects."""
+        """Return a property or the default, as objects of Nova do."""
         return self._behind.get(name, default)
 
     def __contains__(self, name: str) -> bool:
         return name in self._behind
 
     def to_dict(self) -> dict[str, str]:
-        """As of Nova's objects."""
+        """Return all properties, as objects of Nova do."""
         return dict(self._behind)
 
 
@@ -360,15 +360,15 @@ def _group(spec: RequestSpec) -> SimpleNamespace | None:
 
 
 def _destination(spec: RequestSpec) -> SimpleNamespace | None:
-    wanted = spec.destination
-    if wanted is None:
+    destination = spec.destination
+    if destination is None:
         return None
     return SimpleNamespace(
-        host=wanted.host,
-        node=wanted.node,
-        cell=wanted.cell,
-        aggregates=[','.join(names) for names in wanted.aggregates],
-        forbidden_aggregates=list(wanted.forbidden_aggregates),
+        host=destination.host,
+        node=destination.node,
+        cell=destination.cell,
+        aggregates=[','.join(names) for names in destination.aggregates],
+        forbidden_aggregates=list(destination.forbidden_aggregates),
     )
 
 

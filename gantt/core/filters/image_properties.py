@@ -93,7 +93,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 #: Conditions of one version at most.
 _CONDITIONS_MAX = 16
 
-#: Epoch and release; then whether it is before (-1) or after (1) the release itself.
+#: Epoch and release; then -1 for a version before the release itself, 1 for one after it.
 Version = tuple[int, tuple[int, ...], int]
 Conditions = list[tuple[str, Version]]
 
@@ -157,31 +157,31 @@ class ImagePropertiesFilter(Filter):
             )
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        wanted = self.wanted(spec)
-        if not wanted.anything:
+        requirements = self.wanted(spec)
+        if not requirements.anything:
             return None
-        if wanted.conditions is None:
+        if requirements.conditions is None:
             return only(hosts, [])
         platforms = hosts.platforms.values
-        supported = (not self.problem(platform, wanted) for platform in platforms)
+        supported = (not self.problem(platform, requirements) for platform in platforms)
         return np.fromiter(supported, np.bool_, len(platforms)).take(hosts.platform)
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        wanted, parts = self.wanted(spec), dict[str, int]()
+        requirements, parts = self.wanted(spec), dict[str, int]()
         codes, counts = np.unique(hosts.platform.take(rows), return_counts=True)
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-            text = self.problem(hosts.platforms.values[code], wanted)
+            text = self.problem(hosts.platforms.values[code], requirements)
             parts[text] = parts.get(text, 0) + count
         return {'parts': parts}
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         row = int(rows[0])
         text = self.problem(hosts.platforms.values[int(hosts.platform[row])], self.wanted(spec))
-        more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
-        return f'fits on {hosts.names[row]}{more} with another image: {text}'
+        and_more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
+        return f'fits on {hosts.names[row]}{and_more} with another image: {text}'
 
     def wanted(self, spec: RequestSpec) -> ImageRequirements:
-        """What the image of a request asks for."""
+        """Return the requirements of the image of a request."""
         properties = spec.image.properties
         default = (self.image_properties_default_architecture, '', '')
         wanted_values = (
@@ -197,7 +197,7 @@ class ImagePropertiesFilter(Filter):
         )
 
     def problem(self, host: Hypervisor, wanted: ImageRequirements) -> str:
-        """What keeps a hypervisor from running the image, '' where nothing does."""
+        """Return why a hypervisor cannot run the image, '' where it can."""
         return (
             self._triple_problem(host, wanted.triple)
             or _version_problem(host.version, wanted)
@@ -226,21 +226,21 @@ class ImagePropertiesFilter(Filter):
 
 
 def canonical(position: int, text: str) -> str:
-    """A name of an architecture, a hypervisor type or a mode in its usual spelling."""
+    """Return a name of an architecture, a hypervisor type or a mode in its usual spelling."""
     name = text.lower()
     return ALIASES[position].get(name, name)
 
 
 def conditions_of(text: str) -> Conditions | None:
-    """``>=2.10,<4`` as comparisons; None: it cannot be understood."""
-    found: Conditions = []
+    """Return ``>=2.10,<4`` as comparisons; None: it cannot be parsed."""
+    conditions: Conditions = []
     for part in text.split(',')[: _CONDITIONS_MAX + 1] if text else ():
         match = _PREDICATE.fullmatch(part)
         version = _version(match[2]) if match else None
-        if match is None or version is None or len(found) == _CONDITIONS_MAX:
+        if match is None or version is None or len(conditions) == _CONDITIONS_MAX:
             return None
-        found.append((match[1], version))
-    return found
+        conditions.append((match[1], version))
+    return conditions
 
 
 def _version(text: str) -> Version | None:
@@ -255,7 +255,7 @@ def _version(text: str) -> Version | None:
 
 
 def version_of(number: int) -> Version:
-    """A hypervisor's version number, three digits per part."""
+    """Return a hypervisor's version from its number, three digits per part."""
     parts: list[int] = []
     while number > 0:
         number, part = divmod(number, 1000)
@@ -264,11 +264,11 @@ def version_of(number: int) -> Version:
 
 
 def _trimmed(parts: Any) -> tuple[int, ...]:
-    """Without zeroes at the end: 2.0 is 2."""
-    found = list(parts)
-    while found and not found[-1]:
-        found.pop()
-    return tuple(found)
+    """Return parts without zeroes at the end: 2.0 is 2."""
+    trimmed = list(parts)
+    while trimmed and not trimmed[-1]:
+        trimmed.pop()
+    return tuple(trimmed)
 
 
 def _version_problem(number: int, wanted: ImageRequirements) -> str:
@@ -285,11 +285,15 @@ def _version_problem(number: int, wanted: ImageRequirements) -> str:
 def _bits_problem(host: Hypervisor, text: str) -> str:
     if not text:
         return ''
-    wanted = extra_specs.number_of(text)
-    if wanted is None:
+    required_bits = extra_specs.number_of(text)
+    if required_bits is None:
         return f'hw_maxphysaddr_bits {text!r} is not understood (expected a number)'
     bits = step_into(host.cpu_info, ['maxphysaddr', 'bits'])
-    has = extra_specs.number_of(bits) if isinstance(bits, str) else bits
-    if not isinstance(has, int | float) or not has or has >= wanted:
+    bits_of_host = extra_specs.number_of(bits) if isinstance(bits, str) else bits
+    if (
+        not isinstance(bits_of_host, int | float)
+        or not bits_of_host
+        or bits_of_host >= required_bits
+    ):
         return ''
-    return f'has {text_of(has)} address bits, {text} are asked for'
+    return f'has {text_of(bits_of_host)} address bits, {text} are asked for'

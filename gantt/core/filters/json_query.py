@@ -49,9 +49,9 @@ class JsonFilter(Filter):
         return f'fits on {one_or_all(hosts, rows)} without the query {_shown(spec)}'
 
     def _query(self, spec: RequestSpec) -> Expression | None:
-        """The query of a request, None where it has none.
+        """Return the query of a request, None where it has none.
 
-        :raises InvalidMessage: it cannot be understood, or costs too much
+        :raises InvalidMessage: it cannot be parsed, or costs too much
         """
         texts = spec.hints.get('query', [])
         if len(texts) > 1:

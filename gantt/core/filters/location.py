@@ -68,7 +68,7 @@ class LocationFilter(Filter):
         turned = '.'.join(reversed(place.split('.')))
         if self.location_order == SITE_LAST:
             return places.below(turned, hosts.location)
-        found = places.below(place, hosts.location)
-        if self.location_order == EITHER and not found.any():
+        below = places.below(place, hosts.location)
+        if self.location_order == EITHER and not below.any():
             return places.below(turned, hosts.location)
-        return found
+        return below

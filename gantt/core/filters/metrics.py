@@ -46,8 +46,8 @@ class MetricsFilter(ConditionsFilter):
     def names(self) -> list[str]:
         """Names of the metrics, each once."""
         settings = self.metrics_weight_setting.split(',')
-        found = (setting.partition('=')[0].strip() for setting in settings)
-        return list(dict.fromkeys(name for name in found if name))
+        metric_names = (setting.partition('=')[0].strip() for setting in settings)
+        return list(dict.fromkeys(name for name in metric_names if name))
 
 
 def _has(hosts: HostTable, metric: FloatArray | None) -> BoolArray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMATopologyFilter: the cells, cores and pages that flavor and image ask for."""
+"""NUMATopologyFilter: the cells, cores and pages that flavor and image request."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ from gantt.core.topology.read import read
 from gantt.core.topology.search import lay_out
 from gantt.core.topology.violations import Violation, obstacles
 
-#: Hosts whose obstacles are looked at one by one; the others are told together.
+#: Hosts whose obstacles are evaluated one by one; the others are reported together.
 REQUESTED_MAX = 300
 _NOT_TOGETHER = Violation('together', 0, 0, 'its cells and its devices do not come together')
 
 
 def _requested_most(wish: Wish) -> int:
-    """How many hosts are asked what is in the way: the fewer, the more is looked for in each."""
+    """Return for how many hosts obstacles are searched: fewer for larger requests."""
     return max(10, REQUESTED_MAX * 4 // max(4, len(wish.devices) + len(wish.cells)))
 
 
@@ -42,14 +42,14 @@ class InsideFilter(Filter):
     local = True
 
     def wish(self, spec: RequestSpec) -> Wish | None:
-        """What this filter looks at in a request.
+        """Return the topology that the request has for this filter.
 
-        :raises InvalidMessage: names the key and what was expected
+        :raises InvalidMessage: names the key and the expected value
         """
         raise NotImplementedError
 
     def check_request(self, spec: RequestSpec) -> None:
-        """Read what the request asks for; see :meth:`wish`."""
+        """Check the topology of the request; see :meth:`wish`."""
         if spec.purpose is not Purpose.REBUILD:
             self.wish(spec)
 
@@ -57,7 +57,7 @@ class InsideFilter(Filter):
         return self.wish(spec) is not None
 
     def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
-        """Which hosts may do, by row within ``at``."""
+        """Return which hosts may fit, by row within ``at``."""
         raise NotImplementedError
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
@@ -69,44 +69,44 @@ class InsideFilter(Filter):
         return wish is None or bool(self.may(hosts, wish, slice(row, row + 1))[0])
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first thing in its way."""
+        """Return parts that count each host for its first obstacle."""
         wish = self.wish(spec)
         if wish is None:
             return {}
         worst: dict[str, list[Violation]] = {}
-        requested, known = rows[: _requested_most(wish)], Known()
+        requested, device_cache = rows[: _requested_most(wish)], Known()
         judged = judge(hosts, hosts.kinds, wish, requested)
-        for row, may, surely in zip(requested.tolist(), judged.may, judged.surely, strict=True):
+        for row, may_fit, surely in zip(requested.tolist(), judged.may, judged.surely, strict=True):
             if surely:
                 first = _NOT_TOGETHER
             else:
-                first = _in_the_way(wish, hosts.room(row), known, bool(may))[0]
+                first = _in_the_way(wish, hosts.room(row), device_cache, bool(may_fit))[0]
             worst.setdefault(first.what, []).append(first)
         parts: dict[str, int] = {}
         for alike in worst.values():
-            best = max(alike, key=lambda one: (one.have, one.text))
+            best = max(alike, key=lambda violation: (violation.have, violation.text))
             parts[best.text] = parts.get(best.text, 0) + len(alike)
         if len(rows) > len(requested):
             parts[self.reason] = len(rows) - len(requested)
         return {'parts': parts}
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        """The host with the least in its way."""
+        """Return the host with the fewest obstacles."""
         wish = self.wish(spec)
         assert wish is not None, 'a request that asks nothing removes nobody'
-        found, known = [], Known()
+        candidates, device_cache = [], Known()
         for row in rows[: _requested_most(wish)].tolist():
-            problems = _in_the_way(wish, hosts.room(row), known, False)
-            short = sum(one.lack / max(1, one.need) for one in problems)
-            found.append((len(problems), short, row, problems))
-        _, _, row, problems = min(found, key=lambda one: one[:3])
+            problems = _in_the_way(wish, hosts.room(row), device_cache, False)
+            short = sum(problem.lack / max(1, problem.need) for problem in problems)
+            candidates.append((len(problems), short, row, problems))
+        _, _, row, problems = min(candidates, key=lambda candidate: candidate[:3])
         return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
 
 
 def _in_the_way(wish: Wish, room: FreeTopology, known: Known, may: bool) -> list[Violation]:
-    """What keeps the wish out of a room; at least one thing.
+    """Return the obstacles of the wish in a room; at least one.
 
-    :param may: whether a layout has to be looked for to know that there is none
+    :param may: a layout has to be searched to know that there is none
     """
     if not may:
         return obstacles(wish, room, known=known)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PciPassthroughFilter: the devices that a flavor asks for by name, and those of ports."""
+"""PciPassthroughFilter: the devices that a flavor requests by name, and those of ports."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ class PciPassthroughFilter(InsideFilter):
 
 
 def inside_of(filters: Sequence[Filter]) -> Inside:
-    """What a pipeline of these filters lays out inside of hosts."""
+    """Return the layout rules of a pipeline of these filters."""
     numa, pci, pack = -1, -1, False
     aliases: Aliases | None = None
     for k, rule in enumerate(filters):

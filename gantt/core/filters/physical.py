@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters that Nova had before Placement: RAM, cores and disk by ratio, or to the unit.
 
-ResourcesFilter and the commit hold the same inventories in any case; these add
-what some sites miss: ratios set by aggregates, which can only narrow, and hosts
-that a guest takes whole.
+ResourcesFilter and the commit check the same inventories in any case; these add features that some
+sites miss: ratios set by aggregates, which can only narrow, and hosts that a guest takes whole.
 """
 
 from typing import Any, ClassVar
@@ -30,7 +29,7 @@ class _Physical(Filter):
     resource: ClassVar[str]
 
     def fits(self, hosts: HostTable, amount: int) -> BoolArray:
-        """Which hosts do, their own inventory looked at."""
+        """Return which hosts fit by their own inventory."""
         raise NotImplementedError
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
@@ -44,7 +43,7 @@ class _Physical(Filter):
         return amount is None or self.fits_one(hosts, amount, row)
 
     def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
-        """What :meth:`fits` says of one of them."""
+        """Return the value of :meth:`fits` for one host."""
         raise NotImplementedError
 
 
@@ -58,26 +57,26 @@ class _ByRatio(_Physical):
     columns = (*_Physical.columns, 'ratio')
 
     def ratios(self, hosts: HostTable) -> tuple[FloatArray, list[str]]:
-        """By host, and texts that were meant to be one and are not."""
+        """Return ratios by host, and texts of ratios that are not understood."""
         return facts.ratio_of(hosts, self.resource), []
 
     def usable(self, hosts: HostTable) -> FloatArray:
-        """What the ratio leaves; never more than there is."""
+        """Return the amount that the ratio leaves; never more than the total."""
         total = facts.total_amount(hosts, self.resource)
         used = total - facts.free_amount(hosts, self.resource)
         return np.minimum(total * self.ratios(hosts)[0] - used, total)
 
     def beyond(self, hosts: HostTable) -> IntArray:
-        """What of the free amount the ratio does not let anybody have; negative: it gives more.
+        """Return the part of the free amount above the ratio; negative: the ratio allows more.
 
-        Whole amounts: who asks for one has it below the next whole number or not at all.
+        Whole amounts: a request has its amount below the next whole number or not at all.
         """
         total = facts.total_amount(hosts, self.resource)
         promised = np.floor(total * self.ratios(hosts)[0]).astype(np.int64)
         return facts.promised_amount(hosts, self.resource) - promised
 
     def _cached(self, hosts: HostTable) -> tuple[IntArray | int, int]:
-        """That amount, once where it is the same for all, and the least total of all hosts."""
+        """Return the same, as one number where all are equal, and the least total of all hosts."""
         return hosts.array_cache.get(
             self,
             _RATIOS_READ,
@@ -125,9 +124,9 @@ class _ByRatio(_Physical):
             f'{self.resource} below {need} altogether': total,
             f'{self.resource} short of {need} by ratio (best has {best})': len(rows) - total,
         }
-        found = {'what': self.resource, 'parts': {text: n for text, n in parts.items() if n}}
+        numbers = {'what': self.resource, 'parts': {text: n for text, n in parts.items() if n}}
         wrong = self.ratios(hosts)[1]
-        return found | ({'not_understood': names_of(wrong)} if wrong else {})
+        return numbers | ({'not_understood': names_of(wrong)} if wrong else {})
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         usable = self.usable(hosts).take(rows)
@@ -143,8 +142,8 @@ class _ByAggregateRatio(_ByRatio):
     key: ClassVar[str]
 
     def ratios(self, hosts: HostTable) -> tuple[FloatArray, list[str]]:
-        own = facts.ratio_of(hosts, self.resource)
-        return least(hosts, self.key, own, _ratio)
+        host_ratios = facts.ratio_of(hosts, self.resource)
+        return least(hosts, self.key, host_ratios, _ratio)
 
 
 class _Exact(_Physical):
@@ -156,8 +155,8 @@ class _Exact(_Physical):
         code = hosts.class_code(self.resource)
         if code is None:
             return np.full(len(hosts), amount == 0)
-        same: BoolArray = hosts.free[code] == self._wanted(hosts, amount)
-        return same
+        is_exact: BoolArray = hosts.free[code] == self._wanted(hosts, amount)
+        return is_exact
 
     def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
         return bool(facts.free_amount(hosts, self.resource).item(row) == amount)
@@ -167,7 +166,7 @@ class _Exact(_Physical):
         return {} if amount is None else {self.resource: Ceiling(amount, amount)}
 
     def _wanted(self, hosts: HostTable, amount: int) -> IntArray | int:
-        """What has to be free by the ratio, that the amount is free without."""
+        """Return the amount to be free by the ratio for ``amount`` to be free without it."""
         promised: IntArray | int = hosts.array_cache.get(
             (self.resource, 'promised beyond'),
             ('total', 'reserved', 'cap'),
@@ -181,10 +180,10 @@ class _Exact(_Physical):
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
         free = facts.free_amount(hosts, self.resource).take(rows)
-        more, need = int(np.count_nonzero(free > amount)), format_amount(self.resource, amount)
+        larger, need = int(np.count_nonzero(free > amount)), format_amount(self.resource, amount)
         parts = {
-            f'{self.resource} free beyond {need}': more,
-            f'{self.resource} free below {need}': len(rows) - more,
+            f'{self.resource} free beyond {need}': larger,
+            f'{self.resource} free below {need}': len(rows) - larger,
         }
         return {'parts': {text: n for text, n in parts.items() if n}}
 
@@ -258,9 +257,9 @@ _RATIOS_READ = ('total', 'reserved', 'cap', 'ratio', 'aggregates')
 
 
 def _once(numbers: IntArray) -> IntArray | int:
-    """The one number that all are, else all of them: mostly hosts promise alike."""
-    same = len(numbers) and (numbers == numbers[0]).all()
-    return int(numbers[0]) if same else numbers
+    """Return one number where all are equal, else all: usually hosts have the same ratio."""
+    are_equal = len(numbers) and (numbers == numbers[0]).all()
+    return int(numbers[0]) if are_equal else numbers
 
 
 def _of_row(numbers: IntArray | int, row: int) -> int:

@@ -10,7 +10,7 @@ from gantt.core.messages.request import Destination, RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: A list of hosts alone is as a rule that of a zone's offer, and no wish of who asked.
+#: A list of hosts alone usually comes from a zone's offer, not from the caller.
 OFFERED = 'not of the hosts listed for it: those offered, where a zone above asks'
 
 
@@ -24,47 +24,47 @@ class RequestedDestinationFilter(Filter):
     always = True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        wanted = spec.destination
-        if wanted is None:
+        destination = spec.destination
+        if destination is None:
             return None
         masks = []
-        if wanted.host is not None:
-            masks.append(only(hosts, hosts.rows_of_host(wanted.host)))
-        if wanted.node is not None:
-            masks.append(only(hosts, hosts.rows_of_nodes([wanted.node])))
-        if wanted.cell is not None:
-            code = hosts.cells.get(wanted.cell)
+        if destination.host is not None:
+            masks.append(only(hosts, hosts.rows_of_host(destination.host)))
+        if destination.node is not None:
+            masks.append(only(hosts, hosts.rows_of_nodes([destination.node])))
+        if destination.cell is not None:
+            code = hosts.cells.get(destination.cell)
             masks.append(only(hosts, []) if code is None else hosts.cell == code)
-        if wanted.hosts:
-            found = map(hosts.row_of, wanted.hosts)
-            masks.append(only(hosts, [row for row in found if row is not None]))
-        inside = aggregate_mask(hosts, wanted.aggregates, wanted.forbidden_aggregates)
+        if destination.hosts:
+            host_rows = map(hosts.row_of, destination.hosts)
+            masks.append(only(hosts, [row for row in host_rows if row is not None]))
+        inside = aggregate_mask(hosts, destination.aggregates, destination.forbidden_aggregates)
         if inside is not None:
             masks.append(inside)
         return all_of(masks)
 
     def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
-        wanted = spec.destination
-        if wanted is not None and wanted == Destination(hosts=wanted.hosts):
+        destination = spec.destination
+        if destination is not None and destination == Destination(hosts=destination.hosts):
             return OFFERED
         return super().reason_for(spec, detail)
 
     def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
-        wanted = spec.destination
-        if wanted is None:
+        destination = spec.destination
+        if destination is None:
             return
-        if wanted.host is not None and not hosts.rows_of_host(wanted.host):
-            yield UnknownFacts('host', wanted.host, hosts.names)
-        if wanted.node is not None and not hosts.rows_of_nodes([wanted.node]):
-            yield UnknownFacts('node', wanted.node)
-        if wanted.cell is not None and hosts.cells.get(wanted.cell) is None:
-            yield UnknownFacts('cell', wanted.cell)
-        if wanted.hosts and all(hosts.row_of(name) is None for name in wanted.hosts):
-            yield from (UnknownFacts('host', name, hosts.names) for name in wanted.hosts)
-        yield from unknown_aggregates(hosts, wanted.aggregates)
+        if destination.host is not None and not hosts.rows_of_host(destination.host):
+            yield UnknownFacts('host', destination.host, hosts.names)
+        if destination.node is not None and not hosts.rows_of_nodes([destination.node]):
+            yield UnknownFacts('node', destination.node)
+        if destination.cell is not None and hosts.cells.get(destination.cell) is None:
+            yield UnknownFacts('cell', destination.cell)
+        if destination.hosts and all(hosts.row_of(name) is None for name in destination.hosts):
+            yield from (UnknownFacts('host', name, hosts.names) for name in destination.hosts)
+        yield from unknown_aggregates(hosts, destination.aggregates)
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        wanted = spec.destination
-        named = (wanted.host or wanted.node) if wanted is not None else None
-        which = named or 'the requested destination'
-        return f'fits on {one_or_all(hosts, rows)} if it need not be {which}'
+        destination = spec.destination
+        named = (destination.host or destination.node) if destination is not None else None
+        target = named or 'the requested destination'
+        return f'fits on {one_or_all(hosts, rows)} if it need not be {target}'

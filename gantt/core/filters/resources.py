@@ -13,7 +13,7 @@ from gantt.core.plugin import EVERY_KIND
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Amounts of these are said with their unit, under these names.
+#: Classes whose amounts have a unit in texts -> their names there.
 _NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
 
 
@@ -82,31 +82,31 @@ class ResourcesFilter(Filter):
         if shared and any(hosts.has(row, n, a) for n, a in spec.resources.items() if n in shared):
             return None  # it may take of itself what pools have, too
         # It passes now: its units admit the amounts, and no pick changes units.  What comes from
-        # pools is not the host's: who picks looks whether they have it still.
-        own = ((name, amount) for name, amount in spec.resources.items() if name not in shared)
-        codes = ((hosts.class_code(name), amount) for name, amount in own)
+        # pools is not the host's: the pick checks whether they still have it.
+        of_host = ((name, amount) for name, amount in spec.resources.items() if name not in shared)
+        codes = ((hosts.class_code(name), amount) for name, amount in of_host)
         return min(
             (hosts.free.item(code, row) // n for code, n in codes if code is not None),
             default=UNBOUNDED,
         )
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first class that it is short of."""
+        """Return parts that count each host for the first class that it is short of."""
         if not _takes_of_trees(hosts, spec):
             return self._detail(hosts, spec, rows)
         plain = _own(hosts, spec)
-        own = self._mask(hosts, plain) if plain.resources else None
-        short = np.zeros(len(rows), np.bool_) if own is None else ~own.take(rows)
-        found: dict[str, Any] = {'parts': {}, 'best': {}}
+        plain_mask = self._mask(hosts, plain) if plain.resources else None
+        short = np.zeros(len(rows), np.bool_) if plain_mask is None else ~plain_mask.take(rows)
+        numbers: dict[str, Any] = {'parts': {}, 'best': {}}
         if short.any():
-            found = self._detail(hosts, plain, rows[short])
+            numbers = self._detail(hosts, plain, rows[short])
         of_tree = tree_room.detail(hosts, spec, rows[~short])
-        return found | {'parts': {**found['parts'], **of_tree.get('parts', {})}}
+        return numbers | {'parts': {**numbers['parts'], **of_tree.get('parts', {})}}
 
     def _detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         parts: dict[str, int] = {}
         best: dict[str, int] = {}
-        told: dict[str, str] = {}
+        public_parts: dict[str, str] = {}
         for name, amount in spec.resources.items():
             if not len(rows):
                 break
@@ -121,12 +121,12 @@ class ResourcesFilter(Filter):
                 free = np.maximum(free, hosts.pools.most(len(hosts), name).take(rows))
             count = int(np.count_nonzero(short))
             if count:
-                best[name] = most = max(int(np.maximum.reduce(free[short])), 0)
-                need, has = format_amount(name, amount), format_amount(name, most)
-                part = f'too little free {name} (need {need}, best has {has})'
+                best[name] = largest = max(int(np.maximum.reduce(free[short])), 0)
+                need, largest_text = format_amount(name, amount), format_amount(name, largest)
+                part = f'too little free {name} (need {need}, best has {largest_text})'
                 if count == 1 and served is not None:
                     public, part = part, part + _of_pools(hosts, int(rows[short][0]), name)
-                    told[part] = public
+                    public_parts[part] = public
                 parts[part] = count
                 rows = rows[~short]
         for name, amount in spec.resources.items():
@@ -141,23 +141,23 @@ class ResourcesFilter(Filter):
             if count:
                 parts[f'{name} not to be had as {format_amount(name, amount)} in one piece'] = count
                 rows = rows[~wrong]
-        return {'parts': parts, 'best': best} | ({'told': told} if told else {})
+        return {'parts': parts, 'best': best} | ({'told': public_parts} if public_parts else {})
 
     def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str] | None:
         pools = hosts.pools
         if not pools.have_any(spec.resources):
             return None
-        host, found = hosts.host_state(row), []
+        host, texts = hosts.host_state(row), []
         for name in spec.resources:
             of_pools = ''.join(
                 f', {format_amount(name, pools.free(pool, name))} in pool {pools.of_id[pool].name}'
                 for pool in pools.serving(host.provider_id, name)
             )
-            found.append(f'{format_amount(name, host.free(name))} {name} free{of_pools}')
-        return found
+            texts.append(f'{format_amount(name, host.free(name))} {name} free{of_pools}')
+        return texts
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        """The host with the least relative shortage; each class stated."""
+        """Return the host with the least relative shortage, with each class."""
         if _takes_of_trees(hosts, spec):
             row = int(rows[0])
             parts = self.detail(hosts, spec, rows[:1])['parts']
@@ -174,43 +174,43 @@ class ResourcesFilter(Filter):
         shortage[shortage == 0] = np.inf
         row = int(rows[int(shortage.argmin())])
         problems = hosts.host_state(row).fit(spec.resources).problems
-        most: dict[str, int] = {}
+        available: dict[str, int] = {}
         for problem in problems:
             if problem.lack:
                 name = problem.resource_class
-                most[name] = min(problem.have, most.get(name, problem.have))
+                available[name] = min(problem.have, available.get(name, problem.have))
         if problems and all(problem.lack and problem.have > 0 for problem in problems):
-            bounds = ' and '.join(_bound(name, amount) for name, amount in most.items())
+            bounds = ' and '.join(_bound(name, amount) for name, amount in available.items())
             return f'fits if {bounds} (on {hosts.names[row]})'
         return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
 
 
 def _takes_of_trees(hosts: HostTable, spec: RequestSpec) -> bool:
-    """See ``tree_room.concerns``, which is asked where anything is nested at all."""
+    """Return ``tree_room.concerns``, which is called only where providers are nested."""
     if spec.tree is not None:
         return True
     return bool(hosts.pools.nested.of_class) and tree_room.concerns(hosts, spec)
 
 
 def _own(hosts: HostTable, spec: RequestSpec) -> RequestSpec:
-    """What is asked of the hosts themselves, and of pools, that nothing below them has."""
+    """Return the spec of classes that no provider below the hosts has."""
     nested = hosts.pools.nested.of_class
-    own = {name: amount for name, amount in spec.resources.items() if name not in nested}
-    return spec.taking(own)
+    amounts = {name: amount for name, amount in spec.resources.items() if name not in nested}
+    return spec.taking(amounts)
 
 
 def _of_pools(hosts: HostTable, row: int, name: str) -> str:
-    """The pools that a host was looked for in, and what they have left, for operators."""
+    """Return the pools that serve a host, with their free amounts, for operators."""
     pools = hosts.pools
-    found = [
+    texts = [
         f'pool {pools.of_id[pool].name} has {format_amount(name, max(pools.free(pool, name), 0))}'
         for pool in pools.serving(hosts.hosts[row].id, name)
     ]
-    return f'; {names_of(found)}' if found else '; no pool of it serves the host'
+    return f'; {names_of(texts)}' if texts else '; no pool of it serves the host'
 
 
 def _bound(name: str, amount: int) -> str:
-    """``RAM <= 6.2 GiB``, ``VCPU <= 8``."""
+    """Return a bound as text: ``RAM <= 6.2 GiB``, ``VCPU <= 8``."""
     amount_text = format_amount(name, amount)
     return f'{_NAMES[name]} <= {amount_text}' if name in _NAMES else f'{name} <= {amount}'
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RulesFilter: the rules of operators and users, and which of them have to be given up."""
+"""RulesFilter: the rules of operators and users, and the choice of those to give up."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from gantt.core.rules.rule import Rule, Strength
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Of the operator and of the user, where there are none.
+#: Layers of the operator and of the user without rules.
 NO_RULES = (Layer(), Layer())
 FEWER = 'meeting fewer of the rules that may be given up than others'
 
@@ -92,7 +92,7 @@ class RulesFilter(ClosingFilter):
 
     def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
-            return ()  # where there can be no rules, nobody looks for them
+            return ()  # where there can be no rules, none are read
         operator = layers.of_operator(hosts, spec, self._configured)
         user = layers.of_user(spec)
         return (operator, user) if operator.binding or user.binding else ()
@@ -100,8 +100,8 @@ class RulesFilter(ClosingFilter):
     # -- the hosts -------------------------------------------------------------
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
-        found = self._layers(hosts, spec)
-        return ladder.narrow(hosts, spec, alive, found) if found else None
+        rule_layers = self._layers(hosts, spec)
+        return ladder.narrow(hosts, spec, alive, rule_layers) if rule_layers else None
 
     def mask_among_for(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
@@ -116,8 +116,8 @@ class RulesFilter(ClosingFilter):
         return ladder.narrow(hosts, spec, alive, layers, dropped)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        found = self._layers(hosts, spec)
-        if not found:
+        rule_layers = self._layers(hosts, spec)
+        if not rule_layers:
             return None
         mask = np.ones(len(hosts), np.bool_)
         for rule in self._hard(hosts, spec):
@@ -125,20 +125,23 @@ class RulesFilter(ClosingFilter):
         return mask
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        found = self._layers(hosts, spec)
-        if group_ladder.concerns(spec) or not ladder.steadfast(found):
+        rule_layers = self._layers(hosts, spec)
+        if group_ladder.concerns(spec) or not ladder.steadfast(rule_layers):
             return False  # others may be the better ones now
         return all(
-            rule.is_met(hosts, spec, row) for layer in found for rule in layer.hard if rule.volatile
+            rule.is_met(hosts, spec, row)
+            for layer in rule_layers
+            for rule in layer.hard
+            if rule.volatile
         )
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
-        may = self._layers(hosts, spec) or group_ladder.concerns(spec)
-        return None if may else UNBOUNDED
+        has_rules = self._layers(hosts, spec) or group_ladder.concerns(spec)
+        return None if has_rules else UNBOUNDED
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
-        found = self._layers(hosts, spec)
-        return ladder.given_up(hosts, spec, row, found) if found else []
+        rule_layers = self._layers(hosts, spec)
+        return ladder.given_up(hosts, spec, row, rule_layers) if rule_layers else []
 
     def given_up_for(
         self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
@@ -148,8 +151,10 @@ class RulesFilter(ClosingFilter):
         hard = alive.copy()
         for rule in self._hard(hosts, spec):
             hard &= rule.mask(hosts, spec)
-        more = group_ladder.unmet(hosts, spec, row, hard, consumer)
-        return ladder.given_up(hosts, spec, row, self._layers(hosts, spec) or NO_RULES, more)
+        unmet_policies = group_ladder.unmet(hosts, spec, row, hard, consumer)
+        return ladder.given_up(
+            hosts, spec, row, self._layers(hosts, spec) or NO_RULES, unmet_policies
+        )
 
     def steps(self, hosts: HostTable, spec: RequestSpec) -> list[tuple[tuple[int, int], BoolArray]]:
         return ladder.steps(hosts, spec, self._layers(hosts, spec))
@@ -158,19 +163,19 @@ class RulesFilter(ClosingFilter):
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         parts: dict[str, int] = {}
-        words: dict[str, str] = {}
-        left = rows
+        public_parts: dict[str, str] = {}
+        remaining = rows
         for rule in self._hard(hosts, spec):
-            met = rule.mask(hosts, spec, left)
+            met = rule.mask(hosts, spec, remaining)
             if not met.all():
                 text = f'against the rule {rule}'
                 parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
                 if not is_users(str(rule)):
-                    words[text] = f'against {plain_text(str(rule))}'
-                left = left[met]
-        if len(left):
-            parts[FEWER] = len(left)
-        return {'parts': parts} | ({'told': words} if words else {})
+                    public_parts[text] = f'against {plain_text(str(rule))}'
+                remaining = remaining[met]
+        if len(remaining):
+            parts[FEWER] = len(remaining)
+        return {'parts': parts} | ({'told': public_parts} if public_parts else {})
 
     def _hard(self, hosts: HostTable, spec: RequestSpec) -> list[Rule]:
         return [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
@@ -207,5 +212,5 @@ class RulesFilter(ClosingFilter):
             sentence = 'no host now meets'
         else:
             sentence = 'no host, however empty, meets'
-        what = 'this rule' if len(rules) == 1 else 'all of these rules'
-        return Contradiction(says=f'{sentence} {what}', rules=[str(rule) for rule in rules])
+        subject = 'this rule' if len(rules) == 1 else 'all of these rules'
+        return Contradiction(says=f'{sentence} {subject}', rules=[str(rule) for rule in rules])

@@ -38,10 +38,10 @@ class DifferentHostFilter(Filter):
         return all_but(hosts, _rows(hosts, spec.different_host))
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        # Whoever was picked to this host and is named keeps the hosts beside it out as well:
-        # saying no here, all of them are looked at.
-        there = hosts.placed.on(hosts.hosts[row].id).values()
-        return {placed.consumer for placed in there}.isdisjoint(spec.different_host)
+        # A named consumer picked to this host rules out the hosts beside it as well: returning
+        # False here, all of them are evaluated.
+        claims = hosts.placed.on(hosts.hosts[row].id).values()
+        return {placed.consumer for placed in claims}.isdisjoint(spec.different_host)
 
 
 def _rows(hosts: HostTable, consumers: list[str]) -> list[int]:

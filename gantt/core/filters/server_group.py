@@ -15,7 +15,7 @@ from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
 
-#: Said of those that others bind who stay.
+#: Text for members bound by others that stay.
 AS_A_WHOLE = 'which moves as a whole, all members in one request'
 
 
@@ -26,7 +26,7 @@ class _ServerGroupFilter(PairwiseFilter):
     columns = ('placed', 'names')
     always = True
     policy: ClassVar[Policy]
-    #: Whether those bind nobody who leave where they are by the same request.
+    #: True where members that leave their host by the same request bind no other member.
     staying: ClassVar[bool] = False
 
     def concerns(self, spec: RequestSpec) -> bool:
@@ -42,7 +42,7 @@ class _ServerGroupFilter(PairwiseFilter):
     def of_members(
         self, hosts: HostTable, group: GroupRef, members: Mapping[int, int]
     ) -> BoolArray | None:
-        """Which hosts pass; None: all.
+        """Return which hosts pass; None: all.
 
         :param members: row of a host -> members of the group there
         """
@@ -62,8 +62,8 @@ class ServerGroupAntiAffinityFilter(_ServerGroupFilter):
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         assert spec.group is not None
-        most = f'max_per_host {spec.group.max_per_host + 1}'
-        return f'fits on {one_or_all(hosts, rows)} with {most} or soft-anti-affinity'
+        limit = f'max_per_host {spec.group.max_per_host + 1}'
+        return f'fits on {one_or_all(hosts, rows)} with {limit} or soft-anti-affinity'
 
 
 class ServerGroupAffinityFilter(_ServerGroupFilter):
@@ -78,7 +78,7 @@ class ServerGroupAffinityFilter(_ServerGroupFilter):
     ) -> BoolArray | None:
         names = group.hosts
         if hosts.placed.leaving:
-            # Of hosts that the caller names those count that others are on than who leaves.
+            # Of hosts that the caller names those count that have members which do not leave.
             names = [name for name in names if not hosts.rows_of_host(name)]
         if not members and not names:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TraitsFilter: what a host must be able to do, and must not."""
+"""TraitsFilter: required and forbidden traits of a host."""
 
 from collections.abc import Iterable
 
@@ -46,20 +46,20 @@ class TraitsFilter(ConditionsFilter):
             right = (hosts.traits[word] & np.uint64(want | never)) == np.uint64(want)
             mask = right if mask is None else np.logical_and(mask, right, out=mask)
         for names in spec.any_traits:
-            one = has_any(hosts.traits, _known(hosts, names))
-            mask = one if mask is None else np.logical_and(mask, one, out=mask)
+            has_one = has_any(hosts.traits, _known(hosts, names))
+            mask = has_one if mask is None else np.logical_and(mask, has_one, out=mask)
         return mask
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
-        for text, names, wanted in (
+        for text, names, expected in (
             *((f'no trait {name}', [name], True) for name in spec.required_traits),
             *((f'forbidden trait {name}', [name], False) for name in spec.forbidden_traits),
             *((f'none of the traits {names_of(names)}', names, True) for names in spec.any_traits),
         ):
-            yield (text,), has_any(hosts.traits, _known(hosts, names)) == wanted
+            yield (text,), has_any(hosts.traits, _known(hosts, names)) == expected
 
     def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
-        # A trait that was taken from the last host that had it is still a word of the table.
+        # A trait removed from the last host that had it still has a code in the table.
         words = np.bitwise_or.reduce(hosts.traits, axis=1).tolist()
         codes = enumerate(hosts.trait_codes.names)
         had = {name: None for code, name in codes if words[code >> 6] >> (code & 63) & 1}

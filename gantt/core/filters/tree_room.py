@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts may have what a request takes of their trees: necessary conditions, over columns.
+"""Necessary conditions of a request on the trees of hosts, over columns.
 
-Each group by itself, and as often as its likes lie apart, is looked for on the host, on what is
+Each group by itself, and as often as its likes are apart, is searched on the host, on providers
 nested below it, and on the pools that serve it.  For a host with nothing below it and one group
-that is exact; whether several go together is for the search on the best of those that are left.
+that is exact; whether several fit together is decided by the search on the best survivors.
 """
 
 from collections import Counter
@@ -20,16 +20,16 @@ from gantt.core.resources.shared_pool import SharedPool
 from gantt.core.table.columns import BoolArray, IntArray, words_of
 from gantt.core.table.host_table import HostTable
 
-#: Why a host that meets all conditions is none after all.
+#: Reason for removing a host that meets all conditions.
 NOT_TOGETHER = 'no choice of providers that all groups go together on'
 
 
 class TreeCondition(NamedTuple):
-    """What a host has to meet.
+    """A condition that a host has to meet.
 
-    :ivar counts: of how many providers each host may have the part; ``least``: so many it needs
-    :ivar part: None of what is about the root or the tree as such
-    :ivar text: why a host does not meet it, where that is about no part
+    :ivar counts: number of providers that may have the part, by host; ``least``: number needed
+    :ivar part: the part; None for a condition on the root or the tree as such
+    :ivar text: why a host does not meet it, where it has no part
     """
 
     counts: IntArray
@@ -39,45 +39,45 @@ class TreeCondition(NamedTuple):
 
 
 def concerns(hosts: HostTable, spec: RequestSpec) -> bool:
-    """Whether a request asks for more than amounts of the host itself and of shared pools."""
+    """Return whether a request has more than amounts of the host itself and of shared pools."""
     return spec.tree is not None or hosts.pools.nested.have_any(spec.resources)
 
 
 def query(hosts: HostTable, spec: RequestSpec) -> CandidatesQuery:
-    """What is asked of the tree of each host."""
+    """Return the query for the tree of each host."""
     return hosts.tree_query(spec)
 
 
 def mask(hosts: HostTable, spec: RequestSpec) -> BoolArray:
-    """Hosts that meet all conditions."""
-    found = np.ones(len(hosts), np.bool_)
-    for one in conditions(hosts, spec):
-        found &= one.counts >= one.least
-    return found
+    """Return hosts that meet all conditions."""
+    meets_all = np.ones(len(hosts), np.bool_)
+    for condition in conditions(hosts, spec):
+        meets_all &= condition.counts >= condition.least
+    return meets_all
 
 
 def conditions(hosts: HostTable, spec: RequestSpec) -> Iterator[TreeCondition]:
-    """All conditions, those that are about the root first."""
+    """Yield all conditions, those on the root first."""
     tree = spec.tree
     if tree is not None:
         for name in tree.root_required:
-            has = _with_traits(hosts, [name])
-            yield TreeCondition(has.astype(np.int64), 1, f'no trait {name} of the root')
+            has_trait = _with_traits(hosts, [name])
+            yield TreeCondition(has_trait.astype(np.int64), 1, f'no trait {name} of the root')
         for name in tree.root_forbidden:
             lacks = ~_with_traits(hosts, [name])
             yield TreeCondition(lacks.astype(np.int64), 1, f'forbidden trait {name} of the root')
-    asked = query(hosts, spec)
-    seen: set[object] = set()
-    apart = [
-        Counter(_key(part) for part in asked.parts() if part.suffix in names)
-        for names in asked.apart
+    tree_query = query(hosts, spec)
+    keys: set[object] = set()
+    isolated = [
+        Counter(_key(part) for part in tree_query.parts() if part.suffix in names)
+        for names in tree_query.apart
     ]
-    for part in asked.parts():
+    for part in tree_query.parts():
         key = _key(part)
-        if key in seen:
+        if key in keys:
             continue
-        seen.add(key)
-        least = max([1, *(likes[key] for likes in apart)])
+        keys.add(key)
+        least = max([1, *(likes[key] for likes in isolated)])
         if part.group.in_tree is not None:
             inside = _in_tree(hosts, part.group.in_tree)
             yield TreeCondition(inside, 1, f'not the tree of {part.group.in_tree}')
@@ -86,14 +86,14 @@ def conditions(hosts: HostTable, spec: RequestSpec) -> Iterator[TreeCondition]:
 
 
 def detail(hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-    """Of removed hosts each is counted for the first condition that it does not meet."""
+    """Return parts that count each removed host for the first condition that it does not meet."""
     parts: dict[str, int] = {}
-    for one in conditions(hosts, spec):
-        short = one.counts.take(rows) < one.least
+    for condition in conditions(hosts, spec):
+        short = condition.counts.take(rows) < condition.least
         count = int(np.count_nonzero(short))
         if count:
-            text = one.text or _text(one.part, one.least)
-            text += _best(hosts, one.part, rows[short])
+            text = condition.text or _text(condition.part, condition.least)
+            text += _best(hosts, condition.part, rows[short])
             parts[text] = parts.get(text, 0) + count
             rows = rows[~short]
     if len(rows):
@@ -102,14 +102,14 @@ def detail(hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any
 
 
 def _best(hosts: HostTable, part: Part | None, rows: IntArray) -> str:
-    """What the best of these hosts has of the class that is asked for."""
+    """Return a text of the largest amount of the requested class on these hosts."""
     if part is None or len(part.amounts) != 1:
         return ''
     (name, _), code = part.amounts[0], hosts.class_code(part.amounts[0][0])
-    most = hosts.nested_most(name).take(rows)
+    largest = hosts.nested_most(name).take(rows)
     if code is not None:
-        most = np.maximum(most, hosts.free[code].take(rows))
-    return f' (best has {format_amount(name, max(int(most.max(initial=0)), 0))})'
+        largest = np.maximum(largest, hosts.free[code].take(rows))
+    return f' (best has {format_amount(name, max(int(largest.max(initial=0)), 0))})'
 
 
 def _text(part: Part | None, least: int) -> str:
@@ -131,7 +131,7 @@ def _left(amounts: str, whole: bool) -> str:
 
 
 def _key(part: Part) -> object:
-    """The same of parts that the same providers may give."""
+    """Return a key equal for parts that the same providers may give."""
     group = part.group
     return (
         *(part.amounts, part.whole, bool(part.suffix), group.required, group.forbidden),
@@ -140,11 +140,11 @@ def _key(part: Part) -> object:
 
 
 def _counts(hosts: HostTable, part: Part) -> IntArray:
-    """How many providers may give a part to each host, by itself."""
-    found = hosts.nested_counts(part)
-    own = _own(hosts, part)
-    if own is not None:
-        found = found + own
+    """Return how many providers may give a part to each host, by itself."""
+    counts = hosts.nested_counts(part)
+    own_mask = _own(hosts, part)
+    if own_mask is not None:
+        counts = counts + own_mask
     pools = hosts.pools
     names = [name for name, _ in part.amounts]
     if pools.of_class and all(name in pools.of_class for name in names):
@@ -152,43 +152,43 @@ def _counts(hosts: HostTable, part: Part) -> IntArray:
             if _gives(hosts, pools.of_id[pool], part):
                 served = np.zeros(len(hosts), np.int64)
                 served[pools.rows_of(pool)] = 1
-                found = found + served
-    return found
+                counts = counts + served
+    return counts
 
 
 def _own(hosts: HostTable, part: Part) -> BoolArray | None:
-    """Hosts that may give a part themselves; None: no host has one of the classes."""
+    """Return hosts that may give a part themselves; None: no host has one of the classes."""
     codes = [hosts.class_code(name) for name, _ in part.amounts]
     if any(code is None or not hosts.anybody_has(code) for code in codes):
         return None
-    found = np.ones(len(hosts), np.bool_)
+    fits = np.ones(len(hosts), np.bool_)
     for name, amount in part.amounts:
         code = hosts.class_code(name)
         if code is None:
             return np.zeros(len(hosts), np.bool_)
         free, cap = hosts.free[code], hosts.cap[code]
-        wanted = cap if part.whole else amount
-        found &= (free == cap) & (cap >= amount) if part.whole else free >= amount
-        if not found.any():
-            return found
-        found &= (hosts.largest[code] >= wanted) & (hosts.min_unit[code] <= wanted)
-        found &= wanted % np.maximum(hosts.step[code], 1) == 0
+        taken = cap if part.whole else amount
+        fits &= (free == cap) & (cap >= amount) if part.whole else free >= amount
+        if not fits.any():
+            return fits
+        fits &= (hosts.largest[code] >= taken) & (hosts.min_unit[code] <= taken)
+        fits &= taken % np.maximum(hosts.step[code], 1) == 0
     group = part.group
     for names in group.required:
-        found &= _with_traits(hosts, names)
+        fits &= _with_traits(hosts, names)
     if group.forbidden:
-        found &= ~_with_traits(hosts, group.forbidden)
+        fits &= ~_with_traits(hosts, group.forbidden)
     if part.suffix:
         for names in group.member_of:
-            found &= has_any(hosts.aggregates, hosts.aggregate_bits(names))
+            fits &= has_any(hosts.aggregates, hosts.aggregate_bits(names))
         if group.forbidden_aggregates:
             bits = hosts.aggregate_bits(group.forbidden_aggregates)
-            found &= ~has_any(hosts.aggregates, bits)
-    return found
+            fits &= ~has_any(hosts.aggregates, bits)
+    return fits
 
 
 def _gives(hosts: HostTable, pool: SharedPool, part: Part) -> bool:
-    """Whether a pool may give a part."""
+    """Return whether a pool may give a part."""
     group, traits, aggregates = part.group, set(pool.traits), set(pool.aggregates)
     if not all(
         name in pool.inventories and hosts.pools.may_give(pool.id, name, amount, part.whole)
@@ -206,20 +206,22 @@ def _gives(hosts: HostTable, pool: SharedPool, part: Part) -> bool:
 
 
 def _with_traits(hosts: HostTable, names: Any) -> BoolArray:
-    """Hosts that have one of these traits."""
+    """Return hosts that have one of these traits."""
     codes = map(hosts.trait_codes.get, names)
     return has_any(hosts.traits, words_of(code for code in codes if code is not None))
 
 
 def _in_tree(hosts: HostTable, uuid: str) -> IntArray:
-    """The one host whose tree has a provider, or those that it serves, where it is a pool."""
-    found = np.zeros(len(hosts), np.int64)
-    known = next((one for one in hosts.pools.of_id.values() if one.uuid == uuid), None)
-    if known is not None and known.is_shared:
-        found[hosts.pools.rows_of(known.id)] = 1
-    row = hosts.row_of_id(known.root) if known is not None and known.root else None
-    if row is None and known is None:
-        row = next((n for n, one in enumerate(hosts.hosts) if one.uuid == uuid), None)
+    """Return the host whose tree has a provider, or the hosts that it serves as a pool."""
+    inside = np.zeros(len(hosts), np.int64)
+    pool = next(
+        (candidate for candidate in hosts.pools.of_id.values() if candidate.uuid == uuid), None
+    )
+    if pool is not None and pool.is_shared:
+        inside[hosts.pools.rows_of(pool.id)] = 1
+    row = hosts.row_of_id(pool.root) if pool is not None and pool.root else None
+    if row is None and pool is None:
+        row = next((n for n, host in enumerate(hosts.hosts) if host.uuid == uuid), None)
     if row is not None:
-        found[row] = 1
-    return found
+        inside[row] = 1
+    return inside

@@ -11,12 +11,12 @@ from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: So many hosts are asked one by one where nearly all are as they were.
+#: Most hosts evaluated one by one where nearly all are unchanged.
 _ONE_BY_ONE = 32
 
 
 class _TypesCache:
-    """The mask for one flavor, after so many comings and goings."""
+    """The mask for one flavor at one position of the log of changes."""
 
     def __init__(self, at: int, mask: BoolArray) -> None:
         self.at, self.mask = at, mask
@@ -45,12 +45,14 @@ class TypeAffinityFilter(Filter):
     type_affinity_ignores_unknown: bool
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        # All that may have changed since the last request of the flavor is asked one by one.
-        mine = name_of(spec.flavor)
-        types_of_others = hosts.array_cache.get((self, mine), (), lambda: self._all(hosts, mine))
+        # Hosts that may have changed since the last request of the flavor are evaluated one by one.
+        flavor_name = name_of(spec.flavor)
+        types_of_others = hosts.array_cache.get(
+            (self, flavor_name), (), lambda: self._all(hosts, flavor_name)
+        )
         now, moved = hosts.placed.flavors_moved(types_of_others.at)
         if moved is None or len(moved) > max(_ONE_BY_ONE, len(hosts) >> 6):
-            fresh = self._all(hosts, mine)
+            fresh = self._all(hosts, flavor_name)
             types_of_others.mask, now = fresh.mask, fresh.at
             moved = ()
         for provider_id in moved:
@@ -60,29 +62,29 @@ class TypeAffinityFilter(Filter):
         return None if types_of_others.mask.all() else types_of_others.mask.copy()
 
     def _all(self, hosts: HostTable, mine: str | None) -> '_TypesCache':
-        """The mask by who is where now."""
+        """Return the mask by the present guests of all hosts."""
         rows = hosts.row_by_id
-        others = [
+        barring = [
             by_host
             for flavor, by_host in hosts.placed.by_flavor().items()
             if self._bars(flavor or None, mine)
         ]
         mask = np.ones(len(hosts), np.bool_)
-        mask[[rows[host] for by_host in others for host in by_host]] = False
+        mask[[rows[host] for by_host in barring for host in by_host]] = False
         return _TypesCache(hosts.placed.flavors_moved(0)[0], mask)
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        mine = name_of(spec.flavor)
-        return not any(self._bars(flavor, mine) for flavor in _flavors_on(hosts, row))
+        flavor_name = name_of(spec.flavor)
+        return not any(self._bars(flavor, flavor_name) for flavor in _flavors_on(hosts, row))
 
     def _bars(self, flavor: str | None, mine: str | None) -> bool:
-        """Whether a guest of one flavor keeps out one of another."""
+        """Return whether a guest of one flavor rules out one of another."""
         if flavor is None or mine is None:
             return not self.type_affinity_ignores_unknown
         return flavor != mine
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first of its flavors, by name."""
+        """Return parts that count each host for the first of its flavors, by name."""
         parts: dict[str, int] = {}
         for row in rows.tolist():
             text = f'has guests of {self._in_the_way(hosts, spec, row)[0]}'
@@ -93,21 +95,21 @@ class TypeAffinityFilter(Filter):
         counts = [self._count(hosts, spec, row) for row in rows.tolist()]
         best = int(np.argmin(counts))
         row = int(rows[best])
-        what = names_of(self._in_the_way(hosts, spec, row))
-        many = 'guest' if counts[best] == 1 else f'{counts[best]} guests'
-        return f'fits on {hosts.names[row]} without its {many} of {what}'
+        flavors = names_of(self._in_the_way(hosts, spec, row))
+        guests = 'guest' if counts[best] == 1 else f'{counts[best]} guests'
+        return f'fits on {hosts.names[row]} without its {guests} of {flavors}'
 
     def _in_the_way(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str]:
-        mine = name_of(spec.flavor)
-        found = {flavor for flavor in _flavors_on(hosts, row) if self._bars(flavor, mine)}
-        named = sorted(f'flavor {flavor}' for flavor in found if flavor is not None)
-        return [*named, *(['no known flavor'] if None in found else [])]
+        flavor_name = name_of(spec.flavor)
+        barring = {flavor for flavor in _flavors_on(hosts, row) if self._bars(flavor, flavor_name)}
+        named = sorted(f'flavor {flavor}' for flavor in barring if flavor is not None)
+        return [*named, *(['no known flavor'] if None in barring else [])]
 
     def _count(self, hosts: HostTable, spec: RequestSpec, row: int) -> int:
-        mine = name_of(spec.flavor)
-        return sum(self._bars(flavor, mine) for flavor in _flavors_on(hosts, row))
+        flavor_name = name_of(spec.flavor)
+        return sum(self._bars(flavor, flavor_name) for flavor in _flavors_on(hosts, row))
 
 
 def _flavors_on(hosts: HostTable, row: int) -> list[str | None]:
-    """The flavors of the guests of a host, one for each claim."""
+    """Return the flavors of the guests of a host, one for each claim."""
     return [placed.flavor for placed in hosts.placed.on(int(hosts.ids[row])).values()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between processes: requests, reports, builds, and the one decoder of all of them.
+"""Messages between processes: requests, reports, builds, and the one decoder of all of them.
 
-No state, no decision, nothing that looks at a host.
+No state, no decision, nothing that reads a host.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of every message and the one decoder that all doors share.
+"""The base of every message and the one decoder that all interfaces share.
 
-Unknown keys are refused, naming the nearest known one, unless the sender's
-minor version is newer than ours.  Every refusal carries the path of the field.
+Unknown keys are refused, naming the nearest known one, unless the sender's minor version is newer
+than ours.  Every refusal carries the path of the field.
 """
 
 import enum
@@ -22,14 +22,14 @@ from gantt.core.messages.near import near
 
 T = TypeVar('T')
 
-#: Bounds of every message: checked before or while decoding.  Most are requests; what lists
-#: many things (reports, groups, hosts edited) may be larger.
+#: Bounds of every message: checked before or while decoding.  Most are requests; messages that
+#: list many things (reports, groups, hosts edited) may be larger.
 BYTES_MAX = 1 << 20
 REQUEST_BYTES_MAX = 128 << 10
 TEXT_MAX = 1024
 LIST_MAX = 1000
 NAME_MAX = 255
-#: Known fields that a refusal of an unknown one names.
+#: Most known fields that a refusal of an unknown one names.
 NAMED_MAX = 12
 
 #: The end of a text, also to Python: there ``$`` alone matches before a last newline as well.
@@ -39,30 +39,30 @@ UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
 Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
 NAME = rf'^[^\x00-\x1f\x7f]*{END}'
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=NAME)]
-#: Of what hosts say of themselves: names that nobody tells apart by eye are none of two things.
+#: Pattern of names in reports: no two names may differ in leading or trailing space alone.
 TRIMMED = rf'^(?!\s)[^\x00-\x1f\x7f]*(?<!\s){END}'
 TrimmedName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=TRIMMED)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
-#: A structure of others, passed on or read elsewhere, of so many bytes as msgpack: see
+#: A foreign structure, passed on or read elsewhere, bounded in bytes as msgpack: see
 #: :func:`check_opaque`.
 OPAQUE = 'bytes_max'
 OPAQUE_BYTES_MAX = 512 << 10
 Opaque = Annotated[Any, msgspec.Meta(extra={OPAQUE: OPAQUE_BYTES_MAX})]
 
-#: Before the name of a host in the topic of its agent.
+#: Prefix of the name of a host in the topic of its agent.
 TOPIC_PREFIX = 'gantt-compute'
 NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
 _NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
 
-#: Nova's spelling of what has another name here, or no part of its own.
+#: Nova's spelling of fields with another name here, or without a part of their own.
 SPELLINGS = {'rules': 'max_per_host', 'max_server_per_host': 'max_per_host'}
 _UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
 _AT = re.compile(r'^(.*?) - at `(key` in `)?(.*)`\Z', re.S)
 
 
-#: Types as msgspec calls them, between back quotes, in words of JSON.
+#: Names of types in msgspec's errors, between back quotes -> names in JSON.
 _TYPE = re.compile(r'`([a-z]+(?: \| [a-z]+)*)`')
 _TYPES = {
     'int': 'a whole number',
@@ -74,7 +74,7 @@ _TYPES = {
 }
 
 
-#: What a create of a guest is told and no placement depends on: refused by name where it comes.
+#: Arguments of a create of a guest on which no placement depends: refused by name.
 NOT_NEEDED = frozenset(
     {
         'accessIPv4',
@@ -101,7 +101,7 @@ NOT_NEEDED_PROBLEM = 'placement needs nothing of it: leave it to the create of t
 
 
 class Misfit(ValueError):
-    """Of a struct's own check: a field of it whose value does not fit with the others."""
+    """Error of a struct's own check: a field whose value does not fit with the others."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f'{field}: {problem}')
@@ -119,9 +119,9 @@ def _path(path: str | None, inside: str) -> str:
 
 
 def _fields(tp: Any, path: str) -> list[str]:
-    """Names of the fields of the struct at ``path`` below ``tp``."""
-    found = _struct_in(_type_at(tp, path))
-    return list(found.__struct_fields__) if _is_struct(found) else []
+    """Return names of the fields of the struct at ``path`` below ``tp``."""
+    struct = _struct_in(_type_at(tp, path))
+    return list(struct.__struct_fields__) if _is_struct(struct) else []
 
 
 def _is_struct(tp: Any) -> bool:
@@ -137,7 +137,7 @@ def _struct_in(tp: Any) -> Any:
 
 
 def _without_unknown(body: Any, tp: Any) -> Any:
-    """``body`` with the keys dropped that ``tp`` does not know (newer minor)."""
+    """Return ``body`` without the keys that ``tp`` does not have (newer minor)."""
     if isinstance(body, list):
         return [_without_unknown(x, tp) for x in body]
     of = _first_in(tp, _is_map) if isinstance(body, dict) else None
@@ -152,33 +152,33 @@ def _without_unknown(body: Any, tp: Any) -> Any:
 
 
 def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) -> T:
-    """A builtin structure as ``tp``.
+    """Return a builtin structure as ``tp``.
 
-    :param inside: what the message is called in an error, e.g. ``request``
+    :param inside: name of the message in an error, e.g. ``request``
     :param newer_minor: the sender's minor version is newer: drop unknown keys
-    :raises InvalidMessage: names the field and what was expected
+    :raises InvalidMessage: names the field and the expected value
     """
     if newer_minor:
         body = _without_unknown(body, tp)
     try:
-        found = msgspec.convert(body, tp)
+        message = msgspec.convert(body, tp)
     except msgspec.ValidationError as e:
         raise invalid(e, tp, inside, body) from None
     except RecursionError:
         raise exceptions.invalid(inside, 'nested too deeply') from None
-    check_opaque(found, inside)
-    return found
+    check_opaque(message, inside)
+    return message
 
 
 @functools.cache
 def _opaque(tp: Any) -> tuple[tuple[str, int], ...]:
-    """Names of the fields of a struct that are bounded in bytes, with the bounds."""
+    """Return names of the fields of a struct that are bounded in bytes, with the bounds."""
     if not _is_struct(tp):
         return ()
     return tuple(
-        (field.name, most)
+        (field.name, limit)
         for field in msgspec.structs.fields(tp)
-        if (most := _bytes_max(field.type)) is not None
+        if (limit := _bytes_max(field.type)) is not None
     )
 
 
@@ -189,12 +189,12 @@ def _bytes_max(tp: Any) -> int | None:
 
 
 def check_opaque(found: Any, inside: str) -> None:
-    """Structures that no type describes are of few enough bytes.
+    """Check the size in bytes of structures that no type describes.
 
     :raises InvalidMessage: names the field
     """
     kind: Any = type(found)
-    for name, most in _opaque(kind):
+    for name, limit in _opaque(kind):
         value = getattr(found, name)
         if value is None or value is msgspec.UNSET:
             continue
@@ -205,23 +205,23 @@ def check_opaque(found: Any, inside: str) -> None:
         except RecursionError:
             problem = 'nested too deeply'
         else:
-            if size <= most:
+            if size <= limit:
                 continue
-            problem = f'expected at most {most} bytes, got {size}'
+            problem = f'expected at most {limit} bytes, got {size}'
         raise exceptions.invalid(f'{inside}.{name}', problem)
 
 
 def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
-    """JSON bytes as ``tp``; the same refusals as :func:`decode`."""
+    """Return JSON bytes as ``tp``; the same refusals as :func:`decode`."""
     if len(body) > BYTES_MAX:
         raise exceptions.PayloadTooLarge(size=len(body), limit=BYTES_MAX)
     try:
-        found = _json(body, inside, tp)
+        message = _json(body, inside, tp)
     except msgspec.ValidationError as e:
-        # It stops at the first field that does not fit: what follows was not looked at yet.
+        # It stops at the first field that does not fit: the rest was not checked yet.
         raise invalid(e, tp, inside, _json(body, inside)) from None
-    check_opaque(found, inside)
-    return found
+    check_opaque(message, inside)
+    return message
 
 
 def _json(body: bytes, inside: str, tp: Any = Any) -> Any:
@@ -236,9 +236,9 @@ def _json(body: bytes, inside: str, tp: Any = Any) -> Any:
 
 
 def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> exceptions.InvalidMessage:
-    """What msgspec said, as our error: field path, problem, nearest known name.
+    """Return an error of msgspec as ours: field path, problem, nearest known name.
 
-    :param body: what was decoded, to tell which item of a list or map it was
+    :param body: the decoded structure, to find which item of a list or map it was
     """
     text = str(error)
     unknown = _UNKNOWN.search(text)
@@ -246,14 +246,16 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     problem, path = (at.group(1), at.group(3)) if at else (text, '$')
     of_key = at.group(2) or '' if at else ''
     where = _path(_exact(body, tp, path, of_key), inside)
-    own = error.__cause__
-    if isinstance(own, Misfit):
-        return exceptions.invalid(f'{where}.{own.field}', own.problem)
+    cause = error.__cause__
+    if isinstance(cause, Misfit):
+        return exceptions.invalid(f'{where}.{cause.field}', cause.problem)
     if unknown:
         name = unknown.group(1)[: NAME_MAX + 1]
-        known = _fields(tp, unknown.group(2) or '$')
-        meant = [SPELLINGS[name]] if SPELLINGS.get(name) in known else near(name, known, 1)
-        hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(known)}'
+        field_names = _fields(tp, unknown.group(2) or '$')
+        meant = (
+            [SPELLINGS[name]] if SPELLINGS.get(name) in field_names else near(name, field_names, 1)
+        )
+        hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(field_names)}'
         shown = quoting.plain(name, quoting.CHARACTERS_MAX)
         if name in NOT_NEEDED:
             return exceptions.invalid(f'{where}.{shown}', NOT_NEEDED_PROBLEM)
@@ -272,7 +274,7 @@ def _names(known: list[str]) -> str:
 
 
 def _expected(problem: str, tp: Any, path: str) -> str:
-    """The problem, with what would have been right where msgspec leaves that to guess."""
+    """Return the problem with the expected values, where msgspec does not name them."""
     if problem.endswith(f'{UUID!r}'):
         return UUID_EXPECTED
     if 'matching regex' in problem and problem.endswith(f'{NAME!r}'):
@@ -289,7 +291,7 @@ def _expected(problem: str, tp: Any, path: str) -> str:
 
 
 def in_words(problem: str) -> str:
-    """What msgspec expected and got, in words: a whole number or null, not ``int | null``."""
+    """Return a problem of msgspec in words: a whole number or null, not ``int | null``."""
     if not problem.startswith('Expected `'):
         return problem
     return _TYPE.sub(_type_in_words, 'e' + problem[1:])
@@ -300,37 +302,37 @@ def _type_in_words(types: re.Match[str]) -> str:
 
 
 def to_builtins(message: Any) -> Any:
-    """A message as dicts, lists, strings and numbers, for any carrier."""
+    """Return a message as dicts, lists, strings and numbers, for any carrier."""
     return msgspec.to_builtins(message)
 
 
 def topic_of(host: str) -> str:
-    """The topic that builds for a host go to: of its name alone, not of what anybody says."""
+    """Return the topic for builds on a host, which follows from its name alone."""
     return f'{TOPIC_PREFIX}.{host}'
 
 
 def derived_id(*parts: object) -> str:
-    """A uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
-    # Several are made for each placement: uuid.uuid5() takes twice as long.
+    """Return a uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
+    # Several are computed for each placement: uuid.uuid5() takes twice as long.
     digest = _NAMED.copy()
     digest.update(_text_of(parts))
     return _uuid_of(digest.hexdigest())
 
 
 def derived_ids(parts: Sequence[object], last: Iterable[int]) -> list[str]:
-    """``derived_id(*parts, one)`` for each of ``last``."""
+    """Return ``derived_id(*parts, number)`` for each number in ``last``."""
     begun = _NAMED.copy()
     begun.update(_text_of(parts) + b'\n')
     ids = []
-    for one in last:
+    for number in last:
         digest = begun.copy()
-        digest.update(b'%d' % one)
+        digest.update(b'%d' % number)
         ids.append(_uuid_of(digest.hexdigest()))
     return ids
 
 
 def _text_of(parts: Sequence[object]) -> bytes:
-    # Half a character, which a foreign message may have, makes an id like any other.
+    # A lone surrogate, which a foreign message may have, gives an id like any other.
     return '\n'.join(map(str, parts)).encode('utf-8', 'surrogatepass')
 
 
@@ -341,10 +343,10 @@ def _uuid_of(h: str) -> str:
 
 # -- where in a message something is wrong, in its sender's terms ---------------------------
 #
-# msgspec names a place as ``$.spec.resources[...]``: which key of a map it was, and which
-# values an enumeration has, is found out here, after the fact.
+# msgspec names a place as ``$.spec.resources[...]``: the key of the map, and the values of an
+# enumeration, are derived here, after the fact.
 
-#: Keys of one map that are looked at for the one that is wrong.
+#: Most keys of one map that are searched for the wrong one.
 _ITEMS_MAX = 200
 _ANY_ITEM = '[...]'
 
@@ -356,18 +358,18 @@ def _path_steps(path: str) -> list[str]:
 
 
 def _first_in(tp: Any, wanted: Callable[[Any], bool]) -> Any:
-    """The first type that is ``wanted`` in a type and what it is made of; None without."""
+    """Return the first type that is ``wanted`` in a type and its arguments; None without."""
     if wanted(tp):
         return tp
     for arg in get_args(tp):
-        found = _first_in(arg, wanted)
-        if found is not None:
-            return found
+        match = _first_in(arg, wanted)
+        if match is not None:
+            return match
     return None
 
 
 def _type_at(tp: Any, path: str) -> Any:
-    """The type of the place at ``path`` below ``tp``; None where there is none."""
+    """Return the type of the place at ``path`` below ``tp``; None where there is none."""
     for step in _path_steps(path):
         if step == _ANY_ITEM or step.isdigit():
             tp = _item_of(tp)
@@ -379,39 +381,39 @@ def _type_at(tp: Any, path: str) -> Any:
 
 
 def _item_of(tp: Any) -> Any:
-    """The type of the items of the list or map in ``tp``."""
+    """Return the type of the items of the list or map in ``tp``."""
     origin = get_origin(tp)
     args = get_args(tp)
     if origin in (list, dict, set, frozenset, tuple):
         return args[1] if origin is dict else args[0]
     if origin in (Annotated, Union, types.UnionType):
-        return next((found for arg in args if (found := _item_of(arg)) is not None), None)
+        return next((item for arg in args if (item := _item_of(arg)) is not None), None)
     return None
 
 
 def _choices(tp: Any, path: str) -> list[str]:
-    """Values of the enumeration at ``path``; empty where it is none."""
-    found = _first_in(
-        _type_at(tp, path), lambda one: isinstance(one, type) and issubclass(one, enum.Enum)
+    """Return values of the enumeration at ``path``; empty where it is none."""
+    enumeration = _first_in(
+        _type_at(tp, path), lambda value: isinstance(value, type) and issubclass(value, enum.Enum)
     )
-    return [str(one.value) for one in found] if found is not None else []
+    return [str(member.value) for member in enumeration] if enumeration is not None else []
 
 
 def _exact(body: Any, tp: Any, path: str, of_key: str = '') -> str:
-    """``path`` with each ``[...]`` replaced by the key of the item that is wrong.
+    """Return ``path`` with each ``[...]`` replaced by the key of the wrong item.
 
-    That is the first one which, alone in its map, is refused at the same place.
-    Beyond ``_ITEMS_MAX`` items the path stays as it is.
+    That is the first one which, alone in its map, is refused at the same place.  Beyond
+    ``_ITEMS_MAX`` items the path stays as it is.
 
-    :param of_key: what msgspec says before a path where a key of what is there is wrong
+    :param of_key: text of msgspec before a path where the key itself is wrong
     """
-    found, *tails = path.split(_ANY_ITEM)
-    shown = found
+    exact, *tails = path.split(_ANY_ITEM)
+    shown = exact
     for number, tail in enumerate(tails):
-        for key, alone in _alone(body, _path_steps(found)):
-            if _is_refused(alone, tp, of_key + path):
-                body = alone
-                found += f'.{key}{tail}'
+        for key, single in _alone(body, _path_steps(exact)):
+            if _is_refused(single, tp, of_key + path):
+                body = single
+                exact += f'.{key}{tail}'
                 shown += f'.{quoting.plain(key, quoting.CHARACTERS_MAX)}{tail}'
                 break
         else:
@@ -430,12 +432,12 @@ def _is_refused(body: Any, tp: Any, path: str) -> bool:
 
 
 def _alone(body: Any, steps: list[str]) -> Iterator[tuple[str, Any]]:
-    """For each key of the map at ``steps``: ``body`` with only this one there."""
-    found = body
+    """Yield for each key of the map at ``steps`` a ``body`` with only this one there."""
+    mapping = body
     for step in steps:
-        found = _inside(found, step)
-    if isinstance(found, dict) and len(found) <= _ITEMS_MAX:
-        for key, value in found.items():
+        mapping = _inside(mapping, step)
+    if isinstance(mapping, dict) and len(mapping) <= _ITEMS_MAX:
+        for key, value in mapping.items():
             yield str(key), _with(body, steps, {key: value})
 
 
@@ -446,7 +448,7 @@ def _inside(found: Any, step: str) -> Any:
 
 
 def _with(body: Any, steps: list[str], there: Any) -> Any:
-    """A copy of ``body`` with ``there`` at ``steps``."""
+    """Return a copy of ``body`` with ``there`` at ``steps``."""
     if not steps:
         return there
     step, *rest = steps

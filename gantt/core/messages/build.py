@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conductor tells the agent of a host: build this guest, delete that one.
+"""Messages of a conductor to the agent of a host: build this guest, delete that one.
 
-Sent to the topic that ``Selection.build_topic`` names.  The agent checks again
-locally, confirms or refuses the claim, and only then starts the guest.
+Sent to the topic that ``Selection.build_topic`` names.  The agent checks again locally, confirms or
+refuses the claim, and only then starts the guest.
 """
 
 from typing import Annotated

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requirements of Nova's extra specs, taken apart: nothing here ever raises.
+"""Parser of the requirements of Nova's extra specs: nothing here ever raises.
 
-A requirement is text such as ``>= 4`` or ``<in> avx``; without an operator the
-whole text must be equal.  What it means is said in the language of rules, by
-:mod:`gantt.core.rules.nova_specs`.
+A requirement is text such as ``>= 4`` or ``<in> avx``; without an operator the whole text must be
+equal.  It is translated into the language of rules by :mod:`gantt.core.rules.nova_specs`.
 """
 
 import msgspec
 
-#: Words of a requirement that are looked at, at most.
+#: Most tokens of a requirement that are read.
 WORDS_MAX = 256
 
 _NUMERIC = ('=', '>=', '<=', '==', '!=')
 _TEXTUAL = ('s==', 's!=', 's<', 's<=', 's>', 's>=')
 _OR = '<or>'
 
-#: Every operator; each has to stand alone, with a space behind it.
+#: All operators; each has to be followed by a space.
 OPERATORS = frozenset({*_NUMERIC, *_TEXTUAL, '<in>', '<all-in>', _OR})
 
 
@@ -34,10 +33,10 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, *, as_nova: bool = False) -> Requirement:
-    """A requirement from its text.
+    """Return a requirement from its text.
 
-    :param as_nova: of ``<or> a b c`` take every other word; otherwise an alternative is
-        everything up to the next ``<or>``
+    :param as_nova: in ``<or> a b c`` take every other token; otherwise an alternative is everything
+        up to the next ``<or>``
     """
     words = text.split(maxsplit=WORDS_MAX)[:WORDS_MAX]
     if not words or words[0] not in OPERATORS:
@@ -50,17 +49,17 @@ def parse(text: str, *, as_nova: bool = False) -> Requirement:
 
 
 def _alternatives(words: list[str]) -> list[str]:
-    found: list[list[str]] = [[]]
+    alternatives: list[list[str]] = [[]]
     for word in words:
         if word == _OR:
-            found.append([])
+            alternatives.append([])
         else:
-            found[-1].append(word)
-    return [' '.join(alternative) for alternative in found if alternative]
+            alternatives[-1].append(word)
+    return [' '.join(alternative) for alternative in alternatives if alternative]
 
 
 def number_of(text: str) -> float | None:
-    """Text as a number, as Python reads it (``1e3``, ``1_000``, ``inf``); None: it is none."""
+    """Return a text as a number, as Python reads it (``1e3``, ``inf``, ``1_000``), or None."""
     try:
         number = float(text)
     except ValueError:
@@ -69,7 +68,7 @@ def number_of(text: str) -> float | None:
 
 
 def integer_of(text: str) -> int | None:
-    """Text as a whole number (`` 5 ``, ``-1``, ``1_0``); None: it is none."""
+    """Return text as a whole number (`` 5 ``, ``-1``, ``1_0``); None: it is none."""
     try:
         return int(text)
     except ValueError:

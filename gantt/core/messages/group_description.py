@@ -24,10 +24,10 @@ from gantt.core.messages.policy_set import (
 )
 from gantt.core.messages.request import Purpose, RequestKind, RequestSpec
 
-#: The version of this form.
+#: Version of this format.
 VERSION = 1
 ALTERNATIVES_MAX = 8
-#: Of all policies together: each is counted by itself, for every member and domain.
+#: Most subjects of all policies together: each is counted for every member and domain.
 SUBJECTS_MAX = 2000
 
 
@@ -71,22 +71,22 @@ class MemberDescription(Message, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """How many have to be placed."""
+        """Number of members that have to be placed."""
         return self.count[0] if isinstance(self.count, list) else self.count
 
     @property
     def most(self) -> int:
-        """How many are wanted."""
+        """Number of members requested."""
         return self.count[1] if isinstance(self.count, list) else self.count
 
     @property
     def specs(self) -> list[RequestSpec]:
-        """What it needs, then its alternatives."""
+        """Spec of a member, then its alternatives."""
         return [self.spec, *self.alternatives]
 
     @property
     def unit_names(self) -> list[str]:
-        """The name of each."""
+        """Names of the single members."""
         if self.most == 1:
             return [self.name]
         return [f'{self.name}-{number}' for number in range(1, self.most + 1)]
@@ -128,9 +128,9 @@ class GroupDescription(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_members(self.members)
-        known = {one.name: one for one in self.members}
+        by_name = {member.name: member for member in self.members}
         for name, names in self.subgroups.items():
-            check_subgroup(f'subgroups.{name}', name, names, known)
+            check_subgroup(f'subgroups.{name}', name, names, by_name)
         subjects = 0
         for number, policy in enumerate(self.full_policies):
             subjects += len(policy.subjects)
@@ -139,17 +139,17 @@ class GroupDescription(Message, frozen=True, kw_only=True):
                     f'policies[{number}].of',
                     f'expected at most {SUBJECTS_MAX} subgroups and members in all policies',
                 )
-            check_names(f'policies[{number}]', policy, known, self.subgroups)
-            self._check_numbers(f'policies[{number}]', policy, known)
+            check_names(f'policies[{number}]', policy, by_name, self.subgroups)
+            self._check_numbers(f'policies[{number}]', policy, by_name)
 
     @property
     def full_policies(self) -> list[LevelPolicy]:
-        """The policies, Nova's written out."""
+        """Policies, with Nova's written out."""
         return written_out(self.policies)
 
     @property
     def specs_by_path(self) -> list[tuple[str, RequestSpec]]:
-        """What members need, alternatives too, each with its path below the description."""
+        """Specs of members, alternatives too, each with its path below the description."""
         return [
             (f'members[{number}].{f"alternatives[{at - 1}]" if at else "spec"}', spec)
             for number, member in enumerate(self.members)
@@ -158,55 +158,55 @@ class GroupDescription(Message, frozen=True, kw_only=True):
 
     @property
     def policy_set(self) -> PolicySet:
-        """Its policies as a document, with the names of its members."""
+        """Policies as a document, with the names of its members."""
         return PolicySet(
             policies=self.policies,
             subgroups=self.subgroups,
-            members=[one.name for one in self.members],
+            members=[member.name for member in self.members],
         )
 
     def members_of(self, subject: str | None) -> list[str]:
-        """Names of the members that a subgroup or member is; None: all."""
+        """Return names of the members that a subgroup or member is; None: all."""
         if subject is None:
-            return [one.name for one in self.members]
+            return [member.name for member in self.members]
         return self.subgroups.get(subject, [subject])
 
     def _check_numbers(
         self, field: str, policy: LevelPolicy, known: Mapping[str, MemberDescription]
     ) -> None:
         for subject in policy.subjects:
-            most = sum(known[name].most for name in self.members_of(subject))
-            if policy.least_domains is not None and policy.least_domains > most:
+            total = sum(known[name].most for name in self.members_of(subject))
+            if policy.least_domains is not None and policy.least_domains > total:
                 raise Misfit(
                     f'{field}.least_domains',
-                    f'expected at most {most}, as many as there are members; '
+                    f'expected at most {total}, as many as there are members; '
                     f'got {policy.least_domains}',
                 )
 
 
 def _check_members(members: Sequence[MemberDescription]) -> None:
-    seen: set[str] = set()
-    for number, one in enumerate(members):
-        for name in {one.name, *one.unit_names}:
-            if name in seen:
+    names: set[str] = set()
+    for number, member in enumerate(members):
+        for name in {member.name, *member.unit_names}:
+            if name in names:
                 raise Misfit(f'members[{number}].name', f'{name!r} is the name of another member')
-        longest = one.unit_names[-1]
+        longest = member.unit_names[-1]
         if len(longest) > base.NAME_MAX:
             raise Misfit(
                 f'members[{number}].name',
                 f'expected at most {base.NAME_MAX} characters with the number of the last one; '
                 f'got {len(longest)}',
             )
-        seen.update((one.name, *one.unit_names))
-    total = sum(one.most for one in members)
+        names.update((member.name, *member.unit_names))
+    total = sum(member.most for member in members)
     if total > MEMBERS_MAX:
         raise Misfit('members', f'expected at most {MEMBERS_MAX} in all, got {total}')
 
 
 def read(body: Any, inside: str = 'group', newer_minor: bool = False) -> GroupDescription:
-    """A description from builtins.
+    """Return a description from builtins.
 
-    :param inside: what it is called in an error
-    :raises InvalidMessage: names the field and what was expected
+    :param inside: its name in an error
+    :raises InvalidMessage: names the field and the expected value
     """
     return base.decode(body, GroupDescription, inside=inside, newer_minor=newer_minor)

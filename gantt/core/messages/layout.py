@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layout: the cells, cores, pages and devices that a guest got.
+"""Layout of a guest: the cells, cores, pages and devices that it got.
 
-It travels with its claim as plain JSON: to the caller, to the compute, to
-other schedulers.
+It travels with its claim as plain JSON: to the caller, to the compute, to other schedulers.
 """
 
 from typing import Annotated, Any
@@ -41,12 +40,12 @@ class CellLayout(Message, frozen=True, kw_only=True):
 
     @property
     def shared(self) -> int:
-        """How many of its processors float over the shared ones of the host's cell."""
+        """Number of its processors that float over the shared ones of the host's cell."""
         return len(self.vcpus) - len(self.pins)
 
     @property
     def held(self) -> int:
-        """Dedicated processors of the host that it keeps others from, as bits."""
+        """Dedicated processors of the host that others may not use, as bits."""
         bits = 0
         for _, cpu in self.pins:
             bits |= 1 << cpu
@@ -56,7 +55,7 @@ class CellLayout(Message, frozen=True, kw_only=True):
 
     @property
     def held_count(self) -> int:
-        """How many processors it names, one named twice counted twice."""
+        """Number of processors that it names, one named twice counted twice."""
         return len(self.pins) + len(self.emulator) + len(self.blocked)
 
 
@@ -90,27 +89,27 @@ class Layout(Message, frozen=True, kw_only=True):
         return bool(self.cells or self.devices)
 
 
-#: Taken by a layout that cannot be read: a cell that no host has, by which no host holds it.
+#: Stands in for an unreadable layout: a cell that no host has, so that no host holds it.
 ALL_OF_IT = Layout(cells=[CellLayout(cell=2**40)])
 
 
 def read(body: Any, inside: str = 'layout') -> Layout:
-    """A layout from its JSON form.
+    """Return a layout from its JSON form.
 
-    :raises InvalidMessage: names the field and what was expected
+    :raises InvalidMessage: names the field and the expected value
     """
-    found = base.decode(body, Layout, inside=inside)
-    for index, cell in enumerate(found.cells):
+    layout = base.decode(body, Layout, inside=inside)
+    for index, cell in enumerate(layout.cells):
         if len(cell.pins) > len(cell.vcpus):
             raise exceptions.invalid(
                 f'{inside}.cells[{index}].pins',
                 f'expected at most one for each of {len(cell.vcpus)} vcpus, got {len(cell.pins)}',
             )
-    return found
+    return layout
 
 
 def readable(body: Any) -> Layout | None:
-    """A layout from its JSON form; None where it is none."""
+    """Return a layout from its JSON form; None where it is none."""
     if body is None:
         return None
     try:
@@ -120,18 +119,18 @@ def readable(body: Any) -> Layout | None:
 
 
 def unsettled(body: Any) -> Layout | None:
-    """A layout from its JSON form, where it takes anything; None where not.
+    """Return a layout from its JSON form, where it takes anything; None where not.
 
-    One that cannot be read, as of a later release, may take all that the host has inside.
+    A layout that cannot be read, as of a later release, may take all that the host has inside.
     """
-    found = readable(body)
-    if found is None and body is not None:
+    layout = readable(body)
+    if layout is None and body is not None:
         counts = not isinstance(body, dict) or body.get('settled') is not True
         return ALL_OF_IT if counts else None
-    return found if found and not found.settled else None
+    return layout if layout and not layout.settled else None
 
 
 def plain(layout: Layout) -> dict[str, Any]:
-    """A layout as JSON has it."""
+    """Return a layout in its JSON form."""
     body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(layout))
     return body

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One policy of a group at a level: who, how near or far, and whether it may be given up."""
+"""A policy of a group at a level: its subjects, the distance, and whether it may be given up."""
 
 import enum
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import msgspec
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Misfit, Name, Uuid
 
-#: Members in all, with the most of each range.
+#: Most members in all, counting the most of each range.
 MEMBERS_MAX = 1000
 PRICES_MAX = 16
 WEIGHT_MAX = 1000.0
@@ -72,11 +72,11 @@ class PolicyTarget(Message, frozen=True, kw_only=True):
     pool: Name | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
-        if len(given) != 1:
-            got = ', '.join(given) or 'none'
+        set_fields = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+        if len(set_fields) != 1:
+            got = ', '.join(set_fields) or 'none'
             raise Misfit(
-                given[-1] if given else 'of',
+                set_fields[-1] if set_fields else 'of',
                 f'expected one of {", ".join(self.__struct_fields__)}; got {got}',
             )
 
@@ -147,18 +147,18 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
     def _check_prices(self) -> None:
         if (self.prices or self.beyond != 1.0) and self.soft is None:
             raise Misfit('prices', 'expected none unless it is soft: what is not near is far')
-        prices = [one.price for one in self.prices]
+        prices = [level_price.price for level_price in self.prices]
         if prices != sorted(prices) or (prices and prices[-1] > self.beyond):
             raise Misfit('prices', 'expected the nearest level first, and none above "beyond"')
 
     @property
     def is_hard(self) -> bool:
-        """Whether nobody may give it up."""
+        """True where it may not be given up."""
         return self.soft is None and self.drop is None
 
     @property
     def strength(self) -> str:
-        """``hard``, ``drop`` or ``soft``."""
+        """Strength: ``hard``, ``drop`` or ``soft``."""
         if self.soft is not None:
             return 'soft'
         return 'hard' if self.drop is None else 'drop'
@@ -169,7 +169,7 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
         return self.of if isinstance(self.of, list) else [self.of]
 
     def line(self, subject: str | None) -> str:
-        """One line for people: what it asks of one of its subjects."""
+        """Return the policy on one of its subjects as one line for people."""
         words = [self.policy.value, f'at {self.level}']
         if subject is not None:
             words.insert(1, f'of {subject}')

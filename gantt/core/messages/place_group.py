@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups that are placed as a whole: the messages of ``place_group`` and its kin.
 
-A group is described whole, at first and whenever it is changed: who stands and is in the new
-description stays where it is, who is not described any more goes, the others are placed.
+A group is described whole, at first and whenever it is changed: a placed member in the new
+description stays where it is, a member no longer described goes, the others are placed.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from gantt.core.messages import base
 from gantt.core.messages.base import Message, Misfit, Name, Text, Uuid
 from gantt.core.messages.group_description import GroupDescription
 
-#: Seconds that a place may be held at most, whatever an operator lets.
+#: Most seconds that a place may be held, whatever an operator allows.
 LEASE_MAX = 604_800
-#: Milliseconds that a plan may be improved for.
+#: Most milliseconds for improving a plan.
 PLAN_MS_MAX = 120_000
 
 BudgetMs = Annotated[int, msgspec.Meta(ge=1, le=600_000)]
@@ -62,12 +62,12 @@ class PlaceGroup(Message, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """Of the group: as it is described, else it follows from the request."""
+        """Uuid of the group: as it is described, else derived from the request."""
         return self.group.uuid or base.derived_id('group', self.request_id)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what decides the outcome: a repeat must carry the same."""
+        """Digest of the fields that decide the outcome: a repeat must carry the same."""
         return _digest('place_group', self.group, self.project_id, self.user_id)
 
 
@@ -103,13 +103,13 @@ class ChangeGroup(Message, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """Of the group."""
+        """Uuid of the group."""
         assert self.group.uuid is not None, 'it is checked when it is read'
         return self.group.uuid
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what decides the outcome: a repeat must carry the same."""
+        """Digest of the fields that decide the outcome: a repeat must carry the same."""
         return _digest('change_group', self.group, self.revision, self.heal, sorted(self.replace))
 
 
@@ -159,13 +159,13 @@ def _digest(*parts: object) -> str:
 def check_owners(
     group: GroupDescription, project_id: str | None, user_id: str | None
 ) -> Misfit | None:
-    """Why a member is not of the project and user of its group; None: all are."""
+    """Return why a member is not of the project and user of its group; None: all are."""
     for path, spec in group.specs_by_path:
         for field, whole in (('project_id', project_id), ('user_id', user_id)):
-            found = getattr(spec, field)
-            if found is not None and found != whole:
+            owner = getattr(spec, field)
+            if owner is not None and owner != whole:
                 return Misfit(
                     f'group.{path}.{field}',
-                    f'expected none, or that of the group ({whole}); got {found}',
+                    f'expected none, or that of the group ({whole}); got {owner}',
                 )
     return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies of a group as one document: what is stored of them, compared and obeyed.
+"""The policies of a group as one document, which is stored, compared and enforced.
 
-A group that was planned has the names of its members in it; of one that was made by itself
-those count that its subgroups name.
+A planned group has the names of its members in it; in a group created by itself the members are
+those that its subgroups name.
 """
 
 import functools
@@ -24,9 +24,9 @@ from gantt.core.messages.level_policy import (
 )
 from gantt.core.messages.near import near
 
-#: What stands as the policy of a group that has such a document.
+#: Value of the policy of a group that has such a document.
 POLICIES = 'policies'
-#: Documents that stay read.
+#: Parsed documents kept in memory.
 _READ_MAX = 4096
 
 Policies = Annotated[list[Policy | LevelPolicy], msgspec.Meta(max_length=base.LIST_MAX)]
@@ -53,35 +53,37 @@ class PolicySet(Message, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, names in self.subgroups.items():
             check_subgroup(f'subgroups.{name}', name, names, self.members)
-        known = self.names
+        member_names = self.names
         for number, policy in enumerate(self.full_policies):
-            check_names(f'policies[{number}]', policy, known, self.subgroups)
+            check_names(f'policies[{number}]', policy, member_names, self.subgroups)
 
     @property
     def names(self) -> list[str]:
-        """The members that are known by name."""
+        """Members that are known by name."""
         if self.members:
             return self.members
-        return list(dict.fromkeys(name for of in self.subgroups.values() for name in of))
+        return list(
+            dict.fromkeys(name for subgroup in self.subgroups.values() for name in subgroup)
+        )
 
     @property
     def full_policies(self) -> list[LevelPolicy]:
-        """The policies, Nova's written out."""
+        """Policies, with Nova's written out."""
         return written_out(self.policies)
 
     @property
     def is_hard(self) -> bool:
-        """Whether one of them may not be broken."""
+        """True where one of them is hard."""
         return any(policy.is_hard for policy in self.full_policies)
 
     @property
     def has_hard_skew(self) -> bool:
-        """Whether domains may not be used more unevenly than it says."""
+        """True where a hard policy bounds how unevenly domains are used."""
         return any(policy.is_hard and policy.skew is not None for policy in self.full_policies)
 
     @property
     def has_near_members(self) -> bool:
-        """Whether members are to be near to others of the group, and that is no matter of price."""
+        """True where members have to be near to others of the group, not just at a price."""
         near = GroupPolicyKind.NEAR
         return any(
             policy.policy is near and policy.soft is None and policy.target.of is not None
@@ -91,12 +93,12 @@ class PolicySet(Message, frozen=True, kw_only=True):
 
     @property
     def is_soft(self) -> bool:
-        """Whether one of them is weighed."""
+        """True where one of them is weighed."""
         return any(policy.soft is not None for policy in self.full_policies)
 
     @property
     def has_steps(self) -> bool:
-        """Whether one of them is given up in order."""
+        """True where one of them is given up in order."""
         return any(policy.drop is not None for policy in self.full_policies)
 
     @property
@@ -106,23 +108,23 @@ class PolicySet(Message, frozen=True, kw_only=True):
         return sorted({target.group for target in targets if target.group is not None})
 
     def members_of(self, subject: str) -> list[str]:
-        """Names of the members that a subgroup or member is."""
+        """Return names of the members that a subgroup or member is."""
         return self.subgroups.get(subject, [subject])
 
     def member_of(self, name: str | None) -> str:
-        """The member that one goes by who is called ``name``, as ``web`` for ``web-2``; '': none.
+        """Return the described member of a name, as ``web`` for ``web-2``; '': none.
 
-        :param name: of a member, or of one of those that are alike
+        :param name: name of a member, or of one of those that are alike
         """
         if name is None:
             return ''
-        known = self.names
-        numbered = None if name in known else _NUMBERED.match(name)
-        return numbered[1] if numbered is not None and numbered[1] in known else name
+        member_names = self.names
+        numbered = None if name in member_names else _NUMBERED.match(name)
+        return numbered[1] if numbered is not None and numbered[1] in member_names else name
 
     @property
     def text(self) -> str:
-        """The document as it is stored and compared: of two that say the same it is the same."""
+        """Canonical text of the document, as stored and compared."""
         plain = msgspec.structs.replace(
             self,
             policies=[_shortest(policy) for policy in self.policies],
@@ -132,7 +134,7 @@ class PolicySet(Message, frozen=True, kw_only=True):
         return _encode(_sorted_out(plain)).decode()
 
     def in_words(self) -> str:
-        """For people, each policy by its line."""
+        """Return the policies as text for people, each by its line."""
         return '; '.join(
             f'{policy.line(subject)}{strength(policy)}'
             for policy in self.full_policies
@@ -141,13 +143,15 @@ class PolicySet(Message, frozen=True, kw_only=True):
 
 
 def written_out(policies: Sequence[Policy | LevelPolicy]) -> list[LevelPolicy]:
-    """Nova's policies as policies at the level of hosts."""
-    return [SHORTHANDS[Policy(one)] if isinstance(one, str) else one for one in policies]
+    """Return Nova's policies as policies at the level of hosts."""
+    return [
+        SHORTHANDS[Policy(policy)] if isinstance(policy, str) else policy for policy in policies
+    ]
 
 
 @functools.lru_cache(maxsize=_READ_MAX)
 def read(text: str) -> PolicySet:
-    """A stored document.
+    """Return a stored document.
 
     :raises RuleUnreadable: by this release
     """
@@ -161,7 +165,8 @@ def read(text: str) -> PolicySet:
 def check_subgroup(
     field: str, name: str, names: Sequence[str], known: Collection[str] = ()
 ) -> None:
-    """
+    """Check the members of a subgroup.
+
     :param known: names of all members; empty: not known
     :raises Misfit: it is no subgroup of these
     """
@@ -169,11 +174,11 @@ def check_subgroup(
         raise Misfit(field, 'expected another name: a member is called so')
     if not names:
         raise Misfit(field, 'expected at least one member, got none')
-    for number, one in enumerate(names):
-        if known and one not in known:
-            raise Misfit(f'{field}[{number}]', _unknown('member', one, list(known)))
-        if one in names[:number]:
-            raise Misfit(f'{field}[{number}]', f'{one!r} stands there twice')
+    for number, member in enumerate(names):
+        if known and member not in known:
+            raise Misfit(f'{field}[{number}]', _unknown('member', member, list(known)))
+        if member in names[:number]:
+            raise Misfit(f'{field}[{number}]', f'{member!r} stands there twice')
 
 
 def check_names(
@@ -182,26 +187,29 @@ def check_names(
     members: Collection[str],
     subgroups: Mapping[str, Sequence[str]],
 ) -> None:
-    """
-    :raises Misfit: it is about somebody that there is not, or about the same as its target
+    """Check the names in a policy.
+
+    :raises Misfit: it names an unknown member, or the same one as its target
     """
     names = list(dict.fromkeys([*members, *subgroups]))
-    wanted = [('of', one) for one in policy.subjects if one is not None]
+    references = [('of', member) for member in policy.subjects if member is not None]
     target = None if policy.target is None else policy.target.of
     if target is not None:
-        wanted.append(('target.of', target))
-    for at, name in wanted:
+        references.append(('target.of', target))
+    for at, name in references:
         if name not in names:
             raise Misfit(f'{field}.{at}', _unknown('subgroup or member', name, names))
     if target is None:
         return
-    far = set(subgroups.get(target, [target]))
+    target_members = set(subgroups.get(target, [target]))
     for subject in policy.subjects:
-        both = far & set(members if subject is None else subgroups.get(subject, [subject]))
+        both = target_members & set(
+            members if subject is None else subgroups.get(subject, [subject])
+        )
         if both or subject is None:
             raise Misfit(
                 f'{field}.target.of',
-                f'expected others than the policy is of; both have {min(both or far)}',
+                f'expected others than the policy is of; both have {min(both or target_members)}',
             )
 
 
@@ -220,7 +228,7 @@ def _shortest(policy: Policy | LevelPolicy) -> Policy | LevelPolicy:
 
 
 def _sorted_out(value: Any) -> Any:
-    """A message as builtins, without what says no more than its default."""
+    """Return a message as builtins, without fields that have their default."""
     if isinstance(value, Message):
         return {
             name: _sorted_out(inner)
@@ -243,7 +251,7 @@ def _defaults(tp: type) -> Sequence[tuple[str, Any]]:
 
 
 def strength(policy: LevelPolicy) -> str:
-    """How much a policy binds, to be read after its line; '' for a hard one."""
+    """Return the strength of a policy, to follow its line; '' for a hard one."""
     if policy.soft is not None:
         return f' (soft {policy.soft:g})'
     return '' if policy.drop is None else f' (drop {policy.drop})'

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of messages and records, made ready before threads use them.
+"""Preparation of the types of messages and records before threads use them.
 
-msgspec learns what fields a type has when it is decoded first.  Until it has learnt all of them the
-type is there half-made, for other threads too: one that decodes it meanwhile crashes the process.
+msgspec reads the fields of a type when it is decoded first.  Until it has read all of them the type
+is visible half-initialized to other threads: one that decodes it meanwhile crashes the process.
 """
 
 import contextlib
@@ -11,20 +11,20 @@ import msgspec
 
 
 def prepare_types() -> int:
-    """Make all types ready that are imported by now; how many there are.
+    """Prepare all types that are imported by now; return their number.
 
     Once in each process, before its threads are started.
     """
-    seen: set[type] = set()
+    prepared: set[type] = set()
     waiting: list[type] = [msgspec.Struct]
     while waiting:
         below: list[type] = waiting.pop().__subclasses__()
-        for found in below:
-            if found in seen:
+        for struct in below:
+            if struct in prepared:
                 continue
-            seen.add(found)
-            waiting.append(found)
-            # What has a field that cannot be decoded is decoded by no thread.
+            prepared.add(struct)
+            waiting.append(struct)
+            # A type with a field that cannot be decoded is decoded by no thread.
             with contextlib.suppress(TypeError, NameError):
-                msgspec.msgpack.Decoder(found)
-    return len(seen)
+                msgspec.msgpack.Decoder(struct)
+    return len(prepared)

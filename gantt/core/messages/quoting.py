@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from outside, as it goes into log lines, errors and terminals: cut, and in one line.
+"""Quoting of foreign text for log lines, errors and terminals: cut, and in one line.
 
-What is shown to a program (JSON) stays exact; only what people read is quoted.
+JSON for programs stays exact; only text for people is quoted.
 """
 
 from typing import Any
 
-#: Characters of a foreign text that an error or a log line repeats.
+#: Most characters of a foreign text that an error or a log line repeats.
 CHARACTERS_MAX = 60
-#: Of a sentence that was written elsewhere, such as a refusal of a library.
+#: Most characters of a foreign sentence, such as a refusal of a library.
 SENTENCE_MAX = 300
 
 #: Line and paragraph separators, and characters that turn the direction of writing: a
@@ -32,17 +32,17 @@ _ESCAPED = {ord(c): c.encode('unicode_escape').decode() for c in _OBEYED}
 
 
 def short(value: Any, most: int = CHARACTERS_MAX) -> str:
-    """A foreign value as Python writes it: quoted, escaped, at most ``most`` characters."""
-    # Of a long text the representation would be made whole only to be cut.
+    """Return a foreign value as Python writes it: quoted, escaped, cut to ``most`` characters."""
+    # A long text is cut first: its whole representation would only be cut afterwards.
     text = repr(value[: most + 1] if isinstance(value, str | bytes) else value)
     return text if len(text) <= most else f'{text[: most - 3]}...'
 
 
 def plain(text: str, most: int | None = None) -> str:
-    """A foreign text without quotes: nothing in it that a terminal would obey.
+    """Return a foreign text without quotes, and with nothing that a terminal would obey.
 
-    :param most: characters; what is longer is cut
+    :param most: characters; a longer text is cut
     """
     cut = text if most is None or len(text) <= most else f'{text[: most - 3]}...'
-    # Half a character is no character: it cannot be written at all.
+    # A lone surrogate is no character: it cannot be written at all.
     return cut.translate(_ESCAPED).encode('utf-8', 'backslashreplace').decode()

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compute host says: registration, reports, and words about claims.
+"""Messages of a compute host: registration, reports, and updates of claims.
 
-Every message of a host carries ``epoch`` (handed out by ``register_host``) and
-``sequence`` (counted by the host within the epoch).  A full report states every
-fact.  A delta is cumulative: it states every field that changed at any time
-since the full report ``base`` of the same epoch; a field left out is as that
-full report or an earlier delta said.  ``running`` and ``pending`` are always
-whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
+Every message of a host carries ``epoch`` (handed out by ``register_host``) and ``sequence``
+(counted by the host within the epoch).  A full report states every fact.  A delta is cumulative: it
+states every field that changed at any time since the full report ``base`` of the same epoch; a
+field left out is as in that full report or an earlier delta.  ``running`` and ``pending`` are
+always whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
 """
 
 import math
@@ -24,14 +23,14 @@ from gantt.core.messages.base import Amount, Message, Name, Text, TrimmedName, U
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Amounts = Annotated[dict[TrimmedName, Amount], msgspec.Meta(max_length=256)]
-#: Metrics that weighers and filters know: guests being built, resized, moved or copied, and
+#: Metrics that weighers and filters read: guests being built, resized, moved or copied, and
 #: builds that failed since the last one that did not.
 IO_WORKLOAD = 'stats.io_workload'
 FAILED_BUILDS = 'stats.failed_builds'
 #: Days for which a host has taken builds without a check of its own.
 UNCHECKED_DAYS = 'stats.unchecked_days'
 
-#: What a host without an agent registers with, whose reports have no epoch: the same each time.
+#: Nonce of a host without an agent, whose reports have no epoch: the same each time.
 DICTIONARY_NONCE = 'dictionary'
 
 #: The largest value of a metric, either way.
@@ -39,7 +38,7 @@ METRIC_MAX = 1e18
 
 #: Processors of a host, and so of a cell: as many as Linux can be built for.
 PROCESSORS_MAX = 8192
-#: What is kept of a description of the processor, as msgpack.
+#: Most bytes of a description of the processor, as msgpack.
 CPU_INFO_BYTES_MAX = 64 << 10
 Processors = Annotated[list[Count], msgspec.Meta(max_length=PROCESSORS_MAX)]
 
@@ -98,7 +97,7 @@ class ReportedMetric(Message, frozen=True, kw_only=True):
 Cells = Annotated[list[NumaCell], msgspec.Meta(max_length=256)]
 Pools = Annotated[list[DevicePool], msgspec.Meta(max_length=1000)]
 Metrics = Annotated[dict[Name, ReportedMetric], msgspec.Meta(max_length=256)]
-#: What libvirt says of a processor; the bytes of all are checked with the report.
+#: Libvirt's description of a processor; its total size is checked with the report.
 CpuInfo = Annotated[
     dict[Name, Annotated[Any, msgspec.Meta(extra={message.OPAQUE: CPU_INFO_BYTES_MAX})]],
     msgspec.Meta(max_length=64),
@@ -233,12 +232,12 @@ class ClaimUpdate(Message, frozen=True, kw_only=True):
 
 
 def classes_of(report: HostReport) -> set[str]:
-    """The resource classes that a report names."""
+    """Return the resource classes that a report names."""
     return {name for _, name in _named_classes(report)}
 
 
 def _named_classes(report: HostReport) -> Iterator[tuple[str, str]]:
-    """Field and name of each resource class in a report."""
+    """Yield field and name of each resource class in a report."""
     for field in ('inventories', 'foreign', 'used'):
         amounts = getattr(report, field)
         yield from ((field, name) for name in (() if amounts is UNSET else amounts))
@@ -248,9 +247,9 @@ def _named_classes(report: HostReport) -> Iterator[tuple[str, str]]:
 
 
 def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
-    """What types cannot say about a report.
+    """Check the constraints of a report that its types do not express.
 
-    :raises InvalidMessage: names the field and what was expected
+    :raises InvalidMessage: names the field and the expected value
     :raises UnknownResourceClass: a class that is neither standard nor declared
     """
     if report.full and report.base is not None:
@@ -269,8 +268,8 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
     if report.hypervisor is not UNSET:
         message.check_opaque(report.hypervisor, 'stats.hypervisor')
     for field in ('running', 'pending'):
-        seen = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
-        if len(set(seen)) != len(seen):
+        entries = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
+        if len(set(entries)) != len(entries):
             _refuse(field, 'a consumer is listed twice with the same claim')
 
 
@@ -294,10 +293,10 @@ def _check_shape(report: HostReport) -> None:
 def check_inside(
     numa: list[NumaCell] | UnsetType, devices: list[DevicePool] | UnsetType, inside: str
 ) -> None:
-    """What types cannot say about cells and devices.
+    """Check the constraints of cells and devices that their types do not express.
 
-    :param inside: what the message is called in an error
-    :raises InvalidMessage: names the field and what was expected
+    :param inside: name of the message in an error
+    :raises InvalidMessage: names the field and the expected value
     """
     for index, pool in enumerate(() if devices is UNSET else devices):
         if pool.free > pool.count:
@@ -310,7 +309,7 @@ def check_inside(
 
 
 def _check_numa(cells: list[NumaCell], inside: str) -> None:
-    """Cells are told apart by their ids, and no processor is in two of them."""
+    """Check that cells have distinct ids, and that no processor is in two of them."""
     ids: set[int] = set()
     cpus: dict[int, int] = {}
     for index, cell in enumerate(cells):
@@ -329,11 +328,11 @@ def _check_numa(cells: list[NumaCell], inside: str) -> None:
 
 
 def check_metrics(metrics: dict[str, ReportedMetric] | UnsetType, inside: str) -> None:
-    """Values are of a size that can be weighed.
+    """Check that values have a size that can be weighed.
 
-    Not a number is let through: a driver may say that it could not measure.
+    NaN is let through: a driver may report that it could not measure.
 
-    :raises InvalidMessage: names the field and what was expected
+    :raises InvalidMessage: names the field and the expected value
     """
     for name, metric in ({} if metrics is UNSET else metrics).items():
         if METRIC_MAX < abs(metric.value) < math.inf:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked for: the messages of ``select_destinations`` and its kin.
+"""Requests for placement: the messages of ``select_destinations`` and its kin.
 
-One spec describes all members of a request; member ``i`` is what
-``consumers[i]`` needs.  RPC, HTTP, the command line and tests use these very
-types.
+One spec describes all members of a request; member ``i`` is for the needs of ``consumers[i]``.
+RPC, HTTP, the command line and tests use these very types.
 """
 
 import collections
@@ -30,23 +29,23 @@ from gantt.core.messages.zone_step import ZoneStep
 from gantt.core.trace import TraceId, trace_of
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
-#: More than there are standard ones.
+#: Traits of one list: more than there are standard ones.
 Traits = Annotated[list[Name], msgspec.Meta(max_length=512)]
 Uuids = Annotated[list[Uuid], msgspec.Meta(max_length=base.LIST_MAX)]
 Extra = Annotated[dict[Name, Text], msgspec.Meta(max_length=256)]
-#: Lists of which each has to be met by one of its names; so many names in all of them.
+#: Most lists of which each has to be met by one of its names.
 LISTS_MAX = 64
 #: Consumers of a request with a server group: they are claimed together, in one transaction.
 GROUP_CONSUMERS_MAX = 400
 ListsOfNames = Annotated[list[Names], msgspec.Meta(max_length=LISTS_MAX)]
-#: Devices that are described with a request, and kinds that these may be of in all.
+#: Most devices that are described with a request, and most kinds of them in all.
 DEVICES_MAX = 32
 KINDS_MAX = 32
-#: Bytes of all hints that are no fields here, names and texts.
+#: Most bytes of all hints that are no fields here, names and texts.
 HINTS_BYTES_MAX = 16_384
-#: Zones below one another that a request may go down through, and offers that it comes back with.
+#: Most levels of child zones that a request may pass, and most offers that it comes back with.
 HOPS_MAX, PLACES_MAX = 4, 20
-#: Zones that a place says of how they were queried for it.
+#: Most zones whose query is reported with a place.
 STEPS_MAX = 20
 
 
@@ -62,7 +61,7 @@ class Purpose(enum.StrEnum):
     REBUILD = 'rebuild'  # checks the host again, claims nothing
 
     def __init__(self, value: str) -> None:
-        #: Whether the consumer may hold another claim (its source) meanwhile.
+        #: True where the consumer may hold another claim (its source) meanwhile.
         self.is_move = value in ('resize', 'migrate', 'live_migrate', 'evacuate')
 
 
@@ -104,18 +103,18 @@ class GroupRef(Message, frozen=True, kw_only=True):
 
     @property
     def is_ruled(self) -> bool:
-        """Whether its rule is named."""
+        """True where its rule is named."""
         return self.policy is not None or self.policies is not None
 
     @property
     def is_hard(self) -> bool:
-        """Whether something of its rule may not be broken."""
+        """True where a part of its rule is hard."""
         rule = self.policy or self.policies
         return rule is not None and rule.is_hard
 
 
 def _take_lists(spec: Message, field: str) -> None:
-    """Each list once and each name once: what says nothing new costs nothing.
+    """Reduce lists of alternatives to distinct lists of distinct names.
 
     :raises Misfit: more names than hosts are compared with
     """
@@ -127,13 +126,14 @@ def _take_lists(spec: Message, field: str) -> None:
         problem = f'expected at most {base.LIST_MAX} names in all of its lists, got {names}'
         raise base.Misfit(field, problem)
     once: dict[frozenset[str], list[str]] = {}
-    for one in lists:  # an empty one too: nobody has one of nothing
-        once.setdefault(frozenset(one), list(dict.fromkeys(one)))
+    for alternatives in lists:  # an empty one too: no host meets it
+        once.setdefault(frozenset(alternatives), list(dict.fromkeys(alternatives)))
     msgspec.structs.force_setattr(spec, field, list(once.values()))
 
 
 def _check_hints(hints: Mapping[str, Sequence[str]]) -> None:
-    """
+    """Check the size of the hints.
+
     :raises Misfit: they are too large together; those that are fields have bounds of their own
     """
     size = sum(
@@ -168,10 +168,10 @@ class Flavor(Message, frozen=True, kw_only=True):
 
 
 def name_of(flavor: Flavor) -> str | None:
-    """What is kept of a flavor with a claim: as much of its name as has room; None: no name."""
+    """Return the flavor's name as a claim stores it, cut to fit; None: no name."""
     if not flavor.name:
         return None
-    # Halves of characters, and what no database keeps, are told from others no more.
+    # Lone surrogates, and characters that no database keeps, are replaced.
     name = flavor.name[: base.NAME_MAX].encode('utf-8', 'replace').decode()
     return sys.intern(name.replace('\0', '\ufffd'))
 
@@ -212,10 +212,11 @@ class DeviceRequest(Message, frozen=True, kw_only=True):
 
 
 def _check_devices(devices: Sequence[DeviceRequest]) -> None:
+    """Check the number of kinds of devices: each is compared with the pools of every host.
+
+    :raises Misfit: too many kinds
     """
-    :raises Misfit: each kind is compared with the pools of every host
-    """
-    kinds = sum(len(one.any_of) for one in devices)
+    kinds = sum(len(device.any_of) for device in devices)
     if kinds > KINDS_MAX:
         raise base.Misfit('devices', f'expected at most {KINDS_MAX} kinds in all, got {kinds}')
 
@@ -285,14 +286,14 @@ class RequestSpec(Message, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, name, value)
 
     def taking(self, resources: dict[str, int]) -> 'RequestSpec':
-        """The same with other amounts, such as a part of them, whatever its flavor says."""
+        """Return the same with other amounts, such as a part of them, whatever its flavor has."""
         part = copy.copy(self)
         msgspec.structs.force_setattr(part, 'resources', resources)
         return part
 
     @property
     def may_need_topology(self) -> bool:
-        """Whether cells, cores, pages or devices may have to be laid out; decided at once."""
+        """True where cells, cores, pages or devices may need a layout; cheap to compute."""
         return bool(
             self.flavor.extra_specs
             or self.image.properties
@@ -302,32 +303,32 @@ class RequestSpec(Message, frozen=True, kw_only=True):
 
     @property
     def classes(self) -> list[str]:
-        """The resource classes that it names, those of groups and devices of a tree too."""
+        """Resource classes that it names, those of groups and devices of a tree too."""
         of_tree = [] if self.tree is None else [name for _, name in self.tree.classes()]
         return [*self.resources, *of_tree]
 
     @property
     def at_most(self) -> dict[str, int]:
-        """What a member gets at most, by class; of whole devices, what it asks for."""
-        found = {**self.resources, **self.most} if self.most else self.resources
+        """Largest amounts of a member by class; of whole devices, the requested amount."""
+        amounts = {**self.resources, **self.most} if self.most else self.resources
         if self.tree is None:
-            return found
-        total = collections.Counter(found)
-        for one in self.tree.expanded():
-            total.update(one.group.resources)
+            return amounts
+        total = collections.Counter(amounts)
+        for tree_group in self.tree.expanded():
+            total.update(tree_group.group.resources)
         return dict(total)
 
     @property
     def may_bring_rules(self) -> bool:
-        """Whether its flavor or its caller may have rules of their own; decided at once."""
+        """True where its flavor or its caller may have rules; cheap to compute."""
         return bool(self.flavor.extra_specs or self.hints)
 
     def _take_hints(self) -> None:
-        """What Nova has as hints is in the fields, wherever the request came from."""
+        """Copy hints of Nova into the fields, wherever the request came from."""
         for name in nova_hints.CONSUMERS:
             if name in self.hints:
-                found = nova_hints.consumers(name, self.hints, getattr(self, name))
-                msgspec.structs.force_setattr(self, name, found)
+                uuids = nova_hints.consumers(name, self.hints, getattr(self, name))
+                msgspec.structs.force_setattr(self, name, uuids)
         if nova_hints.GROUP in self.hints:
             uuid = nova_hints.group(self.hints, self.group.uuid if self.group else None)
             if self.group is None and uuid is not None:
@@ -344,7 +345,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, 'group', group)
 
 
-#: Microseconds, or whatever else rises.
+#: Microseconds, or any other rising number.
 RuleGeneration = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -367,7 +368,7 @@ class OfferedPlace(Message, frozen=True, kw_only=True):
     fits: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
-#: An id that somebody else has given, such as Nova's ``req-...``: printable ASCII.
+#: A foreign id, such as Nova's ``req-...``: printable ASCII.
 Origin = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r'^[!-~]+\Z')]
 
 
@@ -415,23 +416,23 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     rule_generation: RuleGeneration | None = None
 
     def traced(self, trace: str = '') -> 'SelectDestinations':
-        """With a trace id: its own, else the one that is given, else one that is made."""
+        """Return the request with a trace id: its own, else ``trace``, else a new one."""
         if self.trace:
             return self
         return msgspec.structs.replace(self, trace=trace_of(trace, self.request_id))
 
     @property
     def claim_lifecycle(self) -> Lifecycle:
-        """Of the claims that it makes: no host reports what lies on pools."""
+        """Lifecycle of its claims: no host reports what lies on pools."""
         return Lifecycle.CALLER if self.spec.kind is RequestKind.POOL else self.lifecycle
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what decides the outcome: a repeat must carry the same."""
+        """Digest of the fields that decide the outcome: a repeat must carry the same."""
         return self.fingerprint_and_size()[0]
 
     def fingerprint_and_size(self) -> tuple[str, int]:
-        """The fingerprint, and the bytes that it is of: about those that the request has."""
+        """Return the fingerprint, and the number of its bytes: about those of the request."""
         body = msgspec.msgpack.encode((self.spec, self.consumers, self.alternates, self.lifecycle))
         return hashlib.blake2b(body, digest_size=16).hexdigest(), len(body)
 
@@ -479,7 +480,7 @@ class ReleaseRequest(Message, frozen=True, kw_only=True):
 
 #: Classes that only hosts have.
 COMPUTE_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB')
-#: Fields of a spec that are about hosts alone: of a request for pools they are left out.
+#: Fields of a spec that are about hosts alone: a request for pools must not have them.
 HOST_FIELDS = (
     *('group', 'same_host', 'different_host', 'force_nodes', 'destination', 'flavor', 'image'),
     *('volume_backed', 'move_id', 'devices', 'networks', 'hints', 'tree'),
@@ -487,7 +488,7 @@ HOST_FIELDS = (
 
 
 def _check_pools(request: SelectDestinations) -> None:
-    """What a request for pools may not ask.
+    """Check that a request for pools has no fields of hosts.
 
     :raises InvalidMessage: names the field
     """
@@ -510,8 +511,9 @@ def _check_pools(request: SelectDestinations) -> None:
 
 
 def _check_ranges(spec: RequestSpec, inside: str) -> None:
-    """
-    :raises InvalidMessage: a range without its least, or of what is not claimed
+    """Check the ranges of a spec.
+
+    :raises InvalidMessage: a range without its least, or of a class that is not claimed
     """
     if spec.purpose is Purpose.REBUILD:
         problem = "expected no ranges with the purpose 'rebuild', which claims nothing"
@@ -530,11 +532,11 @@ _PLAIN = RequestSpec(resources={'DISK_GB': 1})
 
 
 def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -> None:
-    """What types cannot say.
+    """Check the constraints of a request that its types do not express.
 
     :param declared: custom resource classes known at run time
     :raises InvalidMessage: names the field
-    :raises UnknownResourceClass: a class that nobody declared
+    :raises UnknownResourceClass: an undeclared class
     """
     check_spec(request.spec, declared)
     if request.lifecycle is Lifecycle.API:
@@ -562,12 +564,12 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
 def check_spec(
     spec: RequestSpec, declared: frozenset[str] = frozenset(), inside: str = 'request.spec'
 ) -> None:
-    """What types cannot say of what one member needs, in whatever it is asked for.
+    """Check the constraints of a spec that its types do not express, in any message.
 
     :param declared: custom resource classes known at run time
     :param inside: the path of the spec, for the refusal
     :raises InvalidMessage: names the field
-    :raises UnknownResourceClass: a class that nobody declared
+    :raises UnknownResourceClass: an undeclared class
     """
     _check_classes(spec, declared, inside)
     _check_keys(spec, inside)
@@ -586,8 +588,9 @@ def check_spec(
 
 
 def _check_keys(spec: RequestSpec, inside: str) -> None:
-    """
-    :raises InvalidMessage: one that no door takes
+    """Check that every key is supported.
+
+    :raises InvalidMessage: a key that no interface takes
     """
     if spec.purpose is Purpose.REBUILD:
         return  # the guest is there, with all that it was given
@@ -596,16 +599,16 @@ def _check_keys(spec: RequestSpec, inside: str) -> None:
         (KeyOf.IMAGE, 'image.properties', spec.image.properties),
         (KeyOf.HINT, 'hints', spec.hints),
     ):
-        found = known_keys.refused(of, keys) if keys else None
-        if found is not None:
-            raise exceptions.invalid(f'{inside}.{path}.{found.name}', found.says)
+        refused_key = known_keys.refused(of, keys) if keys else None
+        if refused_key is not None:
+            raise exceptions.invalid(f'{inside}.{path}.{refused_key.name}', refused_key.says)
 
 
 def _check_classes(spec: RequestSpec, declared: frozenset[str], inside: str) -> None:
     named = [(f'resources.{name}', name) for name in spec.resources]
     if spec.tree is not None:
         named += ((f'tree.{path}', name) for path, name in spec.tree.classes())
-        whole = {one.resource_class for one in spec.tree.devices if one.whole}
+        whole = {device.resource_class for device in spec.tree.devices if device.whole}
         for name in sorted(whole & spec.resources.keys()):
             problem = 'devices are to have all of it; expected it there only'
             raise exceptions.invalid(f'{inside}.resources.{name}', problem)

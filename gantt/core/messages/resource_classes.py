@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resource classes, inventories and the integer arithmetic of capacity.
 
-Amounts are integers in the unit of their class (MEMORY_MB in MiB, DISK_GB in
-GiB).  ``cap`` is what may be promised: floor((total - reserved) * ratio).
+Amounts are integers in the unit of their class (MEMORY_MB in MiB, DISK_GB in GiB).  ``cap`` is the
+capacity that may be promised: floor((total - reserved) * ratio).
 """
 
 import math
@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-#: Classes whose usage stands in columns of the provider's own row.
+#: Classes whose usage is stored in columns of the provider's own row.
 CORE_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 
 #: The standard classes of the placement vocabulary; others start with CUSTOM_.
@@ -45,16 +45,16 @@ UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
 
 #: Amounts above this are absurd: they fit 63 bits with room for sums.
 AMOUNT_MAX = 2**40
-#: So many times what there is may be promised, by what a host reports.
+#: Largest allocation ratio that a host may report.
 RATIO_MAX = 1000.0
-#: By who speaks for a provider through Placement's interface: what single precision holds.
+#: Largest ratio through Placement's interface: the largest of single precision.
 FREE_RATIO_MAX = 3.40282e38
-#: What may be promised is never more than this: two of it still fit 63 bits.
+#: Largest capacity: the sum of two still fits 63 bits.
 CAP_MAX = 2**62 - 1
 
 
 def is_class_name(name: str) -> bool:
-    """Whether ``name`` is a standard class or has the form of a custom one."""
+    """Return whether ``name`` is a standard class or has the form of a custom one."""
     return name in STANDARD or CUSTOM.match(name) is not None
 
 
@@ -76,17 +76,17 @@ class Inventory(
 
     @property
     def cap(self) -> int:
-        """The largest sum of amounts that may be promised."""
+        """Largest sum of amounts that may be promised."""
         promised = (self.total - self.reserved) * self.allocation_ratio
         return max(0, math.floor(min(promised, CAP_MAX)))
 
     @property
     def largest(self) -> int:
-        """The largest single amount."""
+        """Largest single amount."""
         return self.total if self.max_unit is None else self.max_unit
 
     def unit_problem(self, amount: int) -> tuple[str, int] | None:
-        """(field, its value) that forbids an amount in one piece; None: it may be had."""
+        """Return (field, its value) that forbids an amount in one piece; None: it is allowed."""
         if amount > self.largest:
             return 'max_unit', self.largest
         if amount < self.min_unit:
@@ -96,9 +96,9 @@ class Inventory(
         return None
 
     def problem(self, free: bool = False) -> tuple[str, str] | None:
-        """(field, what was expected) where these numbers are absurd, or None.
+        """Return (field, expected value) where these numbers are absurd, or None.
 
-        :param free: of ratios all are taken that can be stored
+        :param free: allow every ratio that can be stored
         """
         if not 0 <= self.total <= AMOUNT_MAX:
             return 'total', f'expected 0 to {AMOUNT_MAX}, got {self.total}'
@@ -106,8 +106,8 @@ class Inventory(
             return 'reserved', f'expected 0 to total ({self.total}), got {self.reserved}'
         if problem := self._ratio_problem(free):
             return 'allocation_ratio', f'expected {problem}, got {self.allocation_ratio}'
-        most = 1 if free else self.min_unit
-        for field, least in (('min_unit', 1), ('step_size', 1), ('max_unit', most)):
+        least_max_unit = 1 if free else self.min_unit
+        for field, least in (('min_unit', 1), ('step_size', 1), ('max_unit', least_max_unit)):
             value = getattr(self, field)
             if value is not None and not least <= value <= AMOUNT_MAX:
                 return field, f'expected {least} to {AMOUNT_MAX}, got {value}'
@@ -123,7 +123,7 @@ class Inventory(
 
 
 def format_amount(resource_class: str, amount: int) -> str:
-    """An amount for people: ``6.2 GiB``, ``4 vCPU``, ``0.5 vCPU``, ``3 CUSTOM_LICENSE``."""
+    """Return an amount for people: ``6.2 GiB``, ``4 vCPU``, ``0.5 vCPU``, ``3 CUSTOM_LICENSE``."""
     if resource_class == MILLI_VCPU:
         whole, part = divmod(abs(amount), MILLI)
         text = f'{whole}.{part:03}'.rstrip('0').rstrip('.')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wish: what a request asks of the inside of a host."""
+"""Wish: the topology that a request has for the inside of a host."""
 
 import enum
 
@@ -7,7 +7,7 @@ import msgspec
 
 
 class CpuPolicy(enum.StrEnum):
-    """Whether the guest's processors have processors of the host for themselves."""
+    """Sharing of the host's processors by the guest's."""
 
     SHARED = 'shared'
     DEDICATED = 'dedicated'
@@ -15,7 +15,7 @@ class CpuPolicy(enum.StrEnum):
 
 
 class ThreadPolicy(enum.StrEnum):
-    """What becomes of the hardware threads beside a dedicated one."""
+    """Use of the hardware threads beside a dedicated one."""
 
     PREFER = 'prefer'  # siblings together where there are any
     ISOLATE = 'isolate'  # a core for itself, its other threads idle
@@ -23,7 +23,7 @@ class ThreadPolicy(enum.StrEnum):
 
 
 class EmulatorPolicy(enum.StrEnum):
-    """Where the threads of the emulator run."""
+    """Place of the threads of the emulator."""
 
     SHARE = 'share'  # with the guest's processors, or where the host shares some
     ISOLATE = 'isolate'  # on a dedicated processor of their own
@@ -50,7 +50,7 @@ class GuestCell(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> int:
-        """How many of its processors are not pinned."""
+        """Number of its processors that are not pinned."""
         return len(self.vcpus) - len(self.dedicated)
 
 
@@ -114,5 +114,5 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     tunneled: bool = False
 
     def without_cells(self) -> 'Wish | None':
-        """Only the devices; None where there are none."""
+        """Return only the devices; None where there are none."""
         return Wish(devices=self.devices) if self.devices else None

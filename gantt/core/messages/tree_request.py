@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request takes of the providers of one tree: groups of resources, as Placement has them.
+"""Groups of resources that a request takes of the providers of one tree, as in Placement.
 
 The amounts of the spec itself are the group without a suffix: each of its classes may come from
 another provider of the tree.  All of a group with a suffix comes from one provider.
@@ -15,12 +15,12 @@ import msgspec
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name, Positive, Uuid
 
-#: Groups with a suffix in one request, those that devices stand for included.
+#: Most groups with a suffix in one request, those of devices included.
 GROUPS_MAX = 64
-#: Names of traits and aggregates in all groups together.
+#: Most names of traits and aggregates in all groups together.
 NAMES_MAX = 1024
 
-#: Of a list of which one name is enough.
+#: Problem of an empty list of which one name has to be met.
 EMPTY_LIST = 'expected at least one name in the list: nothing has one of none'
 
 _SUFFIX = re.compile(r'[A-Za-z0-9_-]{1,64}\Z')
@@ -53,7 +53,7 @@ class ResourceGroup(Message, frozen=True, kw_only=True):
     in_tree: Uuid | None = None
 
     def names(self) -> int:
-        """How many traits and aggregates it names."""
+        """Return the number of traits and aggregates that it names."""
         lists = [self.required_traits, self.forbidden_traits, self.forbidden_aggregates]
         return sum(map(len, (*lists, *self.any_traits, *self.member_of)))
 
@@ -108,7 +108,7 @@ class TreeRequest(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_groups()
-        suffixes = {one.suffix for one in self.expanded()}
+        suffixes = {group.suffix for group in self.expanded()}
         for n, names in enumerate(self.same_subtree):
             for name in names:
                 if name not in suffixes:
@@ -118,7 +118,7 @@ class TreeRequest(Message, frozen=True, kw_only=True):
             raise base.Misfit('root_forbidden', f'{min(both)} is required as well')
 
     def expanded(self) -> Iterator[TreeGroup]:
-        """All groups with a suffix."""
+        """Yield all groups with a suffix."""
         for suffix, group in self.groups.items():
             yield TreeGroup(suffix=suffix, group=group)
         for n, device in enumerate(self.devices, 1):
@@ -131,7 +131,7 @@ class TreeRequest(Message, frozen=True, kw_only=True):
                 yield TreeGroup(suffix=f'device{n}-{m}', group=group, whole=device.whole)
 
     def distinct(self) -> Iterator[frozenset[str]]:
-        """Sets of suffixes whose providers differ from each other."""
+        """Yield sets of suffixes whose providers differ from each other."""
         if self.group_policy == GroupPolicy.ISOLATE and len(self.groups) > 1:
             yield frozenset(self.groups)
         for n, device in enumerate(self.devices, 1):
@@ -139,7 +139,7 @@ class TreeRequest(Message, frozen=True, kw_only=True):
                 yield frozenset(f'device{n}-{m}' for m in range(1, device.count + 1))
 
     def classes(self) -> Iterator[tuple[str, str]]:
-        """(path below it, resource class) of all that groups and devices name."""
+        """Yield (path below it, resource class) of all that groups and devices name."""
         for suffix, group in self.groups.items():
             for name in group.resources:
                 yield f'groups.{suffix}.resources.{name}', name
@@ -147,7 +147,8 @@ class TreeRequest(Message, frozen=True, kw_only=True):
             yield f'devices[{n}].resource_class', device.resource_class
 
     def _check_groups(self) -> None:
-        """
+        """Check the groups and devices.
+
         :raises Misfit: names the field
         """
         count = len(self.groups) + sum(device.count for device in self.devices)
@@ -159,7 +160,7 @@ class TreeRequest(Message, frozen=True, kw_only=True):
         if len(self.groups) > 1 and self.group_policy is None:
             problem = f"expected 'none' or 'isolate' with {len(self.groups)} groups, got none"
             raise base.Misfit('group_policy', problem)
-        clash = [one for one in self.groups if one.startswith('device') and self.devices]
+        clash = [name for name in self.groups if name.startswith('device') and self.devices]
         if clash:
             problem = f'{clash[0]!r}: with devices no suffix begins with "device"'
             raise base.Misfit('groups', problem)
@@ -181,8 +182,8 @@ def _check_group(suffix: str, group: ResourceGroup, in_subtree: bool) -> None:
     if not _SUFFIX.match(suffix):
         problem = f'expected suffixes of 1 to 64 letters, digits, "_" and "-", got {suffix!r}'
         raise base.Misfit('groups', problem)
-    says_who = group.required_traits or group.any_traits or group.member_of
-    if not group.resources and not (in_subtree and says_who):
+    is_selective = group.required_traits or group.any_traits or group.member_of
+    if not group.resources and not (in_subtree and is_selective):
         problem = 'expected amounts, or a trait or an aggregate and the suffix in same_subtree'
         raise base.Misfit(f'groups.{suffix}.resources', problem)
     for field in ('any_traits', 'member_of'):

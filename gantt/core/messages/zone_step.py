@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request over zones did with one of them: part of its decision, and of what is offered."""
+"""Step of a request over zones in one of them, for its decision and its offers."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import msgspec
 
 from gantt.core.messages.base import Text
 
-#: Filters of one zone.
+#: Most filters of one zone.
 NAMES_MAX = 256
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified Nova sends and means, as values of ours.
+"""Casts and facts of an unmodified Nova, as typed values.
 
-Not here: how it is decoded from the wire (``rpc.nova``).
+Not here: decoding them from the wire (``rpc.nova``).
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified Nova tells every scheduler by broadcast, as typed events.
+"""Broadcasts of an unmodified Nova to every scheduler, as typed events.
 
-These casts are lossy and say little: no order, no epoch.  The scheduler treats
-them as hints about hosts of the kind 'nova' (design of the hosts that never
-confirm); nothing here decides safety.
+These casts are lossy and carry little: no order, no epoch.  The scheduler treats them as hints
+about hosts of the kind 'nova' (design of the hosts that never confirm); nothing here decides
+safety.
 """
 
 import math
@@ -98,7 +98,7 @@ class AggregateDeleted(Message, frozen=True, kw_only=True):
     aggregate: NovaAggregate
 
 
-#: What a host says of its guests.
+#: Event of a host about its guests.
 GuestEvent = GuestsUpdated | GuestDeleted | GuestsListed
 AggregateEvent = AggregatesUpdated | AggregateDeleted
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of hosts under the names that Nova's filters know them by.
+"""Facts of hosts under the names that Nova's filters have for them.
 
-``capabilities:`` keys and JSON queries name attributes of Nova's HostState and
-keys of the ``stats`` that its computes report.  Here such a name becomes a fact
-of all hosts at once, by row or by code, so that a question is asked once per
-distinct value.
+``capabilities:`` keys and JSON queries name attributes of Nova's HostState and keys of the
+``stats`` that its computes report.  Here such a name becomes a fact of all hosts at once, by row or
+by code, so that a condition is evaluated once per distinct value.
 """
 
 import dataclasses
@@ -19,16 +18,16 @@ from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
-#: Steps into a structure that are taken at most.
+#: Most steps into a structure.
 STEPS_MAX = 16
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class NovaFact:
-    """One fact of every host; None, or not a number, where a host lacks it.
+    """A fact of every host; None, or not a number, where a host lacks it.
 
     :ivar values: by row, or by code where there are codes
-    :ivar codes: of each row
+    :ivar codes: code of each row
     :ivar counts: the numbers are counts: whole ones are written without a point
     """
 
@@ -42,11 +41,11 @@ class NovaFact:
         return self.values if isinstance(self.values, np.ndarray) else None
 
     def at(self, row: int) -> Any:
-        """What one host has; None: it lacks it."""
+        """Return the value of one host; None: it lacks the fact."""
         return self._plain(self.values[row if self.codes is None else self.codes[row]])
 
     def where(self, decide: Callable[[Any], bool]) -> BoolArray:
-        """Which hosts have it, and such that ``decide`` says yes; asked once per value."""
+        """Return the hosts whose value satisfies ``decide``, called once per value."""
         if self.codes is not None:
             return self._evaluated(self.values, decide).take(self.codes)
         if isinstance(self.values, np.ndarray):
@@ -54,17 +53,17 @@ class NovaFact:
             return self._evaluated(distinct.tolist(), decide).take(inverse)
         if not all(isinstance(value, str) for value in self.values):
             return self._evaluated(self.values, decide)
-        known = {value: decide(value) for value in set(self.values)}
-        return np.fromiter(map(known.__getitem__, self.values), np.bool_, len(self.values))
+        decisions = {value: decide(value) for value in set(self.values)}
+        return np.fromiter(map(decisions.__getitem__, self.values), np.bool_, len(self.values))
 
     def is_there(self) -> BoolArray:
-        """Which hosts have it."""
+        """Return which hosts have the fact."""
         if isinstance(self.values, np.ndarray):
             return np.asarray(self.values == self.values)
         return self.where(lambda value: True)
 
     def inside(self, path: Sequence[str]) -> 'NovaFact':
-        """The fact at a path inside this one; text is read as JSON at every step."""
+        """Return the fact at a path inside this one; text is read as JSON at every step."""
         if not path:
             return self
         if isinstance(self.values, np.ndarray):  # numbers have no inside
@@ -72,7 +71,7 @@ class NovaFact:
         return NovaFact([step_into(value, path) for value in self.values], self.codes)
 
     def of_rows(self, rows: IntArray) -> 'NovaFact':
-        """The fact of some hosts, in their order."""
+        """Return the fact of some hosts, in their order."""
         if self.codes is not None:
             return NovaFact(self.values, self.codes.take(rows), self.counts)
         if isinstance(self.values, np.ndarray):
@@ -98,7 +97,7 @@ class NovaFact:
 
 
 def step_into(value: Any, path: Sequence[str]) -> Any:
-    """What stands at a path inside a structure or its JSON text; None: nothing."""
+    """Return the value at a path inside a structure or its JSON text; None: no value."""
     if len(path) > STEPS_MAX:
         return None
     for name in path:
@@ -114,7 +113,7 @@ def step_into(value: Any, path: Sequence[str]) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as Nova compares it: as Python prints it.  None: it cannot be printed."""
+    """Return a value as Nova compares it: as Python prints it.  None: it cannot be printed."""
     try:
         return str(value)
     except (ValueError, RecursionError):
@@ -123,31 +122,31 @@ def text_of(value: Any) -> str | None:
 
 # -- what there is --------------------------------------------------------------------
 def fact(hosts: 'HostTable', name: str) -> NovaFact | None:
-    """A fact by its name in Nova's HostState; None: there is none of that name."""
-    known = _FACTS.get(name)
-    return None if known is None else known[1](hosts)
+    """Return a fact by its name in Nova's HostState; None: there is none of that name."""
+    entry = _FACTS.get(name)
+    return None if entry is None else entry[1](hosts)
 
 
 def stats(hosts: 'HostTable', name: str) -> list[NovaFact]:
-    """What hosts report under a name of ``stats``: as text, and as numbers.
+    """Return values that hosts report under a name of ``stats``: as text, and as numbers.
 
     A host has it in at most one of them.
     """
-    found = []
+    stat_facts = []
     platforms = hosts.platforms.values
     texts = [platform.stats.get(name) for platform in platforms]
     if any(text is not None for text in texts):
-        found.append(NovaFact(texts, hosts.platform))
+        stat_facts.append(NovaFact(texts, hosts.platform))
     numbers = hosts.metrics.get(f'stats.{name}')
     if numbers is not None:
-        found.append(NovaFact(numbers, counts=True))
-    return found
+        stat_facts.append(NovaFact(numbers, counts=True))
+    return stat_facts
 
 
 def instance_counts(hosts: 'HostTable') -> IntArray:
-    """Guests of each host: live claims, or what the host counted and the picks since.
+    """Return the guests of each host: live claims, or its own count and the picks since.
 
-    A host that is new here runs guests that nobody claimed: its own word is higher.
+    A host that is new here runs guests without claims: its own count is higher.
     """
     counted = hosts.metrics.get('stats.num_instances')
     if counted is None:
@@ -156,14 +155,14 @@ def instance_counts(hosts: 'HostTable') -> IntArray:
     picks = hosts.picks()
     if not picks:
         return np.maximum(hosts.instances, guest_counts)
-    rows, more = np.array(list(picks)), np.array(list(picks.values()))
-    found = guest_counts.copy()
-    found[rows] += more
-    return np.maximum(hosts.instances, found, out=found)
+    rows, pick_counts = np.array(list(picks)), np.array(list(picks.values()))
+    expected = guest_counts.copy()
+    expected[rows] += pick_counts
+    return np.maximum(hosts.instances, expected, out=expected)
 
 
 def instance_count(hosts: 'HostTable', row: int) -> int:
-    """The value of one host."""
+    """Return the number of guests of one host."""
     counted = hosts.metrics.get('stats.num_instances')
     if counted is None:
         return int(hosts.instances.item(row))
@@ -173,13 +172,13 @@ def instance_count(hosts: 'HostTable', row: int) -> int:
 
 
 def failed_builds(hosts: 'HostTable') -> IntArray:
-    """Builds that failed lately on each host, as reported."""
+    """Return recent failed builds of each host, as reported."""
     reported = hosts.metrics.get('stats.failed_builds')
     return np.zeros(len(hosts), np.int64) if reported is None else _counts(reported)
 
 
 def free_amount(hosts: 'HostTable', name: str) -> IntArray:
-    """Physical amount of a class that is neither reserved nor used, ratios aside."""
+    """Return the physical amount of a class that is neither reserved nor used, ratios aside."""
     code = hosts.class_code(name)
     if code is None:
         return np.zeros(len(hosts), np.int64)
@@ -187,7 +186,7 @@ def free_amount(hosts: 'HostTable', name: str) -> IntArray:
 
 
 def promised_amount(hosts: 'HostTable', name: str) -> IntArray:
-    """What of a class is reserved, and what may be promised of the rest."""
+    """Return the reserved amount of a class plus the capacity of the rest."""
     code = hosts.class_code(name)
     return (
         np.zeros(len(hosts), np.int64) if code is None else hosts.reserved[code] + hosts.cap[code]
@@ -195,19 +194,19 @@ def promised_amount(hosts: 'HostTable', name: str) -> IntArray:
 
 
 def total_amount(hosts: 'HostTable', name: str) -> IntArray:
-    """Physical amount of a class."""
+    """Return the physical amount of a class."""
     code = hosts.class_code(name)
     return np.zeros(len(hosts), np.int64) if code is None else hosts.total[code]
 
 
 def ratio_of(hosts: 'HostTable', name: str) -> FloatArray:
-    """Allocation ratio of a class."""
+    """Return the allocation ratio of a class."""
     code = hosts.class_code(name)
     return np.ones(len(hosts)) if code is None else hosts.ratio[code]
 
 
 def _counts(numbers: FloatArray) -> IntArray:
-    # What a host says may be any float: a count is within what integers hold.
+    # A host may report any float: counts are clipped to the range of integers.
     return np.clip(np.nan_to_num(numbers), -(2**52), 2**52).astype(np.int64)
 
 
@@ -223,8 +222,8 @@ def _used(hosts: 'HostTable', name: str) -> IntArray:
     return total_amount(hosts, name) - free_amount(hosts, name)
 
 
-#: Name -> the column that only news of a host changes, from which it follows, or '' where it
-#: follows from more or from any; and how it is made.
+#: Name -> the column that it follows from, which only updates of a host change, or '' where it
+#: follows from several or from any; and the function that computes it.
 _FACTS: dict[str, tuple[str, Callable[['HostTable'], NovaFact]]] = {
     'host': ('names', lambda hosts: NovaFact(hosts.services)),
     'nodename': ('nodes', lambda hosts: NovaFact(hosts.nodes)),
@@ -269,7 +268,7 @@ STATS_READ = ('platform', 'metrics')
 
 
 def reads_of(name: str) -> tuple[str, ...] | None:
-    """Columns that a fact follows from; None: more than columns, or any of them."""
+    """Return the columns that a fact follows from; None: more than columns, or any of them."""
     column, _ = _FACTS.get(name, (None, None))
     return () if column is None else (column,) if column else None
 

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims on hosts that an unmodified Nova runs: what its casts do to them.
+"""Effects of casts on the claims of hosts that an unmodified Nova runs.
 
-Such a host never confirms.  All that is heard of it are casts, which are lossy,
-unordered and say little: ``sync`` lists all its guests, ``update`` comes from
-where a guest is (in a live migration: from where it still is), ``delete`` says
-that a host no longer has one.  So one cast is a hint, and several agreeing
-ones are a fact: P2 and P3 are weaker here than where an agent of ours speaks.
+Such a host never confirms.  Its only messages are casts, which are lossy, unordered and carry
+little: ``sync`` lists all its guests, ``update`` comes from the host of a guest (in a live
+migration: from the host where it still is), ``delete`` reports that a host no longer has one.  So
+one cast is a hint, and several agreeing ones are a fact: P2 and P3 are weaker here than where an
+agent of ours reports.
 
-While a move is open its claims are kept, whatever time and absence say.  When
-its source ends, a target that nobody has been seen under yet has a lease of
-its own again: that it was reserved is long ago.
+While a move is open its claims are kept, whatever time and absence indicate.  When its source ends,
+a target without any sign of the guest yet has a lease of its own again: it was reserved long ago.
 
-Every function takes all claims, live and final, on any host, of the consumers
-that it is about, and returns the claims that change.  ``Claim.absences`` counts
-the syncs in a row that did not list a claim's consumer; below 0, those that did.
+Every function takes all claims, live and final, on any host, of its consumers, and returns the
+claims that change.  ``Claim.absences`` counts the syncs in a row that did not list a claim's
+consumer; below 0, those that did.
 """
 
 import math
@@ -41,12 +40,12 @@ from gantt.core.resources.host import HostRow
 PRESENCES = 2
 #: Syncs in a row that must miss a consumer before its confirmed claim is released.
 ABSENCES = 3
-#: ``absences`` of a claim after the word that its guest left, which may be about an earlier
+#: ``absences`` of a claim after a ``delete`` of its guest, which may be about an earlier
 #: stay: the next sync decides.
 DOUBTED = 2 * ABSENCES
-#: Lease of a target whose move ended before anybody was seen under it.
+#: Lease in seconds of a target whose move ended before any guest was seen under it.
 SEEN_SECONDS = 900.0
-#: Moves whose source says nothing when the guest has left.
+#: Moves whose source sends nothing when the guest has left.
 SILENT = (Purpose.LIVE_MIGRATE, Purpose.EVACUATE)
 
 _replace = msgspec.structs.replace
@@ -82,18 +81,18 @@ def sync(
     described: Iterable[NovaGuest] = (),
     begun: float = math.inf,
 ) -> NovaEffect:
-    """All guests of the host, whole.
+    """Apply the complete list of guests of a host.
 
-    A guest that no claim is known for here is adopted when it is listed twice: at once
-    where it is told what it takes, as to leave it out of account is the greater harm.
+    A guest without a claim here is adopted when it is listed twice: at once where its amounts are
+    described, as to leave it out of account is the greater harm.
 
-    :param claims: of the consumers with a live claim here, and of those present
+    :param claims: claims of the consumers with a live claim here, and of those present
     :param present: uuids of the guests
-    :param unclaimed: as the sync before returned it
-    :param described: those that more is known of than that they are there
-    :param begun: when the list was, by the database's clock, at the earliest: it ends and
-        confirms no claim that became what it is later, and adopts no guest of which it was
-        learned later, by a claim on any host, that it has left or moved
+    :param unclaimed: the value that the previous sync returned
+    :param described: guests with a description beyond their presence
+    :param begun: earliest begin of the list, by the database's clock: it ends and confirms no claim
+        that changed later, and adopts no guest that, by a claim on any host, has left or moved
+        later
     """
     described_guests = {guest.consumer: guest for guest in described}
     listed = set(present)
@@ -101,34 +100,36 @@ def sync(
     changed: list[Claim] = []
     waiting = []
     for consumer in sorted(listed | set(by_consumer)):
-        mine = by_consumer.get(consumer, [])
-        here = [c for c in mine if c.is_live and c.provider_id == host.id]
-        move = open_move(mine)
+        consumer_claims = by_consumer.get(consumer, [])
+        live_here = [c for c in consumer_claims if c.is_live and c.provider_id == host.id]
+        move = open_move(consumer_claims)
         synced = [
             _synced(claim, move, consumer in listed, now)
             if claim.updated_at <= begun
             else (renewed(claim, now) if consumer in listed else claim)
-            for claim in here
+            for claim in live_here
         ]
         if move is None:
             synced = [
-                _as_described(host, one, described_guests.get(consumer))
-                for one in _newest(synced, now)
+                _as_described(host, claim, described_guests.get(consumer))
+                for claim in _newest(synced, now)
             ]
         changed += synced
-        if here or consumer not in listed:
+        if live_here or consumer not in listed:
             continue
-        if _has_news(mine, begun):
+        if _has_news(consumer_claims, begun):
             continue
         if consumer in unclaimed or consumer in described_guests:
-            changed.append(_adopted(host, consumer, mine, described_guests.get(consumer), now))
+            changed.append(
+                _adopted(host, consumer, consumer_claims, described_guests.get(consumer), now)
+            )
         else:
             waiting.append(consumer)
     return _effect(by_consumer, changed, now, waiting)
 
 
 def renewed(claim: Claim, now: float) -> Claim:
-    """A live claim after a list with its guest that may be of an earlier stay."""
+    """Return a live claim after a list with its guest that may be of an earlier stay."""
     if claim.absences == DOUBTED:
         return claim
     claim = _replace(claim, absences=min(claim.absences, 0))
@@ -140,15 +141,14 @@ def renewed(claim: Claim, now: float) -> Claim:
 def update(
     host: HostRow, claims: Sequence[Claim], guest: NovaGuest, now: float, begun: float = math.inf
 ) -> NovaEffect:
-    """A guest that the host speaks of.
+    """Apply an update of a guest by a host.
 
-    While it moves that proves nothing, unless it is the destination that speaks: that
-    of a live migration does not before it has the guest listed.  Where a claim of it here
-    ended after ``begun``, or the move began after it, this may be of before that: the next
-    list decides.
+    While the guest moves an update proves nothing, unless the destination sends it: that of a live
+    migration sends none before it has the guest listed.  Where a claim of it here ended after
+    ``begun``, or the move began after it, the update may be older than that: the next list decides.
 
-    :param claims: of this consumer
-    :param begun: when what led to it was asked for, by the database's clock, at the earliest
+    :param claims: claims of this consumer
+    :param begun: earliest time of the request that led to it, by the database's clock
     """
     move = open_move(claims)
     if move is not None:
@@ -161,14 +161,14 @@ def update(
         return _effect({guest.consumer: claims}, [becomes], now)
     if guest.moving:
         return NovaEffect()
-    here = [c for c in claims if c.is_live and c.provider_id == host.id]
-    if not here:
+    live_here = [c for c in claims if c.is_live and c.provider_id == host.id]
+    if not live_here:
         if _has_news([claim for claim in claims if claim.provider_id == host.id], begun):
             return NovaEffect()
-        made = _adopted(host, guest.consumer, claims, guest, now)
-        return _effect({guest.consumer: claims}, [made], now)
+        adopted = _adopted(host, guest.consumer, claims, guest, now)
+        return _effect({guest.consumer: claims}, [adopted], now)
     changed = []
-    for claim in here:
+    for claim in live_here:
         becomes = _after(claim, Event.SEEN_RUNNING, now)
         if claim.adopted and not claim.allocations and guest.resources:
             # Adopted from a bare list of uuids: only now it is known what it takes.
@@ -188,25 +188,26 @@ def delete(
     listed_at: float | None = None,
     skew: float = 0.0,
 ) -> NovaEffect:
-    """The host no longer has this guest.
+    """Apply a report that the host no longer has a guest.
 
-    Of a move within one host only the old claim ends.  A claim that is only
-    reserved ends with its lease: the word may be about an earlier guest.  What
-    was asked for before the claim was made, or before the move began that the
-    claim is the source of, is about an earlier stay and changes nothing; where
-    the clocks do not tell, the next sync decides.
+    In a move within one host only the old claim ends.  A claim that is only reserved ends with its
+    lease: the report may be about an earlier guest.  A report requested before the claim was
+    created, or before the move began that the claim is the source of, is about an earlier stay and
+    changes nothing; where the clocks do not decide, the next sync does.
 
-    :param claims: of this consumer
-    :param listed_at: when what led to it was asked for, seconds since 1970.  None: it is
-        taken as said
-    :param skew: by how much that clock and the database's may differ
+    :param claims: claims of this consumer
+    :param listed_at: time of the request that led to it, seconds since 1970.  None: it is applied
+        as it is
+    :param skew: seconds by which that clock and the database's may differ
     """
     move = open_move(claims)
-    here = [c for c in claims if c.is_live and c.provider_id == host.id and guest_of(c) == consumer]
-    if move is not None and move.source in here:
-        here = [move.source]
+    live_here = [
+        c for c in claims if c.is_live and c.provider_id == host.id and guest_of(c) == consumer
+    ]
+    if move is not None and move.source in live_here:
+        live_here = [move.source]
     changed = []
-    for claim in here:
+    for claim in live_here:
         state = state_after(claim, Event.RELEASE)
         if claim.state is not State.CONFIRMED or state is claim.state:
             continue
@@ -221,21 +222,21 @@ def delete(
 
 
 def located(claims: Sequence[Claim], described_guests: GuestLocation, now: float) -> NovaEffect:
-    """Nova knows: the guest is on this host, or nowhere, and no move of it is open.
+    """Apply a location from Nova's API: a guest is on this host, or nowhere, with no open move.
 
-    Claims elsewhere end.  Of several on its host the one stays that takes what
-    the guest takes, else the newest.
+    Claims elsewhere end.  Of several on its host the one stays that takes the amounts of the guest,
+    else the newest.
 
-    :param claims: of this consumer
+    :param claims: claims of this consumer
     """
     live = _by_age(c for c in claims if c.is_live and c.created_at < described_guests.before)
-    here = [
+    live_here = [
         c for c in live if described_guests.host is not None and c.host == described_guests.host
     ]
     with_same_amounts = [
-        c for c in here if c.allocations.get(c.provider_id) == described_guests.resources
+        c for c in live_here if c.allocations.get(c.provider_id) == described_guests.resources
     ]
-    stays = (with_same_amounts or here)[-1] if here else None
+    stays = (with_same_amounts or live_here)[-1] if live_here else None
     changed = [
         _after(claim, Event.SEEN_RUNNING, now)
         if claim is stays
@@ -246,12 +247,11 @@ def located(claims: Sequence[Claim], described_guests: GuestLocation, now: float
 
 
 def open_move(claims: Iterable[Claim]) -> NovaMove | None:
-    """The move that a consumer is in, None where it has less than two live claims.
+    """Return the open move of a consumer, None where it has less than two live claims.
 
-    What was adopted after the guest had arrived is no source: it is what a late
-    word has made.
+    A claim adopted after the guest had arrived is no source: a late message has created it.
 
-    :param claims: of one consumer
+    :param claims: claims of one consumer
     """
     live = _by_age(c for c in claims if c.is_live)
     targets = [claim for claim in live if claim.purpose.is_move]
@@ -266,9 +266,9 @@ def open_move(claims: Iterable[Claim]) -> NovaMove | None:
 
 
 def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
-    """Whether the sweeper may end a reserved claim on such a host.
+    """Return whether the sweeper may end a reserved claim on such a host.
 
-    :param claims: of its consumer
+    :param claims: claims of its consumer
     """
     move = open_move(claims)
     return move is None or claim.id not in (move.source.id, move.target.id)
@@ -277,7 +277,7 @@ def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
 def protected_by_moves(
     due: Iterable[Claim], claims: Iterable[Claim], now: float
 ) -> dict[str, Claim]:
-    """Of claims whose lease ran out those that an open move keeps, with a new lease, by id.
+    """Return those claims with an expired lease that an open move keeps, with a new lease, by id.
 
     :param claims: the live ones of those consumers whose hosts Nova runs
     """
@@ -290,23 +290,23 @@ def protected_by_moves(
 
 
 def overdue_moves(claims: Iterable[Claim], now: float, seconds: float) -> list[NovaMove]:
-    """Moves that have been open for longer than ``seconds``: ask Nova, or raise an alarm."""
-    moves = (open_move(mine) for mine in _by_consumer(claims).values())
+    """Return moves that have been open for longer than ``seconds``: query Nova, or alert."""
+    moves = (open_move(of_consumer) for of_consumer in _by_consumer(claims).values())
     return [move for move in moves if move and move.target.created_at + seconds < now]
 
 
 def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
-    """Claims that nobody has confirmed for longer than ``seconds``, in no move: ask Nova.
+    """Return claims that are unconfirmed for longer than ``seconds``, in no move: query Nova.
 
     A build that failed leaves such a claim, also where it went on to an alternate.
 
-    :param claims: live ones
+    :param claims: live claims
     """
     return [
         claim
-        for mine in _by_consumer(claims).values()
-        if open_move(mine) is None
-        for claim in mine
+        for of_consumer in _by_consumer(claims).values()
+        if open_move(of_consumer) is None
+        for claim in of_consumer
         if claim.state is State.RESERVED
         and claim.lifecycle is Lifecycle.HOST
         and claim.created_at + seconds < now
@@ -316,10 +316,10 @@ def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
 def _adopted(
     host: HostRow, consumer: str, known: Iterable[Claim], guest: NovaGuest | None, now: float
 ) -> Claim:
-    """A claim for a guest that none is known for here.
+    """Return a claim for a guest that has none here.
 
-    It takes what is said of it, else what its newest claim anywhere takes.
-    The id grows with the claims known here: the same again until one is written.
+    It takes the described amounts, else those of its newest claim anywhere.  The id grows with the
+    claims known here: the same again until one is written.
     """
     history = _by_age(known)
     last = history[-1] if history else None
@@ -351,31 +351,31 @@ def _adopted(
 
 
 def _member_before(guest: NovaGuest, last: Claim | None) -> str | None:
-    """The member of a group that a guest was by its newest claim, in the group that it is in."""
+    """Return the member of its group that a guest was by its newest claim, in the same group."""
     return None if last is None or guest.group not in (None, last.group) else last.member_name
 
 
 def _synced(claim: Claim, move: NovaMove | None, is_listed: bool, now: float) -> Claim:
-    """A live claim here after a sync."""
+    """Return a live claim here after a sync."""
     if is_listed:
         # Bounded, so that a host where nothing happens is not written to.
         claim = _replace(claim, absences=max(min(claim.absences, 0) - 1, -PRESENCES))
-        seen = claim.absences <= -PRESENCES and _proves(claim, move)
-        return _after(claim, Event.SEEN_RUNNING, now) if seen else claim
+        is_proven = claim.absences <= -PRESENCES and _proves(claim, move)
+        return _after(claim, Event.SEEN_RUNNING, now) if is_proven else claim
     doubted = claim.absences == DOUBTED
     if not doubted:
         claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
-    gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
-    return _after(claim, Event.SEEN_ABSENT, now, 'absent') if gone else claim
+    is_over = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
+    return _after(claim, Event.SEEN_ABSENT, now, 'absent') if is_over else claim
 
 
 def _after(claim: Claim, event: Event, now: float, reason: str = '') -> Claim:
-    """A claim after an event; the same where that changes nothing of it."""
+    """Return a claim after an event; the same where that changes nothing of it."""
     return happen(claim, event, reason, now)
 
 
 def _as_described(host: HostRow, claim: Claim, guest: NovaGuest | None) -> Claim:
-    """What an adopted claim takes is what Nova says, which may change behind our back."""
+    """Return an adopted claim with the amounts that Nova reports, which may change any time."""
     if guest is None or not guest.resources or not (claim.adopted and claim.is_live):
         return claim
     if claim.allocations.get(host.id) == guest.resources:
@@ -384,9 +384,9 @@ def _as_described(host: HostRow, claim: Claim, guest: NovaGuest | None) -> Claim
 
 
 def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
-    """Claims of a guest on one host outside a move: it runs under the last one only.
+    """Release older claims of a guest on one host outside a move: it runs under the last one only.
 
-    The others are of earlier stays whose end was not heard.
+    The others are of earlier stays whose end was not reported.
     """
     live = _by_age(c for c in here if c.is_live)
     if len(live) < 2 or live[-1].state is not State.CONFIRMED:
@@ -396,16 +396,16 @@ def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
 
 
 def _proves(claim: Claim, move: NovaMove | None) -> bool:
-    """Whether presence on its host says that a claim is in use."""
+    """Return whether presence on its host proves that a claim is in use."""
     if move is None or claim.id != move.target.id:
         return True
     return move.source.provider_id != claim.provider_id
 
 
 def _may_go(claim: Claim, move: NovaMove | None, *, doubted: bool) -> bool:
-    """Whether absence from its host may end a claim.
+    """Return whether absence from its host may end a claim.
 
-    :param doubted: its host said that the guest left
+    :param doubted: its host reported that the guest left
     """
     if move is None or claim.id not in (move.source.id, move.target.id):
         return True
@@ -416,9 +416,9 @@ def _may_go(claim: Claim, move: NovaMove | None, *, doubted: bool) -> bool:
 
 
 def _has_news(claims: Iterable[Claim], since: float) -> bool:
-    """Whether claims of a guest became what they are after ``since``: it may have left then.
+    """Return whether claims of a guest changed after ``since``: it may have left then.
 
-    Not those that expired: that a lease ran out says nothing of where the guest is.
+    Except expired ones: the end of a lease does not show where the guest is.
     """
     return any(c.updated_at > since and c.state is not State.EXPIRED for c in claims)
 
@@ -428,10 +428,10 @@ def _by_age(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
-    found: dict[str, list[Claim]] = defaultdict(list)
+    by_consumer: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
-        found[guest_of(claim)].append(claim)
-    return found
+        by_consumer[guest_of(claim)].append(claim)
+    return by_consumer
 
 
 def _effect(
@@ -440,7 +440,10 @@ def _effect(
     now: float,
     unclaimed: Sequence[str] = (),
 ) -> NovaEffect:
-    """:param before: all claims by consumer, as they were"""
+    """Return the effect of changed claims.
+
+    :param before: all claims by consumer, as they were
+    """
     was = {claim.id: claim for claims in before.values() for claim in claims}
     news = {claim.id: claim for claim in changed if was.get(claim.id) != claim}
     for consumer in {guest_of(claim) for claim in news.values() if not claim.is_live}:
@@ -459,7 +462,7 @@ def _effect(
 
 
 def _left_alone(claims: Sequence[Claim], news: Mapping[str, Claim]) -> Claim | None:
-    """The reserved target of a move that was open and is not any more."""
+    """Return the reserved target of a move that was open and is not any more."""
     move = open_move(claims)
     if move is None or open_move([news.get(claim.id, claim) for claim in claims]) is not None:
         return None

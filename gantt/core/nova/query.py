@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queries of Nova's JsonFilter: ``["and", [">=", "$free_ram_mb", 1024], …]``.
+"""Queries of Nova's JsonFilter: ``["and", [">=", "$free_ram_mb", 1024], …]``.
 
-A query is checked and bounded while it is parsed; what it means is said in the
-language of rules, by :mod:`gantt.core.rules.nova_json`.  An error says where in
-the query: ``at [2][1]`` is argument 1 of argument 2.
+A query is checked and bounded while it is parsed; it is translated into the language of rules by
+:mod:`gantt.core.rules.nova_json`.  An error has the position in the query: ``at [2][1]`` is
+argument 1 of argument 2.
 """
 
 import json
@@ -15,10 +15,10 @@ from gantt import exceptions
 from gantt.core.messages.near import near
 from gantt.core.nova import facts
 
-#: Bounds of one query, checked before anything is asked.
+#: Bounds of one query, checked before anything is evaluated.
 NODES_MAX = 128
 DEPTH_MAX = 32
-#: Comparisons of several facts with one another, which are asked host by host.
+#: Comparisons of several facts with one another, which are evaluated host by host.
 PAIRS_MAX = 8
 FIELD = 'request.spec.hints.query'
 
@@ -53,9 +53,9 @@ Part = Look | Literal | Condition
 
 # -- parsing ----------------------------------------------------------------------------
 def parse(text: str) -> Condition | None:
-    """A query from its text; None: an empty one, which every host passes.
+    """Return a query from its text; None: an empty one, which every host passes.
 
-    :raises InvalidMessage: says what was expected
+    :raises InvalidMessage: names the expected form
     """
     try:
         body = json.loads(text)
@@ -65,14 +65,14 @@ def parse(text: str) -> Condition | None:
         return None
     if not isinstance(body, list):
         raise bad(f'expected a list, an operator and its arguments, got {_shown(body)}')
-    found = _test(body, '', 1, [0])
-    compared = [test for test in _tests(found) if _looks(test) > 1]
+    condition = _test(body, '', 1, [0])
+    compared = [test for test in _tests(condition) if _looks(test) > 1]
     if len(compared) > PAIRS_MAX:
         raise bad(
             f'expected at most {PAIRS_MAX} comparisons of facts with one another',
             compared[PAIRS_MAX].at,
         )
-    return found
+    return condition
 
 
 def _test(body: list[Any], at: str, depth: int, count: list[int]) -> Condition:
@@ -101,22 +101,22 @@ def _part(item: Any, at: str, depth: int, count: list[int]) -> Part | None:
 
 
 def _tests(test: Condition) -> list[Condition]:
-    """The test and all within it."""
-    found = [test]
-    for each in found:
-        found.extend(part for part in each.of if isinstance(part, Condition))
-    return found
+    """Return the test and all within it."""
+    tests = [test]
+    for current in tests:
+        tests.extend(part for part in current.of if isinstance(part, Condition))
+    return tests
 
 
 def _looks(test: Condition) -> int:
-    """How many different things of a host a comparison is about."""
+    """Return the number of different facts of a host in a comparison."""
     if test.op in ('and', 'or', 'not'):
         return 0
     return len({part for part in test.of if not isinstance(part, Literal)})
 
 
 def bad(problem: str, at: str = '') -> exceptions.InvalidMessage:
-    """What is wrong with a query, and where."""
+    """Return an error with the problem of a query, and its position."""
     where = f'at {at}: ' if at else ''
     return exceptions.invalid(FIELD, where + problem)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report source, which reads Nova's API, tells and asks a scheduler beside reports.
+"""Calls of a report source, which reads Nova's API, to a scheduler beside reports.
 
-A broadcast reaches every scheduler and may be lost; these come to one of them,
-as calls, and their sender learns whether they were taken.
+A broadcast reaches every scheduler and may be lost; these calls reach one of them, and their sender
+learns whether they were accepted.
 """
 
 from typing import Annotated
@@ -13,9 +13,9 @@ from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.request import Policy
 from gantt.core.nova.events import GuestLocation, NovaAggregate, NovaGuest
 
-#: Moves that are told of at once, and guests that are settled at once.
+#: Most moves in one result, and most guests settled by one call.
 MOVES_MOST = 1000
-#: Guests of a host.
+#: Most guests of a host.
 GUESTS_MOST = 10_000
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of one request that are to be in one domain, placed where all of them fit.
+"""Placement of members of one request in one domain where all of them fit.
 
 Members are placed one after the other.  Under affinity, Nova's or at any level, the first one
 decides for all, and the domain of the host that is best for one need not take the others.  Where
-that ends without a place, or with a policy given up, the domains that have room for all are looked
-at alone: which these are is counted for all hosts at once, so that this is no search.
+that ends without a place, or with a policy given up, the domains that have room for all are
+evaluated alone: these are counted for all hosts at once, so that this is no search.
 
-Members that are to be near to one that has no place yet bind each other to nothing, as several may
+Members bound by ``near`` to one that has no place yet bind each other to nothing, as several may
 come.  They are kept together where they can be, if there is with room for as many more as are to
-come, so that each of these is near to all of them.  One that others are to be near to goes where
-there is room for these.
+come, so that each of these is near to all of them.  A member that others are to be near to goes
+where there is room for these.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,37 +30,37 @@ from gantt.core.records.decision import PASSED
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.usage import Pick
 
-#: Members placed in further passes, at most; the first of these is always made.  More than
-#: one takes rules that count something else than room, as the guests of a host.
+#: Members placed in further passes, at most; the first pass always runs.  Several passes are
+#: needed by rules that count something else than room, as the guests of a host.
 MEMBERS_MOST = 256
-#: Layouts looked for while hosts are counted; beyond it a host counts by amounts alone.
+#: Layouts searched while hosts are counted; beyond it a host counts by amounts alone.
 LAYOUTS_MOST = 64
-#: Instead of how many members have a place: nobody waits for the answer any more.
+#: In place of the number of placed members: the caller no longer waits.
 OVER = -1
-#: Places members by a run, one after the other: how many have a place, or ``OVER``.
+#: Places members by a run, one after the other; returns how many have a place, or ``OVER``.
 Place = Callable[[Run, Sequence[int]], int]
 
 
 def placed_anew(run: Run, wanted: Sequence[int], place: Place) -> Run | None:
-    """A run with all members in one domain, None where there is none or it is not needed.
+    """Return a run with all members in one domain, None where there is none or it is not needed.
 
-    :param run: of them; where it has not placed all of them what it took is given back
+    :param run: run of the members; where it has not placed all of them its picks are given back
     :param wanted: the members
     """
     if run.request.spec.group is None or not run.chosen or len(run.chosen) >= len(wanted):
         return None
     run.withdraw()
     with older_claims.left_out(run.table, run.request, run.attempt):
-        domains, by = _domains(run)
+        domains, filter_class = _domains(run)
         if domains is None or len(set(domains[run.chosen].tolist())) > 1:
-            return None  # they were bound to it by a member that is there already
-        return next(_tries(run, wanted, domains, by, place), None)
+            return None  # a member placed earlier bound them to it
+        return next(_tries(run, wanted, domains, filter_class, place), None)
 
 
 def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
-    """A run that gives up less of what is given up in order; where none does, one as it was.
+    """Return a run that gives up fewer steps; where none does, one as it was.
 
-    :param run: that has placed all members; it is kept where the budget ends before another has
+    :param run: run that has placed all members; kept where the budget ends before another has
     """
     group, given_up = run.request.spec.group, _given_up(run)
     if group is None or group.policies is None or not group.policies.has_steps:
@@ -70,17 +70,17 @@ def with_less_given_up(run: Run, wanted: Sequence[int], place: Place) -> Run:
     picks = run.give_back()
     levels = domains_to_choose(run.table, run.request.spec, ('hard', 'drop'))
     if levels:
-        for again in _tries(run, wanted, joined(levels), GroupPolicyFilter, place):
-            if _given_up(again) < given_up:
-                return again
+        for attempt in _tries(run, wanted, joined(levels), GroupPolicyFilter, place):
+            if _given_up(attempt) < given_up:
+                return attempt
     return _as_it_was(run, picks, wanted, place)
 
 
 class Gathering(NamedTuple):
     """Domains with room for members and for the later members that ``near`` binds to them.
 
-    :ivar domains: by row, of which all are to be in one if they are to be ``together``
-    :ivar takers: hosts of those that have room, the best domains first
+    :ivar domains: domain by row; all members are to be in one if they are to be ``together``
+    :ivar takers: masks of the hosts with room, the best domains first
     """
 
     domains: IntArray
@@ -88,20 +88,20 @@ class Gathering(NamedTuple):
     together: bool
 
     def are_together(self, rows: Sequence[int]) -> bool:
-        """Whether they are as far as they are to be."""
+        """Return whether rows are in one domain, where they are to be together."""
         return not self.together or len(set(self.domains[rows].tolist())) == 1
 
 
 def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
-    """Return the domains to gather in; None: no later member is expected, or no domain has room.
+    """Return the domains to gather in; None: no later member is expected, or none has room.
 
-    :param run: that has not begun
+    :param run: a run that has not begun
     """
     consumer = run.request.consumers[wanted[0]]
     waits = awaited(run.table, run.request.spec, consumer)
     if waits is None or run.in_order:  # an order of hosts is the caller's choice
         return None
-    # Of what comes nothing is known but that it comes: it counts as one of them.
+    # Nothing else is known of later members: each counts as one of these.
     count = len(wanted)
     rooms = [count + waits.coming, count] if waits.together else [1 + waits.coming]
     takers = [waits.may & _takers(run, wanted, waits.domains, room) for room in rooms]
@@ -110,49 +110,49 @@ def gathering(run: Run, wanted: Sequence[int]) -> Gathering | None:
 
 
 def gathered(run: Run, wanted: Sequence[int], place: Place, gathering: Gathering) -> Run:
-    """A run that places all where they can wait; where none does, one as it was.
+    """Return a run that places all where they can wait; where none does, one as it was.
 
-    :param run: that has placed all members; it is kept where the budget ends before another has
+    :param run: run that has placed all members; kept where the budget ends before another has
     """
     if gathering.takers[0][run.chosen].all() and gathering.are_together(run.chosen):
         return run
     picks = run.give_back()
-    domains, again = gathering.domains, run
+    domains, attempt = gathering.domains, run
     for takers in gathering.takers:
         for _ in range(max(1, MEMBERS_MOST // len(wanted))):
-            # Where none was chosen by the run before, one of all of them says which is best.
-            best = next((row for row in again.chosen if takers[row]), None)
+            # Where the previous run chose none of them, a run over all of them finds the best.
+            best = next((row for row in attempt.chosen if takers[row]), None)
             is_any = best is None or not gathering.together
-            here = takers if is_any else takers & (domains == domains[best])
-            if not here.any():
+            eligible = takers if is_any else takers & (domains == domains[best])
+            if not eligible.any():
                 break
-            again = run.another()
-            again.filter_run.keep_to(GroupPolicyFilter, here)
-            placed = _placed(again, wanted, place)
-            if placed == len(wanted) and gathering.are_together(again.chosen):
-                return again
-            again.give_back()
+            attempt = run.another()
+            attempt.filter_run.keep_to(GroupPolicyFilter, eligible)
+            placed = _placed(attempt, wanted, place)
+            if placed == len(wanted) and gathering.are_together(attempt.chosen):
+                return attempt
+            attempt.give_back()
             if placed == OVER:
                 break
             if best is not None:
-                takers = takers & ~here
-            elif not again.chosen:
+                takers = takers & ~eligible
+            elif not attempt.chosen:
                 break
     return _as_it_was(run, picks, wanted, place)
 
 
 def _as_it_was(run: Run, picks: Sequence[Pick], wanted: Sequence[int], place: Place) -> Run:
-    """A run that is made once more, as the table may have changed; the run where time is over."""
-    again = run.another()
-    if _placed(again, wanted, place) != OVER:
-        return again
-    again.give_back()
+    """Return the run repeated, as the table may have changed; itself where time is over."""
+    repeated = run.another()
+    if _placed(repeated, wanted, place) != OVER:
+        return repeated
+    repeated.give_back()
     run.lay_again(picks)
     return run
 
 
 def _placed(run: Run, wanted: Sequence[int], place: Place) -> int:
-    """Place members; where that fails nothing stays taken."""
+    """Place members; give back all picks where that raises."""
     try:
         return place(run, wanted)
     except BaseException:
@@ -161,14 +161,14 @@ def _placed(run: Run, wanted: Sequence[int], place: Place) -> int:
 
 
 def _given_up(run: Run) -> list[int]:
-    """The highest step that each member had to give up, the highest first."""
+    """Return the highest step that each member had to give up, the highest first."""
     return sorted((look.level for look in run.members.looks for _ in look.members), reverse=True)
 
 
 def _domains(run: Run) -> tuple[IntArray | None, type[Filter]]:
-    """By row, the domain of which the first member chooses one for all; None: it does not.
+    """Return the domain by row of which the first member chooses one for all, and its filter.
 
-    And the filter that binds them.
+    None in place of the domains: the first member chooses for itself alone.
     """
     table, spec = run.table, run.request.spec
     if spec.group is not None and spec.group.policy is Policy.AFFINITY:
@@ -181,38 +181,38 @@ def _domains(run: Run) -> tuple[IntArray | None, type[Filter]]:
 def _tries(
     run: Run, wanted: Sequence[int], domains: IntArray, by: type[Filter], place: Place
 ) -> Iterator[Run]:
-    """Runs with all members, each in a domain that was not tried yet; what is not kept is undone.
+    """Yield runs with all members, each in an untried domain; give back picks of the others.
 
-    :param run: that began with the domain of its first member
+    :param run: run that began with the domain of its first member
     """
     takers, tried = _takers(run, wanted, domains, len(wanted)), domains.item(run.chosen[0])
     for _ in range(max(1, MEMBERS_MOST // len(wanted))):
         takers = takers & (domains != tried)
         if not takers.any():
             return
-        again = run.another()
-        again.filter_run.keep_to(by, takers)
+        attempt = run.another()
+        attempt.filter_run.keep_to(by, takers)
         try:
-            placed = place(again, wanted)
+            placed = place(attempt, wanted)
             if placed == len(wanted):
-                again.add_alternates()
+                attempt.add_alternates()
         except BaseException:
-            again.give_back()
+            attempt.give_back()
             raise
         if placed == len(wanted):
-            yield again
-        again.give_back()
-        if placed == OVER or not again.chosen:
+            yield attempt
+        attempt.give_back()
+        if placed == OVER or not attempt.chosen:
             return
-        tried = domains.item(again.chosen[0])
+        tried = domains.item(attempt.chosen[0])
 
 
 def _takers(run: Run, wanted: Sequence[int], domains: IntArray, many: int) -> BoolArray:
-    """Hosts of domains with room for so many members, of those that have a place for one."""
+    """Return a mask of hosts in domains with room for ``many`` members."""
     table, spec, pipeline = run.table, run.request.spec, run.pipeline
     filter_run = FilterRun(table, spec, pipeline)
     filter_run.look(run.request.consumers[wanted[0]])
-    # Whoever gave way to hosts that meet more of the request may be the one.
+    # A host removed in favour of hosts that meet more of the request may be suitable.
     rows = np.flatnonzero(filter_run.verdict >= min(pipeline.closing, default=PASSED))
     rows = rows[domains[rows] != UNKNOWN]
     counts = capacity.on_each(table, spec, rows, many, pipeline.inside, LAYOUTS_MOST)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more of a shape fit on each host, and what bounds it there.
+"""Capacity by host: how many more members of a shape fit, and their bound there.
 
-Exactly as many as placing them one after another would place, where members do
-not depend on each other beyond sharing a pool or the most per host of their
-group.  Where a request asks for cells, cores, pages or devices they are laid out
-on each host, within a bound on the cost; beyond it amounts alone are counted.
+Exactly as many as placing them one after another would place, where members do not depend on each
+other beyond sharing a pool or the most per host of their group.  Where a request has cells, cores,
+pages or devices they are laid out on each host, within a bound on the cost; beyond it amounts alone
+are counted.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.read import Inside
 
-#: What a host is bound by where it is not a resource class.
+#: Bounds of a host that are no resource class.
 GROUP_RULE = 'the rule of the server group'
 TREE = 'what it takes of providers below the hosts and beside them'
 #: More than fits anywhere.
@@ -50,14 +50,14 @@ class FreeCapacity(msgspec.Struct, frozen=True):
     uncounted: int = 0
 
     def bound_counts(self) -> dict[str, int]:
-        """What runs out first -> on how many hosts, most first."""
-        found = np.bincount(self.bounds, minlength=len(self.names))
-        named = [(name, int(n)) for name, n in zip(self.names, found, strict=True) if n]
+        """Return bound -> number of hosts where it runs out first, most first."""
+        hosts_by_bound = np.bincount(self.bounds, minlength=len(self.names))
+        named = [(name, int(n)) for name, n in zip(self.names, hosts_by_bound, strict=True) if n]
         return dict(sorted(named, key=lambda pair: (-pair[1], pair[0])))
 
     @property
     def runs_out_first(self) -> str | None:
-        """What bounds the most hosts, None where no host is eligible."""
+        """Bound of the most hosts, None where no host is eligible."""
         return next(iter(self.bound_counts()), None)
 
 
@@ -68,12 +68,12 @@ def room(
     inside: Inside | None = None,
     layouts_max: int = topology_counting.LAYOUTS_MAX,
 ) -> FreeCapacity:
-    """Count the room for ``spec``.
+    """Return the room for ``spec`` on each host.
 
-    :param rows: eligible hosts: those that every filter lets pass for one member
-    :param inside: how the pipeline lays requests out; None: it does not
-    :param layouts_max: how many layouts may be looked for
-    :raises InvalidMessage: the request asks for what cannot be laid out
+    :param rows: eligible hosts: those that pass every filter for one member
+    :param inside: layout rules of the pipeline; None: it lays nothing out
+    :param layouts_max: limit of searches for layouts
+    :raises InvalidMessage: the request has a topology that cannot be laid out
     """
     names = list(spec.resources)
     fits = np.zeros((len(names) + 1, len(rows)), np.int64)
@@ -112,10 +112,10 @@ def on_each(
     inside: Inside | None,
     layouts_max: int,
 ) -> IntArray:
-    """How many more fit on each host, were they all to go there; ``most`` at most.
+    """Return how many more fit on each host if all went there; ``most`` at most.
 
     :param layouts_max: beyond it a host counts by amounts alone
-    :raises InvalidMessage: the request asks for what cannot be laid out
+    :raises InvalidMessage: the request has a topology that cannot be laid out
     """
     counts = np.minimum(_by_class(table, spec, rows).min(axis=0, initial=most), most)
     wish = inside.wish(spec) if inside is not None else None
@@ -125,7 +125,7 @@ def on_each(
 
 
 def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
-    """How many more fit by each resource class of the request alone, a row for each."""
+    """Return how many more fit by each resource class of the request alone, a row for each."""
     fits = np.zeros((len(spec.resources), len(rows)), np.int64)
     for i, (name, amount) in enumerate(spec.resources.items()):
         code = table.class_code(name)
@@ -135,29 +135,31 @@ def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
         if code is not None:
             fits[i] = np.maximum(table.free_of(code).take(rows), 0) // amount
         if name in table.pools.of_class:
-            own, shared = _shared(table, name, amount, rows)
-            fits[i] = [n + sum(of.values()) for n, of in zip(own, shared, strict=True)]
+            on_hosts, shared = _shared(table, name, amount, rows)
+            fits[i] = [
+                n + sum(by_pool.values()) for n, by_pool in zip(on_hosts, shared, strict=True)
+            ]
     return fits
 
 
 def _shared(
     table: HostTable, name: str, amount: int, rows: IntArray
 ) -> tuple[list[int], list[dict[int, int]]]:
-    """How often an amount fits on each host itself, and in each pool that serves it."""
-    own, shared, pools, code = [], [], table.pools, table.class_code(name)
+    """Return how often an amount fits on each host itself, and in each pool that serves it."""
+    on_hosts, shared, pools, code = [], [], table.pools, table.class_code(name)
     assert code is not None, 'a class of a pool is known'
     for row in rows.tolist():
         host = table.hosts[row].id
-        own.append(table.free.item(code, row) // amount if table.has(row, name, amount) else 0)
-        found = {pool: pools.times(pool, name, amount) for pool in pools.serving(host, name)}
-        shared.append(found)
-    return own, shared
+        on_hosts.append(table.free.item(code, row) // amount if table.has(row, name, amount) else 0)
+        by_pool = {pool: pools.times(pool, name, amount) for pool in pools.serving(host, name)}
+        shared.append(by_pool)
+    return on_hosts, shared
 
 
 def _within_pools(
     table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray
 ) -> IntArray:
-    """Counts by host, one after the other: what one takes of a pool is gone for the next."""
+    """Return counts by host in order: what one takes of a pool is missing for the next."""
     classes = [
         (*_shared(table, name, amount, rows), dict[int, int]())
         for name, amount in spec.resources.items()
@@ -165,35 +167,35 @@ def _within_pools(
     ]
     if not classes:
         return counts
-    found = counts.tolist()
-    for at, count in enumerate(found):
-        for own, shared, left in classes:
-            here = sum(left.setdefault(pool, times) for pool, times in shared[at].items())
-            count = min(count, own[at] + here)
-        found[at] = count
-        for own, shared, left in classes:
-            wanted = max(count - own[at], 0)
-            for pool in sorted(shared[at], key=left.__getitem__):
-                part = min(wanted, left[pool])
-                left[pool] -= part
-                wanted -= part
-    return np.array(found, np.int64)
+    bounded = counts.tolist()
+    for at, count in enumerate(bounded):
+        for on_hosts, shared, pool_room in classes:
+            in_pools = sum(pool_room.setdefault(pool, times) for pool, times in shared[at].items())
+            count = min(count, on_hosts[at] + in_pools)
+        bounded[at] = count
+        for on_hosts, shared, pool_room in classes:
+            needed = max(count - on_hosts[at], 0)
+            for pool in sorted(shared[at], key=pool_room.__getitem__):
+                part = min(needed, pool_room[pool])
+                pool_room[pool] -= part
+                needed -= part
+    return np.array(bounded, np.int64)
 
 
 def _note_layouts(
     laid: topology_counting.TopologyCount, bounds: IntArray, names: list[str]
 ) -> None:
-    """Where a layout was what did not fit, that is what runs out first."""
-    for at, what in enumerate(laid.bounds):
-        if what is not None:
-            reason_text = topology_counting.WORDS[what]
+    """Set the bound of hosts where the layout did not fit."""
+    for at, obstacle in enumerate(laid.bounds):
+        if obstacle is not None:
+            reason_text = topology_counting.WORDS[obstacle]
             if reason_text not in names:
                 names.append(reason_text)
             bounds[at] = names.index(reason_text)
 
 
 def first_decides(table: HostTable, spec: RequestSpec) -> bool:
-    """Whether the first member binds the others to its host; later ones are bound already."""
+    """Return whether the first member binds the others to its host, and is not bound itself."""
     group = spec.group
     if group is None or group.policy is not Policy.AFFINITY:
         return False
@@ -201,42 +203,42 @@ def first_decides(table: HostTable, spec: RequestSpec) -> bool:
 
 
 def _by_group(table: HostTable, spec: RequestSpec, rows: IntArray, fits: IntArray) -> IntArray:
-    """The most by the rule of the group, beyond all else where there is none."""
+    """Return the most by the rule of the group, more than all other bounds where there is none."""
     most = fits.max(axis=0, initial=0) + 1
     group = spec.group
     if group is None or group.policy is not Policy.ANTI_AFFINITY:
         return most
-    here = np.zeros(len(table), np.int64)
+    members = np.zeros(len(table), np.int64)
     for row, count in members_by_row(table, group).items():
-        here[row] = count
-    return np.maximum(group.max_per_host - here.take(rows), 0)
+        members[row] = count
+    return np.maximum(group.max_per_host - members.take(rows), 0)
 
 
 def _within_services(
     table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray
 ) -> IntArray:
-    """Counts by host where the nodes of one service are one host to the rule of the group."""
+    """Return counts by host where nodes of one service are one host to the group rule."""
     services, group = table.rows_of_services, spec.group
     if not services or group is None or group.policy is not Policy.ANTI_AFFINITY:
         return counts
     place_of, counts = {row: at for at, row in enumerate(rows.tolist())}, counts.copy()
     members = members_by_row(table, group)
     for service in services:
-        left = max(group.max_per_host - members.get(service[0], 0), 0)
+        remaining = max(group.max_per_host - members.get(service[0], 0), 0)
         for at in (place_of[row] for row in service if row in place_of):
-            counts[at] = min(counts[at], left)
-            left -= int(counts[at])
+            counts[at] = min(counts[at], remaining)
+            remaining -= int(counts[at])
     return counts
 
 
-#: Of one count: searches that differ, steps of all of them, and members on one host.
+#: Limits of one count: different searches, steps of all of them, and members on one host.
 TREES_MAX, STEPS_MAX, EACH_MAX = 10_000, 2_000_000, 1024
 
 
 class TreeCount(NamedTuple):
     """Counts by host, in the order of the rows.
 
-    :ivar uncounted: on how many of them the count is the most that may fit
+    :ivar uncounted: number of hosts where the count is the most that may fit
     """
 
     counts: IntArray
@@ -248,25 +250,25 @@ def count_in_trees(
 ) -> TreeCount:
     """Return how often a request that takes of trees fits on each of these hosts.
 
-    Members are laid one after the other on a copy of the table.  Bounded by searches and steps,
+    Members are placed one after the other on a copy of the table.  Bounded by searches and steps,
     not by time; beyond, hosts count by their own amounts alone.
 
-    :param most: by their own amounts
+    :param most: counts by their own amounts
     """
-    other = table.copy()
-    trees = TreeChoice(other, spec, steps=STEPS_MAX, trees=TREES_MAX)
-    found, uncounted = most.copy(), 0
+    scratch = table.copy()
+    trees = TreeChoice(scratch, spec, steps=STEPS_MAX, trees=TREES_MAX)
+    counts, uncounted = most.copy(), 0
     for at, row in enumerate(rows.tolist()):
-        number = _fill(other, trees, row, min(int(most[at]), EACH_MAX))
+        number = _fill(scratch, trees, row, min(int(most[at]), EACH_MAX))
         if row in trees.given_up or (number == EACH_MAX and number < most[at]):
             uncounted += 1
         else:
-            found[at] = number
-    return TreeCount(np.asarray(found, np.int64), uncounted)
+            counts[at] = number
+    return TreeCount(np.asarray(counts, np.int64), uncounted)
 
 
 def _fill(table: HostTable, trees: TreeChoice, row: int, most: int) -> int:
-    """How many go on a host, which they are put on."""
+    """Place members on a host until one does not fit; return how many do."""
     host = table.hosts[row].id
     for number in range(most):
         if not all(
@@ -278,7 +280,7 @@ def _fill(table: HostTable, trees: TreeChoice, row: int, most: int) -> int:
         if solution is None:
             return number
         shares = trees.amounts(row, solution)
-        own = shares.pop(host)
+        host_amounts = shares.pop(host)
         name = f'count {row} {number}'
-        table.take(host, own, Placed(name, name, host), shares)
+        table.take(host, host_amounts, Placed(name, name, host), shares)
     return most

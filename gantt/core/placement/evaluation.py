@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request looked at on one table: masks, verdicts, counts and scores.
+"""Evaluation of one request on one table: masks, verdicts, counts and scores.
 
-The verdict of a host is the number of filters that it passed, kept as a byte
-by adding ``alive`` after each.  Members after the first start from where the
-last filter that no pick can change has left the hosts; every filter that reads
-something a pick changes is asked again.  Where all of these are ``local`` only
-the picked row is looked at, and only its score is made anew: the outcome is
-the same, bit for bit.
+The verdict of a host is the number of filters that it passed, kept as a byte by adding ``alive``
+after each.  Members after the first start from the state after the last filter that no pick can
+change; every filter that reads columns that a pick changes runs again.  Where all of these are
+``local`` only the picked row is evaluated, and only its score is recomputed: the outcome is the
+same, bit for bit.
 """
 
 import contextlib
@@ -36,21 +35,21 @@ from gantt.core.records.decision import PASSED, Contradiction, FilterCount
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Columns that count the members of a host, whatever these take.
+#: Columns that count the members of a host, whatever amounts these take.
 _COUNTS = frozenset({'instances', 'io_ops'})
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class FilterRun:
-    """See the module docstring.
+    """State of the filters for one request on one table; see the module docstring.
 
-    :ivar alive: after :meth:`look`, who survived
-    :ivar left: how many survived
+    :ivar alive: after :meth:`look`, mask of the survivors
+    :ivar left: number of survivors
     :ivar verdict: after :meth:`look`, the verdict bytes
-    :ivar weighing: the weighers that are asked
-    :ivar spec: what was asked for, with what the pre-filters added
-    :ivar added: what they added, one line each
-    :ivar skipped: plugins that raised and were left out, with what they said
+    :ivar weighing: the weighers in use
+    :ivar spec: the requested spec, with the additions of the pre-filters
+    :ivar added: additions of the pre-filters, one line each
+    :ivar skipped: plugins that raised and were left out, with their error
     """
 
     def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
@@ -74,24 +73,24 @@ class FilterRun:
             int, tuple[BoolArray, BoolArray]
         ] = {}  # per host: (evaluated, passes)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
-        #: Of the last look: for whom, and who was left, by closing filter that keeps some out.
+        #: Of the last evaluation: its consumer, and the survivors before each closing filter.
         self._consumer, self._could = '', dict[int, BoolArray]()
         self._changed: list[int] = []
-        #: Whether a look was the last that can be taken: nothing was kept for another.
+        #: True where no further evaluation is possible: no state was kept for one.
         self.is_last = False
-        #: Of the last look, with those barred since.
+        #: Counts of the last evaluation, with hosts barred since.
         self.counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
         self._prefix_mask: tuple[int, BoolArray] | None = None
-        #: Whether all that a pick may change is known to follow from the picked row.
+        #: True where all effects of a pick follow from the picked row.
         self._is_local = not (
             pipeline.detailed
-            # To the rule of a group the nodes of one service are one host.
+            # The nodes of one service are one host to the rule of a group.
             or (spec.group is not None and table.rows_of_services)
         )
-        #: Whether pools may give something of it: what is taken there is gone for many hosts.
+        #: True where pools may give some amounts: these are then missing on many hosts.
         pools = table.pools
-        #: Whether it takes of trees: of what is nested below hosts, or by groups.
+        #: True where it takes of trees: of providers nested below hosts, or by groups.
         self.is_of_trees = self.spec.tree is not None or (
             bool(pools.nested.of_class) and tree_room.concerns(table, self.spec)
         )
@@ -101,11 +100,11 @@ class FilterRun:
         if forced and (passed_over := pipeline.passed_over(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
-        #: Those that a pick may change, of those that have a say.
+        #: Filters that apply and whose result a pick may change.
         self._again = [k for k in pipeline.claim_dependent if self._applies[k]]
 
     def bar(self, k: int, rows: list[int]) -> None:
-        """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
+        """Mark survivors as removed by filter ``k`` though they pass its mask, now and later."""
         self._barred = (k, self._barred[1] + rows)
         at = np.array(rows)
         self.alive[at] = False
@@ -113,21 +112,21 @@ class FilterRun:
         self.left -= len(rows)
         counts = list(self.counts)
         counts[k] = self._removed(k, counts[k].removed + len(rows))
-        # Where a rule that may be given up has a say, another look follows that explains.
+        # Where a rule that may be given up applies, another evaluation follows that explains.
         if self.pipeline.detailed or not (self.left or self.pipeline.closing):
             counts = [self._explain(i, count) for i, count in enumerate(counts)]
         self.counts = counts
 
     def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
-        """Let the filter of a kind remove all hosts but these, before the first look."""
+        """Restrict the mask of the filter of a kind to these hosts, before the first evaluation."""
         for k, rule in enumerate(self.pipeline.filters):
             if isinstance(rule, kind):
                 self._prefix_mask = (k, mask)
 
     def anew(self, spec: RequestSpec) -> 'FilterRun':
-        """The same, of which nothing was looked at.
+        """Return a run of the same pipeline and table without any evaluation.
 
-        :param spec: as it was asked
+        :param spec: as requested, without additions of pre-filters
         """
         fresh = FilterRun(self.table, spec, self.pipeline)
         fresh._prefix_mask = self._prefix_mask
@@ -136,7 +135,7 @@ class FilterRun:
     def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
         """Run all filters for one member.
 
-        :param last: no other member follows: nothing need be kept for it
+        :param last: no other member follows: no state need be kept for it
         :returns: one count per filter, in order
         """
         pipeline, start, counts = self.pipeline, 0, []
@@ -164,8 +163,8 @@ class FilterRun:
             if volatile[k] and not local[k]:
                 self._is_local = False
             after = np.logical_and(alive, mask)
-            left = int(np.count_nonzero(after))
-            removed, self.left = self.left - left, left
+            survivors = int(np.count_nonzero(after))
+            removed, self.left = self.left - survivors, survivors
             if removed:
                 self._raise_to(k)
                 self.alive = alive = after
@@ -180,10 +179,10 @@ class FilterRun:
         return counts
 
     def look_again(self, consumer: str) -> list[FilterCount] | None:
-        """As :meth:`look` for the next member, from what the last one found.
+        """Return the counts for the next member, derived from the last evaluation.
 
-        None where more than the picked row may have changed, or where that row is
-        left out now: then it takes a look.
+        None where more than the picked row may have changed, or where that row is removed now: then
+        :meth:`look` is needed.
         """
         if self.is_pooled or not (self._is_local and self._changed):
             return None
@@ -199,9 +198,9 @@ class FilterRun:
         return self.counts
 
     def rank_again(self, ranking: Ranking) -> bool:
-        """Bring the ranking of the last member up to date after :meth:`look_again`.
+        """Update the ranking of the last member after :meth:`look_again`.
 
-        :returns: False where it takes a new ranking
+        :returns: False where a new ranking is needed
         """
         weighing = self.weighing
         if not weighing.locally:
@@ -216,12 +215,12 @@ class FilterRun:
                     return False
             ranking.follow(self.table, self.spec, self._changed[-1])
         except Exception:
-            return False  # a new ranking finds out who it was, and what to do about it
+            return False  # a new ranking finds the failing weigher and handles it
         return True
 
     # -- by steps ------------------------------------------------------------------
     def may_step(self, ranking: Ranking) -> bool:
-        """Whether what picks change of the scores is known without asking the weighers."""
+        """Return whether the effect of picks on scores is known without running weighers."""
         weighing = self.weighing
         if not (self._is_local and weighing.locally):
             return False
@@ -233,42 +232,42 @@ class FilterRun:
                 self.table, spec, self.pipeline.distrusted
             )
         except Exception:
-            return False  # asked as it is said everywhere else it may do better
+            return False  # the usual way of weighing may succeed
 
     def _own_part(self, rows: IntArray) -> RequestSpec | None:
-        """What picks take of these hosts themselves; None: one may have what pools have, too."""
-        table, own = self.table, dict[str, int]()
+        """Return the spec with what picks take of hosts alone; None: one has a pooled class."""
+        table, host_amounts = self.table, dict[str, int]()
         for name, amount in self.spec.resources.items():
             code = table.class_code(name)
             if name not in table.pools.of_class:
-                own[name] = amount
+                host_amounts[name] = amount
             elif code is not None and (table.free[code].take(rows) >= amount).any():
                 return None
-        return self.spec.taking(own)
+        return self.spec.taking(host_amounts)
 
     def picks_left(self, row: int) -> int:
-        """For how many more members like the last no filter removes a host; 0: to be asked."""
+        """Return how many more members like the last all filters allow; 0: evaluate anew."""
         pipeline, least = self.pipeline, UNBOUNDED
         try:
             for k in self._again:
-                left = None
+                allowed = None
                 if pipeline.local[k]:
-                    left = pipeline.filters[k].picks_left(self.table, self.spec, row)
-                if left is None or left <= 0:
+                    allowed = pipeline.filters[k].picks_left(self.table, self.spec, row)
+                if allowed is None or allowed <= 0:
                     return 0
-                least = min(least, left)
+                least = min(least, allowed)
         except Exception:
-            return 0  # the next look finds out who it was, and what to do about it
+            return 0  # the next evaluation finds the failing filter and handles it
         return least
 
     def stepped(self, rows: list[int]) -> None:
-        """Picks on these rows were laid over the table."""
+        """Note rows whose picks were applied to the table by steps."""
         self._changed += rows
 
     def check_steps(self, ranking: Ranking, row: int) -> None:
-        """Ask the weighers of the row that was picked last what it is worth now.
+        """Compare the steps of the weighers with their values for the row picked last.
 
-        One whose steps led elsewhere is asked for each member from now on.
+        A weigher whose steps disagree is run for each member from now on.
         """
         try:
             self.pipeline.distrusted.update(ranking.disagreeing(self.table, self.spec, row))
@@ -276,12 +275,12 @@ class FilterRun:
             self._failed('a weigher', e)
 
     def rank(self) -> Ranking:
-        """Weigh the survivors of the last look."""
+        """Return the ranking of the survivors of the last evaluation."""
         rows = np.flatnonzero(self.alive)
         return weigh(self.table, self.spec, self.weighing, rows, self._failed)
 
     def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
-        """Filter ``k`` on its own: all hosts, or those at ``rows`` for a per-host one.
+        """Return the mask of filter ``k`` alone: of all hosts, or at ``rows`` where per-host.
 
         None where it does not apply, lets all pass, or raised and is to be skipped.
         """
@@ -306,89 +305,93 @@ class FilterRun:
             return None
 
     def picked(self, row: int, claims: bool = True) -> list[tuple[int, str]]:
-        """A pick is about to be laid over this row: per-host filters are asked about it again.
+        """Note a pick that is about to be applied to this row: per-host filters evaluate it again.
 
-        :param claims: it takes something from its host
-        :returns: what it does not meet before that of rules that may be given up: (step, rule)
+        :param claims: the pick takes amounts from its host
+        :returns: rules given up for it that the host did not meet before: (step, rule)
         """
         if claims:
             self._changed.append(row)
-        found: list[tuple[int, str]] = []
+        given_up: list[tuple[int, str]] = []
         for k in sorted(self._could):
             rule, could = self.pipeline.closing[k], self._could[k]
             try:
-                found += rule.given_up_for(self.table, self.spec, row, could, self._consumer)
+                given_up += rule.given_up_for(self.table, self.spec, row, could, self._consumer)
             except Exception as e:
                 self._failed(rule.name, e)
-        return found
+        return given_up
 
     def steps(self) -> list[tuple[tuple[int, int], BoolArray]]:
-        """Each step that may be given up, and the hosts that meet it; see ``ClosingFilter``."""
-        found: list[tuple[tuple[int, int], BoolArray]] = []
+        """Return steps that may be given up and the hosts that meet each; see ``ClosingFilter``."""
+        steps_met: list[tuple[tuple[int, int], BoolArray]] = []
         for k, rule in self.pipeline.closing.items():
             if not self._applies[k]:
                 continue
             try:
-                found += rule.steps(self.table, self.spec)
+                steps_met += rule.steps(self.table, self.spec)
             except Exception as e:
                 self._failed(rule.name, e)
-        return found
+        return steps_met
 
     def counted(self, rows: IntArray) -> IntArray:
-        """By row how many members of any kind are let on a host, by the filters that count them."""
-        found = np.full(len(rows), UNBOUNDED, np.int64)
+        """Return by row how many members of any kind fit, by the filters that count members."""
+        bounds = np.full(len(rows), UNBOUNDED, np.int64)
         for k, rule in enumerate(self.pipeline.filters):
             if not (self._applies[k] and self.pipeline.local[k] and self.pipeline.volatile[k]):
                 continue
             if not _COUNTS.isdisjoint(rule.columns) and 'free' not in rule.columns:
-                left = (rule.picks_left(self.table, self.spec, row) for row in rows.tolist())
-                found = np.minimum(found, [UNBOUNDED if n is None else n for n in left])
-        return found
+                allowed = (rule.picks_left(self.table, self.spec, row) for row in rows.tolist())
+                bounds = np.minimum(bounds, [UNBOUNDED if n is None else n for n in allowed])
+        return bounds
 
     def ceilings(self, row: int) -> dict[str, Ceiling]:
-        """What the filters leave on the host that was chosen, by class; the least counts."""
-        found: dict[str, Ceiling] = {}
+        """Return the least room that the filters leave on the chosen host, by class."""
+        by_class: dict[str, Ceiling] = {}
         for k, rule in enumerate(self.pipeline.filters):
             if not self._applies[k]:
                 continue
             try:
-                more = rule.ceilings(self.table, self.spec, row)
+                rule_ceilings = rule.ceilings(self.table, self.spec, row)
             except Exception as e:
                 self._failed(rule.name, e)
                 continue
-            for name, one in more.items():
-                known = found.get(name, one)
-                found[name] = Ceiling(min(known.room, one.room), min(known.piece, one.piece))
-        return found
+            for name, ceiling in rule_ceilings.items():
+                lowest = by_class.get(name, ceiling)
+                by_class[name] = Ceiling(
+                    min(lowest.room, ceiling.room), min(lowest.piece, ceiling.piece)
+                )
+        return by_class
 
     def contradiction(self) -> Contradiction | None:
-        """Rules that stand in each other's way, after a look that left nobody."""
+        """Return rules that contradict each other, after an evaluation without survivors."""
         for k, rule in self.pipeline.closing.items():
             if not self._applies[k]:
                 continue
             try:
-                found = rule.contradiction(self.table, self.spec, self.verdict >= k)
+                conflict = rule.contradiction(self.table, self.spec, self.verdict >= k)
             except Exception as e:
                 self._failed(rule.name, e)
                 continue
-            if found is not None:
-                return found
+            if conflict is not None:
+                return conflict
         return None
 
     def unknown(self, most: int) -> list[UnknownFacts]:
-        """Names in the request that no host has, at most so many."""
-        found: list[UnknownFacts] = []
+        """Return names in the request that no host has, ``most`` at most."""
+        unknown_facts: list[UnknownFacts] = []
         for k, rule in enumerate(self.pipeline.filters):
             if not self._applies[k]:
                 continue
             try:
-                found += islice(rule.unknown(self.table, self.spec), most - len(found))
+                unknown_facts += islice(
+                    rule.unknown(self.table, self.spec), most - len(unknown_facts)
+                )
             except Exception as e:
                 self._failed(rule.name, e)
-        return found
+        return unknown_facts
 
     def of_host(self, row: int) -> str:
-        """Why a host was removed, to be read after its name, in words for who asked."""
+        """Return why a host was removed, to follow its name, in words for the caller."""
         k = int(self.verdict[row])
         if k >= len(self.pipeline.filters):
             return ''
@@ -405,10 +408,10 @@ class FilterRun:
     # -- inside ------------------------------------------------------------------
 
     def _concerned(self, applies: list[bool]) -> list[bool]:
-        """Per filter whether it has a say."""
+        """Return per filter whether it applies to the request."""
         filters, concerned = self.pipeline.filters, list(applies)
         for k in self.pipeline.conditional:
-            # One that cannot tell says what is wrong when it is asked.
+            # A filter that raises here reports its problem when it runs.
             with contextlib.suppress(Exception):
                 concerned[k] = applies[k] and filters[k].concerns(self.spec)
         return concerned
@@ -424,7 +427,7 @@ class FilterRun:
         )
 
     def _raise_to(self, level: int) -> None:
-        """Bring the verdict of those alive to ``level``."""
+        """Raise the verdict of the survivors to ``level``."""
         lag = level - self._level
         if lag == 1:
             np.add(self.verdict, self._bytes, out=self.verdict)
@@ -443,7 +446,7 @@ class FilterRun:
             return FilterCount(rule.name, removed, '')
 
     def _explain(self, k: int, count: FilterCount) -> FilterCount:
-        """The count with the numbers that only the filter itself can tell."""
+        """Return the count with the numbers that only the filter itself can compute."""
         if not count.removed or not self.pipeline.explains[k]:
             return count
         rule = self.pipeline.filters[k]
@@ -471,7 +474,7 @@ class FilterRun:
             if mask is not None:
                 _check_mask(mask, self.alive.shape)
         except Exception as e:
-            # A wall around code that is not ours: whatever it raises is its failure.
+            # A plugin may raise anything: each error counts as its failure.
             self._failed(rule.name, e)
             mask = None
         if mask is not None and k == self._barred[0]:
@@ -484,7 +487,7 @@ class FilterRun:
         return mask
 
     def _mask_for(self, k: int, consumer: str) -> BoolArray | None:
-        """What a filter says that looks at all hosts at once."""
+        """Return the mask of a filter that evaluates all hosts at once."""
         rule = self.pipeline.filters[k]
         if isinstance(rule, ClosingFilter):
             could = self._could[k] = self._could_pass(k, rule)
@@ -496,17 +499,17 @@ class FilterRun:
         return rule.mask(self.table, self.spec)
 
     def _could_pass(self, k: int, rule: ClosingFilter) -> BoolArray:
-        """Those alive, of whom a hard rule is told what the closing ones behind it say.
+        """Return the survivors for a hard rule: those that pass later closing filters.
 
-        Of a hard rule with those that it looks at though they are full.
+        Hosts that the rule counts though they are full are included.
         """
         if not isinstance(rule, ClosingPairwiseFilter):
             return self.alive
         could = self.alive
         for j in self.pipeline.closing:
             if j > k and self._applies[j]:
-                own = self.mask_of(j, '')
-                could = could if own is None else could & own
+                closing_mask = self.mask_of(j, '')
+                could = could if closing_mask is None else could & closing_mask
         full = self.only_full(rule.counted_if_full(self.table, self.spec, self._consumer))
         if len(full):
             could = could.copy()
@@ -514,7 +517,7 @@ class FilterRun:
         return could
 
     def only_full(self, rows: IntArray) -> IntArray:
-        """Those of these hosts that would take a member of the request were nothing taken there."""
+        """Return those of these hosts that would take a member if nothing were taken there."""
         table = self.table
         for name, amount in self.spec.resources.items():
             code = table.class_code(name)
@@ -531,11 +534,11 @@ class FilterRun:
         return rows
 
     def _cached_mask(self, rule: Filter) -> BoolArray | None:
-        """The mask of an earlier request with the same signature, else a new one."""
+        """Return the mask of an earlier request with the same signature, else a new one."""
         table, spec = self.table, self.spec
         request_fields = [getattr(spec, field) for field in rule.fields or ()]
         if not any(request_fields):
-            return rule.mask(table, spec)  # it is not concerned: nothing to look for
+            return rule.mask(table, spec)  # the rule is not concerned: no need to read the cache
         signature = _encode(request_fields)
         stamp = (table.default_zone, table.versions.at(rule.columns))
         try:
@@ -556,9 +559,9 @@ class FilterRun:
             evaluated[self._changed] = False
         rows = np.flatnonzero(self.alive & ~evaluated)
         if len(rows):
-            answers = rule.mask_rows(self.table, self.spec, rows)
-            _check_mask(answers, rows.shape)
-            passes[rows] = answers
+            results = rule.mask_rows(self.table, self.spec, rows)
+            _check_mask(results, rows.shape)
+            passes[rows] = results
             evaluated[rows] = True
         return passes
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every filter says of one host, with the facts that it looked at.
+"""Results of every filter for one host, with the facts that it read.
 
-The funnel of a decision counts a host for the first filter that removed it; here
-each filter is asked on its own, so that one sees all that is in the way at once.
+The funnel of a decision counts a host for the first filter that removed it; here each filter is run
+on its own, so that all obstacles are visible at once.
 """
 
 from collections.abc import Callable
@@ -42,9 +42,9 @@ class HostStep(msgspec.Struct, frozen=True, kw_only=True):
 def steps_of(
     table: 'HostTable', spec: RequestSpec, consumer: str, pipeline: 'Pipeline', row: int
 ) -> list[HostStep]:
-    """Every filter about one row, in the order of running.
+    """Return the result of every filter for one row, in the order of running.
 
-    :raises PluginError: a filter that raises, unless the pipeline skips those
+    :raises PluginError: a filter raised, unless the pipeline skips those
     """
     filter_run = FilterRun(table, spec, pipeline)
     return [_step(filter_run, k, consumer, row) for k in range(len(pipeline.filters))]
@@ -56,22 +56,22 @@ def _step(filter_run: FilterRun, k: int, consumer: str, row: int) -> HostStep:
     if mask is None:
         return HostStep(filter=rule.name, passes=None, why='', facts=[])
     passes = bool(mask[row] if len(mask) == len(table) else mask[0])
-    apart = ''
+    tree_problem = ''
     if passes and filter_run.is_of_trees and isinstance(rule, ResourcesFilter):
-        apart = _together(filter_run, row)
+        tree_problem = _together(filter_run, row)
     facts = rule.facts(table, spec, row)
     if facts is None:
         facts = facts_of(table.host_state(row), spec, rule.columns)
     return HostStep(
         filter=rule.name,
-        passes=passes and not apart,
-        why=apart if passes else why_one(rule, table, spec, row),
+        passes=passes and not tree_problem,
+        why=tree_problem if passes else why_one(rule, table, spec, row),
         facts=facts,
     )
 
 
 def _together(filter_run: FilterRun, row: int) -> str:
-    """Why the tree of a host that meets all conditions has no choice; '' where it has one."""
+    """Return why the tree of a host that meets all conditions has no solution; '' where it has."""
     if filter_run.spec.purpose is Purpose.REBUILD:
         return ''
     trees = TreeChoice(filter_run.table, filter_run.spec)
@@ -81,7 +81,7 @@ def _together(filter_run: FilterRun, row: int) -> str:
 
 
 def facts_of(host: HostState, spec: RequestSpec, columns: tuple[str, ...]) -> list[str]:
-    """What stands in the columns of a host, in words; what needs many is left out."""
+    """Return the values in the columns of a host as text; columns of many values are left out."""
     fact_texts = (_FACTS[column](host, spec) for column in columns if column in _FACTS)
     return [fact for fact in fact_texts if fact]
 
@@ -119,8 +119,8 @@ def _traits(host: HostState, spec: RequestSpec) -> str:
 
 
 def _metrics(host: HostState, spec: RequestSpec) -> str:
-    few = sorted(host.metrics)[:4]
-    return ', '.join(f'{name} {host.metrics[name].value:g}' for name in few)
+    names = sorted(host.metrics)[:4]
+    return ', '.join(f'{name} {host.metrics[name].value:g}' for name in names)
 
 
 def _platform(host: HostState, spec: RequestSpec) -> str:

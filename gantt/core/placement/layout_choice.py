@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts for the members of one run: the best ranked hosts are fitted until one fits.
 
-A host that has no layout is no survivor: it is struck off the ranking, and the
-filter that stands for what was asked for removes it after all.  A pick of the
-run only ever takes room, so that who has none now has none for its later
-members.
+A host that has no layout is no survivor: it is struck off the ranking, and the filter responsible
+for the requested topology removes it after all.  A pick of the run only ever takes room, so that a
+host without a layout now has none for later members.
 
-After a few in vain all are judged at once by arrays, and only who may have a layout
-is laid out.  Who is ranked after the one that fits is not looked at: it cannot win, whatever
-it has.  All three are counted in the pipeline's ``layout_hosts``.  What is looked at for one
-request is bounded by steps, not by time, so that a replay comes out the same.
+After a few failures all hosts are judged at once by arrays, and only those that may have a layout
+are laid out.  Hosts ranked after the one that fits are not evaluated: they cannot win, whatever
+they have.  All three are counted in the pipeline's ``layout_hosts``.  The searches for one request
+are bounded by steps, not by time, so that a replay has the same result.
 """
 
 from collections.abc import Callable
@@ -30,15 +29,15 @@ from gantt.core.topology.search import Search
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
-#: So many picks that do not fit, and the rest is gone through in order.
+#: Failed picks before the remaining hosts are judged in order.
 _FEW = 4
-#: Steps of searches for one look at the hosts, at most; who was not laid out by then is given up.
+#: Most steps of searches in one evaluation; hosts not laid out by then are given up.
 STEPS_MAX = 200_000
 _GIVEN_UP = 'gave up hosts that take more steps to lay out than are looked at'
 
 
 class Fitting:
-    """See the module docstring.
+    """A search for layouts of one run; see the module docstring.
 
     :ivar unfit: rows that have no layout
     """
@@ -57,20 +56,20 @@ class Fitting:
         self._steps = STEPS_MAX
 
     def on(self, filter_run: FilterRun) -> 'Fitting':
-        """The same for hosts that are looked at anew."""
+        """Return the same search for hosts that are evaluated anew."""
         return Fitting(self._table, self._wish, self._inside, filter_run)
 
     def choose(
         self, ranking: Ranking, pick_one: Callable[[], tuple[list[int], int]]
     ) -> tuple[list[int], int, Layout] | None:
-        """Finalists, the pick and its layout; None: nobody has one.
+        """Return finalists, the pick and its layout; None: no survivor has one.
 
-        :param pick_one: finalists and the pick by the ranking as it is
+        :param pick_one: returns finalists and the pick by the current ranking
         """
         self._found.clear()
         if self.unfit:
-            known = np.isin(ranking.rows, list(self.unfit))
-            ranking.strike(np.flatnonzero(known).tolist())
+            is_unfit = np.isin(ranking.rows, list(self.unfit))
+            ranking.strike(np.flatnonzero(is_unfit).tolist())
         failed: list[int] = []
         while True:
             finalists, pick = pick_one()
@@ -82,17 +81,17 @@ class Fitting:
             layout = self.lay(int(ranking.rows[pick]))
             if layout is not None:
                 self._bar(failed)
-                # Of the struck any may be named, and named twice.
-                left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
+                # Finalists may include struck hosts, and twice.
+                finalists_left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
                 self._counts['outranked'] += int(np.count_nonzero(ranking.total > -np.inf)) - 1
-                return left, pick, layout
+                return finalists_left, pick, layout
             failed.append(int(ranking.rows[pick]))
             ranking.strike([pick])
             if len(failed) >= _FEW:
                 failed += self._sift(ranking)
 
     def lay(self, row: int) -> Layout | None:
-        """The layout on a host as it is now."""
+        """Return the layout on a host as it is now."""
         layout = self._found.get(row)
         if layout is None:
             search = self._search(row)
@@ -101,13 +100,13 @@ class Fitting:
         return layout
 
     def fits(self, row: int) -> bool:
-        """Whether there is a layout on a host as it is now."""
+        """Return whether there is a layout on a host as it is now."""
         return row in self._found or self._search(row, 'alternate') is not None
 
     def _search(self, row: int, reason: str = 'searched') -> Search | None:
-        """A search that found a layout; None: there is none, or nobody may look for it.
+        """Return a search that found a layout; None: there is none, or no steps are left.
 
-        :param reason: as what it is counted
+        :param reason: key under which the search is counted
         """
         if row in self.unfit:
             return None
@@ -130,11 +129,11 @@ class Fitting:
     def _sift(self, ranking: Ranking) -> list[int]:
         """Strike the best that have no layout, up to the first that has one."""
         rows = ranking.rows
-        # Picks only ever take room: who is ruled out now is for the whole run.
-        new = rows[~self._judged.take(rows)]
-        if len(new):
-            self._may[new] = judge(self._table, self._table.kinds, self._wish, new).may
-            self._judged[new] = True
+        # Picks only ever take room: a host ruled out now is ruled out for the whole run.
+        unjudged = rows[~self._judged.take(rows)]
+        if len(unjudged):
+            self._may[unjudged] = judge(self._table, self._table.kinds, self._wish, unjudged).may
+            self._judged[unjudged] = True
         order = np.argsort(-ranking.total, kind='stable')
         order = order[: np.count_nonzero(ranking.total > -np.inf)]
         struck = len(order)
@@ -142,11 +141,11 @@ class Fitting:
             if self.lay(rows.item(order[at])) is not None:
                 struck = at
                 break
-        out = order[:struck]
-        failed: list[int] = rows.take(out).tolist()
+        struck_indices = order[:struck]
+        failed: list[int] = rows.take(struck_indices).tolist()
         self._counts['ruled_out'] += struck - int(np.count_nonzero(self._may.take(failed)))
         self.unfit.update(failed)
-        ranking.strike(out.tolist())
+        ranking.strike(struck_indices.tolist())
         return failed
 
     def _bar(self, failed: list[int]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Older claims of members that are placed anew together: these give way, or are left."""
+"""Older claims of members that are placed anew together: these are ignored, or kept."""
 
 import contextlib
 from collections import Counter
@@ -11,17 +11,17 @@ from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.placed_index import PlacedIndex
 
-#: Of a request that has none.
+#: Context of a request that has no older claims.
 NOTHING_OLDER: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
 def left_out(
     table: HostTable, request: SelectDestinations, attempt: int
 ) -> contextlib.AbstractContextManager[None]:
-    """Leave them out of the table, so that nobody is placed beside what gives way.
+    """Remove older claims from the table for a context, so that no member is placed beside them.
 
-    Those of a move stay, as its source is there until the guest has arrived: nobody is placed
-    beside it who may not be.  But where it leaves binds nobody who leaves as well.
+    Those of a move stay, as its source is there until the guest has arrived: no member is placed
+    beside it that may not be.  But the source does not bind members that leave as well.
     """
     group = request.spec.group
     if group is None or len(request.consumers) == 1 or not group.is_hard:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline: filters in their order, weighers, and how the pick is made; data alone."""
+"""The pipeline: filters in their order, weighers, and the rules of the pick; data alone."""
 
 import copy
 import hashlib
@@ -29,7 +29,7 @@ from gantt.core.weighers.base import Weigher, check_multiplier
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
-#: Methods of filters that say who passes.
+#: Methods of filters that return which hosts pass.
 _METHODS_CALLED = frozenset(
     {'mask', 'mask_among', 'mask_among_for', 'mask_for', 'mask_rows', 'host_passes', 'passes'}
 )
@@ -38,10 +38,10 @@ _METHODS_CALLED = frozenset(
 class Weighing:
     """Weighers in order.
 
-    :ivar normalizations: per weigher, how its raw values become shares
-    :ivar of_aggregates: what aggregates set as multipliers counts for their hosts
-    :ivar locally: no pick changes a multiplier
-    :ivar whole: those whose raw values of all hosts a pick may change
+    :ivar normalizations: per weigher, the kind of scale of its raw values
+    :ivar of_aggregates: True where multipliers set by aggregates count for their hosts
+    :ivar locally: True where no pick changes a multiplier
+    :ivar whole: weighers of which a pick may change the raw values of all hosts
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Weighing:
 
 
 class Weighings:
-    """Which weighers are asked where: without a multiplier a weigher has no say.
+    """The weighers in use by table: a weigher without a multiplier has no effect.
 
-    One whose option is 0 is asked where an aggregate sets its multiplier.
+    A weigher whose option is 0 is used where an aggregate sets its multiplier.
 
-    :ivar usual: where no aggregate sets any of these
+    :ivar usual: the weighing where no aggregate sets any of these
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Weighings:
         self.usual = self._of(())
 
     def on(self, table: 'HostTable') -> Weighing:
-        """The weighers that are asked on this table."""
+        """Return the weighers in use on this table."""
         if self._comparable:
             return self.usual
         metadata = table.aggregate_metadata
@@ -91,31 +91,30 @@ class Weighings:
         return self._of(woken) if woken else self.usual
 
     def _of(self, woken: tuple[str, ...]) -> Weighing:
-        found = self._known.get(woken)
-        if found is None:
+        weighing = self._known.get(woken)
+        if weighing is None:
             silent = set(self._silent) - set(woken)
             requested = [w for w in self._all if w.multiplier_option not in silent or w.multiplier]
-            found = self._known[woken] = Weighing(
+            weighing = self._known[woken] = Weighing(
                 requested, self._normalization, comparable=self._comparable
             )
-        return found
+        return weighing
 
 
 class Pipeline:
-    """Filters in order, weighers, and how the pick is made.
+    """Filters in order, weighers, and the rules of the pick.
 
     :ivar subset_size: pick at random, by the seed, among so many best
-    :ivar shuffle_best: pick by the seed among hosts of the very same best
-        weight, instead of the first of them in table order
-    :ivar default_zone: what the zone of a host in no zone is called; None: as
-        the table says
-    :ivar location_parts: names of the parts of ``location`` of hosts; None: as the table says
-    :ivar skip_failing: leave out a plugin that raises, and say so in the
-        decision, instead of failing the decision
+    :ivar shuffle_best: pick by the seed among hosts of the very same best weight, instead of the
+        first of them in table order
+    :ivar default_zone: name of the zone of a host in no zone; None: that of the table
+    :ivar location_parts: names of the parts of ``location`` of hosts; None: those of the table
+    :ivar skip_failing: leave out a plugin that raises, and report it in the decision, instead of
+        failing the decision
     :ivar normalization: of weighers that name none of their own; '': each has its usual one
-    :ivar prefilters: what is added to requests before hosts are looked at
-    :ivar detailed: ask filters for the numbers behind their removals where a
-        host was found as well; where none was they are always asked
+    :ivar prefilters: additions to requests before hosts are evaluated
+    :ivar detailed: query filters for the numbers behind their removals where a host was found as
+        well; where none was they are always queried
     """
 
     def __init__(
@@ -159,14 +158,14 @@ class Pipeline:
         self._shuffling: Pipeline | None = None
         self._keep_to(RequestKind.HOST)
         self._of_kind: dict[RequestKind, Pipeline] = {}
-        #: Names of weighers whose steps were found to lead elsewhere than to what they say.
+        #: Names of weighers whose steps disagreed with their values.
         self.distrusted: set[str] = set()
-        #: Hosts by what became of them where a layout was asked for; who counts takes them out.
+        #: Hosts by result where a layout was requested; the reader of the counts removes them.
         self.layout_hosts: Counter[str] = Counter()
         self.digest = self._digest()
 
     def _keep_to(self, kind: RequestKind) -> None:
-        """Have the filters and weighers that concern such requests."""
+        """Keep the filters and weighers that concern such requests."""
         filters, weighers = self._given
         self._order([f for f in filters if kind in f.kinds])
         self._weighings = Weighings(
@@ -178,7 +177,7 @@ class Pipeline:
         self.weighers, self.weigher_names = usual.weighers, usual.names
 
     def _order(self, filters: Sequence[Filter]) -> None:
-        # Who may go nowhere gives nothing up.
+        # A hard rule that leaves no host comes first: then no rule is given up.
         closing = sorted(
             (f for f in filters if isinstance(f, ClosingFilter)),
             key=lambda f: not isinstance(f, ClosingPairwiseFilter),
@@ -187,44 +186,44 @@ class Pipeline:
         self._index_filters()
 
     def of_kind(self, kind: RequestKind) -> 'Pipeline':
-        """The filters and weighers that concern such requests, with the same digest."""
+        """Return the filters and weighers that concern such requests, with the same digest."""
         if kind is RequestKind.HOST:
             return self
-        found = self._of_kind.get(kind)
-        if found is None:
-            found = copy.copy(self)
-            found._open = None
-            found._keep_to(kind)
-            self._of_kind[kind] = found
-        return found
+        pipeline = self._of_kind.get(kind)
+        if pipeline is None:
+            pipeline = copy.copy(self)
+            pipeline._open = None
+            pipeline._keep_to(kind)
+            self._of_kind[kind] = pipeline
+        return pipeline
 
     def without_closing(self) -> 'Pipeline':
-        """The same without the filters that look at who is left: each host by itself."""
+        """Return the same without filters that evaluate the survivors: each host by itself."""
         if not self.closing:
             return self
         if self._open is None:
-            found = copy.copy(self)
-            found._order([f for f in self.filters if not isinstance(f, ClosingFilter)])
-            self._open = found
+            pipeline = copy.copy(self)
+            pipeline._order([f for f in self.filters if not isinstance(f, ClosingFilter)])
+            self._open = pipeline
         return self._open
 
     def comparable(self) -> 'Pipeline':
-        """The same filters and weighers with scores that may be compared with those of other zones.
+        """Return the same filters and weighers with scores comparable to those of other zones.
 
         Every weigher is on its absolute scale and counts as it is configured, whatever aggregates
         set; the best is picked, never one of several, and where hosts are equal any of them.
         """
         if self._comparable is None:
-            found = copy.copy(self)
-            found._open = None
-            found._is_comparable, found.subset_size, found.shuffle_best = True, 1, True
-            found._of_kind = {}
-            found._keep_to(RequestKind.HOST)
-            self._comparable = found._comparable = found
+            pipeline = copy.copy(self)
+            pipeline._open = None
+            pipeline._is_comparable, pipeline.subset_size, pipeline.shuffle_best = True, 1, True
+            pipeline._of_kind = {}
+            pipeline._keep_to(RequestKind.HOST)
+            self._comparable = pipeline._comparable = pipeline
         return self._comparable
 
     def shuffling(self) -> 'Pipeline':
-        """The same, but where hosts are equal it is any of them, by the seed."""
+        """Return the same that picks any of equal hosts, by the seed."""
         if self.shuffle_best:
             return self
         if self._shuffling is None:
@@ -234,10 +233,10 @@ class Pipeline:
         return self._shuffling
 
     def _index_filters(self) -> None:
-        """What is known of each filter by its place in the order."""
+        """Index properties of the filters by their position in the order."""
         self.volatile = [is_volatile(f) for f in self.filters]
         self.local = [f.local and not f.pairwise for f in self.filters]
-        #: Those that are asked host by host.
+        #: Filters that evaluate host by host.
         self.walking = {k: f for k, f in enumerate(self.filters) if walks(f)}
         self.closing = {k: f for k, f in enumerate(self.filters) if isinstance(f, ClosingFilter)}
         self.keeps = [f.fields is not None and FOLLOWED.issuperset(f.columns) for f in self.filters]
@@ -245,7 +244,7 @@ class Pipeline:
             f for f in self.filters if type(f).check_request is not Filter.check_request
         ]
         self.claim_dependent = [k for k, changes in enumerate(self.volatile) if changes]
-        #: Those that may have no say in a request.
+        #: Filters that may not apply to a request.
         self.conditional = [k for k, f in enumerate(self.filters) if _is_conditional(type(f))]
         self.explains = [type(f).detail is not Filter.detail for f in self.filters]
         self.general = [_general(f) for f in self.filters]
@@ -254,44 +253,44 @@ class Pipeline:
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
 
     def in_order(self, names: Sequence[str]) -> 'Pipeline':
-        """The same filters in another order; itself where they run so, or the names are others.
+        """Return the same filters in another order; itself where equal or the names differ.
 
-        The digest is the same: who survives is, and so is who is chosen.  Only the
-        counts tell another story, and a decision names its filters as they ran.
+        The digest is the same, and so are the survivors and the chosen host.  Only the counts
+        differ, and a decision names its filters as they ran.
         """
         by_name = {f.name: f for f in self.filters}
         if list(names) == list(by_name) or sorted(names) != sorted(by_name):
             return self
-        other = copy.copy(self)
-        other._open = None
-        other._order([by_name[name] for name in names])
-        return other
+        pipeline = copy.copy(self)
+        pipeline._open = None
+        pipeline._order([by_name[name] for name in names])
+        return pipeline
 
     def applying(self, purpose: Purpose, forced: bool) -> list[bool]:
-        """Per filter whether it runs for such requests."""
-        found = self._applying.get((purpose, forced))
-        if found is None:
-            found = [purpose in f.purposes and (f.always or not forced) for f in self.filters]
-            self._applying[purpose, forced] = found
-        return found
+        """Return per filter whether it runs for such requests."""
+        flags = self._applying.get((purpose, forced))
+        if flags is None:
+            flags = [purpose in f.purposes and (f.always or not forced) for f in self.filters]
+            self._applying[purpose, forced] = flags
+        return flags
 
     def passed_over(self, purpose: Purpose) -> list[str]:
-        """Names of the filters that do not look at forced hosts."""
+        """Return names of the filters that do not run for forced hosts."""
         plain, forced = self.applying(purpose, False), self.applying(purpose, True)
         pairs = zip(self.filters, plain, forced, strict=True)
         return [f.name for f, usually, now in pairs if usually and not now]
 
     def name_parts(self, table: 'HostTable') -> None:
-        """Have a table call zones and parts of places as this site does."""
+        """Set the names of the default zone and of location parts of this site on a table."""
         table.default_zone = self.default_zone or table.default_zone
         table.location_parts = self.location_parts or table.location_parts
 
     def weighing(self, table: 'HostTable') -> Weighing:
-        """The weighers that are asked on this table."""
+        """Return the weighers in use on this table."""
         return self._weighings.on(table)
 
     def described(self) -> dict[str, Any]:
-        """Everything that decides an outcome besides table and request."""
+        """Return everything that decides an outcome besides table and request."""
         filters, weighers = self._given
         return {
             'filters': {f.name: f.settings() for f in filters},
@@ -314,19 +313,19 @@ class Pipeline:
 
 
 def _is_conditional(kind: type[Filter]) -> bool:
-    """Whether what ``concerns`` says is about the rule as it is.
+    """Return whether ``concerns`` belongs to the rule as it is.
 
-    A plugin may be made from a filter of ours and ask for more than that one did.
+    A plugin may derive from a filter of ours and check more than that one does.
     """
-    here = kind.__mro__
-    declared_at = next(at for at, one in enumerate(here) if 'concerns' in vars(one))
+    classes = kind.__mro__
+    declared_at = next(at for at, base in enumerate(classes) if 'concerns' in vars(base))
     evaluated_at = next(
-        at for at, one in enumerate(here) if not _METHODS_CALLED.isdisjoint(vars(one))
+        at for at, base in enumerate(classes) if not _METHODS_CALLED.isdisjoint(vars(base))
     )
     return kind.concerns is not Filter.concerns and declared_at <= evaluated_at
 
 
 def _general(rule: Filter) -> str:
-    """The reason of a filter without the numbers that only its ``detail`` knows."""
+    """Return the reason of a filter without the numbers that only its ``detail`` has."""
     reason = re.sub(r'\s*\([^()]*{[^()]*\)', '', rule.reason)
     return rule.name if '{' in reason else reason

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""place(): filter, weigh, pick, lay the pick over the table; then the next member.
+"""place(): filter, weigh, pick, apply the pick to the table; then the next member.
 
-Pure and deterministic: the same table, request, pipeline and seed give the same
-decision.  A failed request leaves the table as it was; a placed one leaves its
-picks on it, until ``undo`` or the truth after the commit takes their place.
+Pure and deterministic: the same table, request, pipeline and seed give the same decision.  A failed
+request leaves the table as it was; a placed one leaves its picks on it, until ``undo``, or until
+the committed state replaces them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _NAMED_MAX = 4
 
 
 class Seen:
-    """What the last request saw: one that asks for the same goes on from there.
+    """State of the last request: an equal request continues from there.
 
     For requests that are planned in a row on a table that nothing else changes meanwhile.
     """
@@ -42,17 +42,17 @@ class Seen:
     def before(
         self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
     ) -> Run | None:
-        """The run that one of this request goes on from; None: it is to look by itself."""
+        """Return the run that this request continues from; None: it starts its own."""
         before, self._run = self._run, None
         is_same = before is not None and self._state == _state(table, pipeline)
         return before if before and is_same and before.may_go_on(request) else None
 
     def forget(self) -> None:
-        """The table goes on: nothing of it is held for a request that may not come."""
+        """Drop the stored run: the table changes."""
         self._run = None
 
     def note(self, run: Run) -> None:
-        """A run has ended with its picks on the table."""
+        """Store a run that has ended with its picks on the table."""
         self._run, self._state = run, _state(run.table, run.pipeline)
 
 
@@ -77,52 +77,52 @@ def place(
 ) -> Decision:
     """Choose a host for each of ``members`` (indices into the consumers; None: all).
 
-    All or none: where one member finds no host, what was taken for those
-    before it is given back and no selection is returned.
+    All or none: where one member finds no host, amounts taken for those before it are given back
+    and no selection is returned.
 
-    :param pause: asked how to go on before each member but the first, and once for some of
-        those that are alike, and now and then in a long search; where it ends the pass, the
-        decision is about the members before, and ``planned`` says how many
-    :param spread: pick among so many best at least, and all that equal the best one,
-        whatever the pipeline says: where races for the best one are lost
-    :param seen: of the requests before, which were planned on this table; the outcome is the
-        same without it
-    :param held: consumer -> pool -> class -> amount, of what members of a move have already
-    :raises InvalidMessage: the request names a group without its rule, or says something
-        that a filter does not understand
+    :param pause: called before each member but the first, and once for some of those that are
+        alike, and now and then in a long search; returns how to go on.  Where it ends the pass, the
+        decision is about the members before, and ``planned`` is their number
+    :param spread: pick among so many best at least, and all that equal the best one, whatever the
+        setting of the pipeline: where races for the best one are lost
+    :param seen: state of the requests planned before on this table; the outcome is the same without
+        it
+    :param held: consumer -> pool -> class -> amount that members of a move hold already
+    :raises InvalidMessage: the request names a group without its rule, or has a value that a filter
+        does not understand
     """
     table, pipeline = table.of_kind(request.spec.kind), pipeline.of_kind(request.spec.kind)
     _check(request.spec, pipeline)
     pipeline.name_parts(table)
     before = None if seen is None else seen.before(table, request, pipeline)
     run = Run(table, request, pipeline, seed, attempt, spread, before, held, pause)
-    wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
+    to_place: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
     nearest: list[str] = []
     silent: list[str] = []
     try:
         grouped = request.spec.group is not None
-        none = older_claims.NOTHING_OLDER
-        with older_claims.left_out(table, request, attempt) if grouped else none:
-            gathering = bound_members.gathering(run, wanted) if grouped else None
-            outcome, position = _each(run, wanted, before is not None)
-            run, outcome, position = _improved(run, wanted, (outcome, position), gathering)
+        no_claims = older_claims.NOTHING_OLDER
+        with older_claims.left_out(table, request, attempt) if grouped else no_claims:
+            gathering = bound_members.gathering(run, to_place) if grouped else None
+            outcome, position = _each(run, to_place, before is not None)
+            run, outcome, position = _improved(run, to_place, (outcome, position), gathering)
             if outcome is Outcome.NO_VALID_HOST:
-                (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
+                (reason, cause), nearest, silent, contradiction = _why_not(run, to_place, position)
             elif outcome is Outcome.PLACED:
-                wanted = wanted[:position]
+                to_place = to_place[:position]
                 run.add_alternates()
-        again, outcome = _placed_anew(run, wanted, outcome)
-        if again is not None:
-            run, cause, nearest, silent, contradiction = again, '', [], [], None
+        second_run, outcome = _placed_anew(run, to_place, outcome)
+        if second_run is not None:
+            run, cause, nearest, silent, contradiction = second_run, '', [], [], None
         if outcome is Outcome.EXPIRED:
-            reason = f'its budget ended before all of {len(wanted)} members were planned'
+            reason = f'its budget ended before all of {len(to_place)} members were planned'
         if outcome is Outcome.PLACED:
             reason = _placed_line(run, hosts)
         elif outcome is Outcome.NO_VALID_HOST and run.trees is not None:
             problem = run.trees.problem()
-            if problem:  # "no room" and "do not know" are different answers
+            if problem:  # "no room" and "unknown" are different outcomes
                 outcome, reason = Outcome.UNKNOWN, problem
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
@@ -154,13 +154,13 @@ def place(
         created_at=table.now,
         project_id=request.spec.project_id,
         attempt=attempt,
-        planned=len(wanted),
+        planned=len(to_place),
         held={c: {p: dict(of) for p, of in shares.items()} for c, shares in held.items()},
     )
 
 
 def _end(run: Run, is_placed: bool, seen: Seen | None) -> None:
-    """What is left on the table, and what of the hosts is said in the decision."""
+    """Settle the table after a run, and record the hosts of the decision."""
     if not is_placed:
         run.withdraw()
     run.name_hosts()
@@ -173,9 +173,9 @@ def _end(run: Run, is_placed: bool, seen: Seen | None) -> None:
 def _why_not(
     run: Run, wanted: Sequence[int], position: int
 ) -> tuple[tuple[str, str], list[str], list[str], Contradiction | None]:
-    """The verdict where a member has no place, what would help, and rules in each other's way.
+    """Return the verdict where a member has no place, nearest changes, and contradicting rules.
 
-    The verdict comes with what decided it.
+    The verdict comes with its cause.
     """
     reason, cause = run.failure(len(wanted))
     lines, silent = verdict.nearest(run.filter_run, run.request.consumers[wanted[position]])
@@ -187,18 +187,18 @@ def _why_not(
 
 
 def _each(run: Run, wanted: Sequence[int], goes_on: bool = False) -> tuple[Outcome, int]:
-    """Place one member after the other: how that ended, and how many have a place.
+    """Place one member after the other; return the outcome, and how many have a place.
 
-    :param goes_on: the first may be like the last one of another request
+    :param goes_on: the first may be alike to the last one of another request
     """
     position, pause = 0, run.pause
     while position < len(wanted):
-        how = Pause.GO_ON if pause is None or not position else pause(False)
-        if how is Pause.ENOUGH:
+        directive = Pause.GO_ON if pause is None or not position else pause(False)
+        if directive is Pause.ENOUGH:
             return Outcome.PLACED, position
-        if how is Pause.OVER:
+        if directive is Pause.OVER:
             return Outcome.EXPIRED, position
-        if how is Pause.LOOK_ANEW:
+        if directive is Pause.LOOK_ANEW:
             run.look_anew()
         alike = run.go_on(wanted[position : position + STEPS_MOST]) if position or goes_on else 0
         try:
@@ -214,13 +214,13 @@ def _each(run: Run, wanted: Sequence[int], goes_on: bool = False) -> tuple[Outco
 
 
 def _placed_anew(run: Run, wanted: Sequence[int], outcome: Outcome) -> tuple[Run | None, Outcome]:
-    """A run that places members that the first one could not, and how all ended then."""
+    """Return a run that places members that the first could not, and the outcome."""
     if outcome is not Outcome.NO_VALID_HOST:
         return None, outcome
     tries = _Tries()
-    again = bound_members.placed_anew(run, wanted, tries.place)
-    if again is not None:
-        return again, Outcome.PLACED
+    second_run = bound_members.placed_anew(run, wanted, tries.place)
+    if second_run is not None:
+        return second_run, Outcome.PLACED
     return None, Outcome.EXPIRED if tries.last[0] is Outcome.EXPIRED else outcome
 
 
@@ -230,7 +230,7 @@ def _improved(
     ended: tuple[Outcome, int],
     gathering: bound_members.Gathering | None,
 ) -> tuple[Run, Outcome, int]:
-    """A run that has ended, or another that looks further ahead; how that ended, as ``_each``."""
+    """Return the run, or a better one with more lookahead, and its outcome as of ``_each``."""
     tries = _Tries()
     looks = [partial(bound_members.with_less_given_up, wanted=wanted, place=tries.place)]
     if gathering is not None:
@@ -248,48 +248,48 @@ def _improved(
 class _Tries:
     """Further runs of a request.
 
-    :ivar last: how the last one ended, and how many have a place by it
+    :ivar last: outcome of the last one, and how many members have a place by it
     """
 
     def __init__(self) -> None:
         self.last = Outcome.NO_VALID_HOST, 0
 
     def place(self, run: Run, members: Sequence[int]) -> int:
-        """As ``bound_members.Place``."""
+        """Place members by a run, as ``bound_members.Place``."""
         self.last = _each(run, members)
         return bound_members.OVER if self.last[0] is Outcome.EXPIRED else self.last[1]
 
 
 def undo(table: HostTable, decision: Decision, request: SelectDestinations) -> None:
-    """Take the picks of a decision back from the table; once or more often."""
-    for one in placed_of(decision):
-        if one.claim_id is not None:
-            table.give(one.host.provider_id, request.spec.resources, one.claim_id)
+    """Remove the picks of a decision from the table; may be repeated."""
+    for placed in placed_of(decision):
+        if placed.claim_id is not None:
+            table.give(placed.host.provider_id, request.spec.resources, placed.claim_id)
 
 
 def _placed_line(run: Run, hosts: int) -> str:
-    """``placed on cmp-4; 31/412 hosts fit``."""
+    """Return a line as ``placed on cmp-4; 31/412 hosts fit``."""
     looks, rows = run.members.looks, run.chosen
     names = [run.table.names[row] for row in dict.fromkeys(rows)]
-    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
-    many = f'{len(rows)} members ' if len(rows) > 1 else ''
+    and_more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    count = f'{len(rows)} members ' if len(rows) > 1 else ''
     fit, kind = looks[-1].survivors if looks else 0, run.request.spec.kind.value
-    line = f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} {kind}s fit'
+    line = f'{count}placed on {", ".join(names[:_NAMED_MAX])}{and_more}; {fit}/{hosts} {kind}s fit'
     return f'{line}; its budget ended before a better place was found' if run.is_cut_short else line
 
 
 def _given_up(members: MemberColumns) -> list[str]:
-    """What had to be given up, one line for each different answer."""
-    of: dict[tuple[int, tuple[str, ...]], int] = {}
+    """Return rules that were given up, one line for each different set."""
+    members_by_rules: dict[tuple[int, tuple[str, ...]], int] = {}
     for look in members.looks:
         if look.given_up and not members.is_withdrawn:
             key = (look.level, tuple(look.given_up))
-            of[key] = of.get(key, 0) + len(look.members)
+            members_by_rules[key] = members_by_rules.get(key, 0) + len(look.members)
     lines = []
-    for (level, rules), count in of.items():
-        which = f'for {count} members ' if len(members) > 1 else ''
+    for (level, rules), count in members_by_rules.items():
+        scope = f'for {count} members ' if len(members) > 1 else ''
         step = f'up to step {level}: ' if level else ''
-        lines.append(f'{which}{step}{"; ".join(rules)}')
+        lines.append(f'{scope}{step}{"; ".join(rules)}')
     return lines
 
 
@@ -306,16 +306,19 @@ def _check(spec: RequestSpec, pipeline: Pipeline) -> None:
 
 
 def _check_policies(policies: PolicySet, pipeline: Pipeline) -> None:
-    """Policies that nobody would look at are refused."""
+    """Check that enabled filters enforce the policies.
+
+    :raises InvalidMessage: no enabled filter reads them
+    """
     field = 'request.spec.group.policies'
     levels.check(policies.full_policies, pipeline.location_parts or LOCATION_PARTS, field)
     needs = [
         (policies.is_hard, 'hard policies', GroupPolicyFilter),
         (policies.has_steps, 'policies that are given up in order', RulesFilter),
     ]
-    for has, what, kind in needs:
-        if has and not any(isinstance(rule, kind) for rule in pipeline.filters):
+    for needed, title, kind in needs:
+        if needed and not any(isinstance(rule, kind) for rule in pipeline.filters):
             raise exceptions.InvalidMessage(
                 field=field,
-                problem=f'has {what}, which take the filter {kind.__name__}; it is not enabled',
+                problem=f'has {title}, which take the filter {kind.__name__}; it is not enabled',
             )

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators and images add to a request before any host is looked at.
+"""Additions of operators and images to a request before any host is evaluated.
 
-Nova's request pre-filters, as far as they need no other service.  Each adds
-aggregates or traits, which the filters for those then hold; what was added is
-told, for the caller did not ask for it.  A rebuild stays where it is: nothing
-is added to it.
+Nova's request pre-filters, as far as they need no other service.  Each adds aggregates or traits,
+which the filters for those then enforce; additions are reported, as the caller did not request
+them.  A rebuild stays on its host: nothing is added to it.
 """
 
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 DISABLED = 'COMPUTE_STATUS_DISABLED'
 TRAIT_KEY = 'trait:'
 
-#: Property of an image -> (what its trait begins with, the values that have one).
+#: Property of an image -> (prefix of its trait, the values that have one).
 IMAGE_TRAITS: dict[str, tuple[str, frozenset[str]]] = {
     'hw_disk_bus': (
         'COMPUTE_STORAGE_BUS_',
@@ -108,7 +107,7 @@ IMAGE_TRAITS['hw_cdrom_bus'] = IMAGE_TRAITS['hw_disk_bus']
 _DISK_FORMATS = frozenset(
     {'AKI', 'AMI', 'ARI', 'ISO', 'QCOW2', 'RAW', 'VDI', 'VHD', 'VHDX', 'VMDK', 'PLOOP'}
 )
-#: Values that traits call otherwise.
+#: Values that have another name in traits.
 _RENAMED = {'ARMV7L': 'ARMV7'}
 
 
@@ -123,7 +122,7 @@ class Prefilters(msgspec.Struct, frozen=True):
 
     @property
     def any_is_on(self) -> bool:
-        """Whether any of those that need not be is."""
+        """True where an optional pre-filter is enabled."""
         return (
             self.limit_tenants_to_placement_aggregate
             or self.query_placement_for_image_type_support
@@ -145,7 +144,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 class _Draft:
     """Additions so far.
 
-    :ivar requested: traits that open aggregates which are kept for who asks for them
+    :ivar requested: traits that open aggregates reserved for requests with them
     """
 
     def __init__(self, spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> None:
@@ -158,7 +157,7 @@ class _Draft:
         self.requested = frozenset(spec.required_traits)
 
     def require(self, trait: str, why: str) -> None:
-        """One more trait, unless the request has it already."""
+        """Add a required trait, unless the request has it already."""
         if trait not in self.required:
             self.required[trait] = None
             self.added.append(f'trait {trait} is required: {why}')
@@ -175,13 +174,13 @@ class _Draft:
 
 
 def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewritten:
-    """The spec with what aggregates, image and flavor add to it."""
+    """Return the spec with the additions of aggregates, image and flavor."""
     if spec.purpose is Purpose.REBUILD:
         return Rewritten(spec)
-    asks = spec.flavor.extra_specs or spec.image.properties
-    built_in = list(requested_traits(spec)) if asks else []
-    extra = list(prefilter_traits(spec)) if asks else []
-    # Mostly there is nothing to add.
+    has_settings = spec.flavor.extra_specs or spec.image.properties
+    built_in = list(requested_traits(spec)) if has_settings else []
+    extra = list(prefilter_traits(spec)) if has_settings else []
+    # Usually there is nothing to add.
     knows_disabled = table.trait_codes.get(DISABLED) is not None
     if not (built_in or extra or settings.any_is_on or knows_disabled):
         return Rewritten(spec)
@@ -205,13 +204,13 @@ def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewr
 
 
 def _tenant(draft: _Draft) -> None:
-    """Projects that have aggregates of their own stay in them."""
+    """Restrict projects that have aggregates of their own to them."""
     project = draft.spec.project_id
-    mine = [a for a in draft.table.known_aggregates.values() if _is_of(a, project)]
+    aggregates = [a for a in draft.table.known_aggregates.values() if _is_of(a, project)]
     project_text = project or '(none)'
-    if mine:
-        draft.member_of.append([a.uuid for a in mine])
-        names = names_of([a.name for a in mine])
+    if aggregates:
+        draft.member_of.append([a.uuid for a in aggregates])
+        names = names_of([a.name for a in aggregates])
         draft.added.append(f'only aggregates of project {project_text}: {names}')
     elif draft.settings.placement_aggregate_required_for_tenants:
         draft.member_of.append([])
@@ -226,7 +225,7 @@ def _is_of(aggregate: 'Aggregate', project: str | None) -> bool:
 
 
 def _image_type(draft: _Draft) -> None:
-    """The format of the image is one that the host can start from."""
+    """Require a host that can start from the format of the image."""
     kind = draft.spec.image.disk_format.upper()
     if not kind or draft.spec.volume_backed:
         return
@@ -237,13 +236,13 @@ def _image_type(draft: _Draft) -> None:
 
 
 def _status(draft: _Draft) -> None:
-    # Said of no host, mostly: then the request need not be rewritten.
+    # Usually no host has the trait: then the request need not be rewritten.
     if draft.table.trait_codes.get(DISABLED) is not None:
         draft.forbidden[DISABLED] = None
 
 
 def _isolated(draft: _Draft) -> None:
-    """Aggregates that want a trait are for those who ask for it."""
+    """Forbid aggregates that require a trait which the request does not have."""
     for aggregate in draft.table.known_aggregates.values():
         missing = [
             key.removeprefix(TRAIT_KEY)
@@ -260,15 +259,15 @@ def _isolated(draft: _Draft) -> None:
 
 
 def _image_metadata(draft: _Draft) -> None:
-    """What the image is made for, the host can do."""
+    """Require a host that supports the properties of the image."""
     for name, text in draft.spec.image.properties.items():
         if name not in IMAGE_TRAITS or not text:
             continue
-        prefix, known = IMAGE_TRAITS[name]
-        word = canonical(0, text) if name.endswith('architecture') else text
-        value = word.replace('-', '_').upper()
+        prefix, values = IMAGE_TRAITS[name]
+        canonical_value = canonical(0, text) if name.endswith('architecture') else text
+        value = canonical_value.replace('-', '_').upper()
         value = _RENAMED.get(value, value)
-        if value in known:
+        if value in values:
             draft.require(prefix + value, f'the image has {name}={text}')
         else:
             draft.added.append(f'image property {name}={text} has no trait and is not looked at')
@@ -281,10 +280,10 @@ _MEM_TRAITS = {'intel-tdx': 'HW_CPU_X86_INTEL_TDX'}
 
 
 def requested_traits(spec: RequestSpec) -> Traits:
-    """Yield (trait, reason) of what Nova asks Placement for together with the amounts.
+    """Yield (trait, reason) of traits that Nova requests of Placement together with the amounts.
 
-    A word that is unknown gives a trait that no host has: the request is then placed nowhere,
-    rather than where its feature is missing.
+    An unknown value gives a trait that no host has: the request is then placed nowhere, rather than
+    where its feature is missing.
     """
     settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     yield from _memory_encryption(settings)
@@ -319,7 +318,7 @@ def _tpm(settings: TopologySettings) -> Traits:
 
 
 def prefilter_traits(spec: RequestSpec) -> Traits:
-    """(trait, why) of what else it makes use of."""
+    """Yield (trait, reason) of the other features that the request uses."""
     settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     if settings.is_on('virtio_packed_ring'):
         yield 'COMPUTE_NET_VIRTIO_PACKED', 'packed virtqueues are asked for'
@@ -338,10 +337,10 @@ def prefilter_traits(spec: RequestSpec) -> Traits:
 
 
 def _either(settings: TopologySettings, name: str) -> str:
-    """What the flavor says, or else the image; '': neither does."""
+    """Return the value of the flavor, or else of the image; '' where neither has one."""
     return settings.of_flavor(name) or settings.of_image(name) or ''
 
 
 def _word(text: str) -> str:
-    """As traits are written."""
-    return ''.join(one if one.isalnum() else '_' for one in text.upper())
+    """Return a text in the spelling of traits."""
+    return ''.join(character if character.isalnum() else '_' for character in text.upper())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The survivors of a request with their scores, best first: raw values, shares, weights.
+"""Ranking of the survivors of a request by score: raw values, shares, weights.
 
 Raw values of a weigher become shares of 1 in one of four ways, chosen for each weigher:
 
@@ -12,13 +12,13 @@ Raw values of a weigher become shares of 1 in one of four ways, chosen for each 
 ``rank``
     By place alone: the smallest gets 0, the largest 1, equal ones the same.
 ``absolute``
-    In [0, 1] whoever else survived: comparable between requests, and between zones.
+    In [0, 1] whichever other hosts survived: comparable between requests, and between zones.
 
 Prices that a request names, as the weights of soft policies, count as they are.
 
-After a pick only the picked row's score is made anew where the weighers are ``local`` and the
-shares of the other rows stay; the totals are the same, bit for bit, since what a scale's ``one``
-says of a row is what its ``whole`` said of it.
+After a pick only the picked row's score is recomputed where the weighers are ``local`` and the
+shares of the other rows stay; the totals are the same, bit for bit, since ``one`` of a scale
+returns for a row the same share as its ``whole``.
 """
 
 import bisect
@@ -36,11 +36,11 @@ from gantt.core.weighers.base import PRICE, Weigher
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
-#: Raw values beyond are refused, so that the length of a scale is a number.
+#: Raw values beyond are refused, so that the length of a scale is finite.
 RAW_MAX = 1e300
-#: Up to this many best are found by looking for the largest again and again.
+#: Up to this many best are selected by repeated search for the largest.
 _FEW = 8
-#: So many best are kept in order from the second member on.
+#: Number of best survivors kept in order from the second member on.
 _TOP = 64
 # The methods of an array go through a layer of Python; these do not.
 _least, _most = np.minimum.reduce, np.maximum.reduce
@@ -49,13 +49,13 @@ Number = TypeVar('Number', float, FloatArray)
 
 
 class Scale:
-    """How the raw values of one weigher become shares; made for one ranking."""
+    """Conversion of the raw values of one weigher into shares, for one ranking."""
 
     def __init__(self, weigher: Weigher) -> None:
         self.weigher = weigher
 
     def scaled(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
-        """Raw values as floats within the declared bounds, and the two ends of Nova's scale.
+        """Return raw values as floats within the declared bounds, and the ends of Nova's scale.
 
         :raises ValueError: a value is not a finite number, or beyond ``RAW_MAX``
         """
@@ -75,7 +75,7 @@ class Scale:
         return values, low, high
 
     def bounded(self, value: float) -> float:
-        """One raw value within the declared bounds."""
+        """Return one raw value within the declared bounds."""
         minval, maxval = self.weigher.minval, self.weigher.maxval
         if minval is not None and value < minval:
             return minval
@@ -84,26 +84,26 @@ class Scale:
         return value
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
-        """A share for each raw value; None where all have 0.
+        """Return a share for each raw value; None where all have 0.
 
         :raises ValueError: a value is not a finite number
         """
         raise NotImplementedError
 
     def one(self, value: float, i: int) -> float:
-        """The share of the ``i``-th raw value, if it were ``value``."""
+        """Return the share of the ``i``-th raw value, if it were ``value``."""
         raise NotImplementedError
 
     def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
-        """Whether all other shares stay, ``raw`` having ``now`` in the place of ``was``."""
+        """Return whether all other shares stay, ``raw`` having ``now`` in the place of ``was``."""
         raise NotImplementedError
 
 
 class NovaScale(Scale):
-    """From the low end to the high end."""
+    """Scale from the low end to the high end, as in Nova."""
 
     low = high = 0.0
-    #: How many raw values are at an end; None: not counted since the ends were found.
+    #: Number of raw values at an end; None: not counted since the ends were computed.
     _at_low: int | None = None
     _at_high: int | None = None
 
@@ -151,14 +151,14 @@ class NovaScale(Scale):
 def _count(
     known: int | None, raw: IntArray | FloatArray, end: float, was: float, now: float
 ) -> int:
-    """How many raw values are at an end, one having gone from ``was`` to ``now``."""
+    """Return the number of raw values at an end, one having changed from ``was`` to ``now``."""
     if known is None:
         return int(np.count_nonzero(raw == end))
     return known + (now == end) - (was == end)
 
 
 class OfCapacity(Scale):
-    """Of what the host itself has; no other host matters.
+    """Scale by the capacity of the host itself; no other host matters.
 
     :param caps: capacity by row of the ranking; a host that has none gets 0
     :param least: no share is below it
@@ -185,7 +185,7 @@ class OfCapacity(Scale):
 
 
 class OfLargest(Scale):
-    """Of the largest magnitude among the survivors: from -1 to 1."""
+    """Scale by the largest magnitude among the survivors: from -1 to 1."""
 
     most = 0.0
 
@@ -211,7 +211,7 @@ class OfLargest(Scale):
 
 
 class ByRank(Scale):
-    """By place among the distinct values, from 0 to 1."""
+    """Scale by place among the distinct values, from 0 to 1."""
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values = self.scaled(raw)[0]
@@ -225,14 +225,14 @@ class ByRank(Scale):
         return place / steps if steps else 0.0
 
     def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
-        return False  # a level may have come, or gone
+        return False  # a level may have appeared or disappeared
 
 
 class Absolute(Scale):
-    """By what is known of the weigher beforehand, whoever survived.
+    """Scale by the known limits of the weigher, whichever hosts survived.
 
-    Linear between two ends; with one, or none, rising or falling towards what is never
-    reached, half of it ``half`` away from the end (else from 0).
+    Linear between two ends; with one, or none, rising or falling towards what is never reached,
+    half of it ``half`` away from the end (else from 0).
     """
 
     def __init__(self, weigher: Weigher, limits: tuple[float | None, float | None]) -> None:
@@ -240,9 +240,9 @@ class Absolute(Scale):
         self._low, self._high = limits
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
-        values, least, most = self.scaled(raw)
+        values, smallest, largest = self.scaled(raw)
         low, high = self._low, self._high
-        if low == 0.0 and high == 1.0 and least >= 0.0 and most <= 1.0:
+        if low == 0.0 and high == 1.0 and smallest >= 0.0 and largest <= 1.0:
             return values  # they are shares already
         shares = self._share(values, np.abs)
         np.maximum(shares, 0.0, out=shares)
@@ -268,7 +268,7 @@ class Absolute(Scale):
 
 
 class AsPriced(Scale):
-    """As they are; see ``Weigher.priced``."""
+    """Scale that keeps raw values as they are; see ``Weigher.priced``."""
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
@@ -284,7 +284,7 @@ class AsPriced(Scale):
 def make(
     kind: str, weigher: Weigher, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
 ) -> Scale:
-    """The scale of one kind for one weigher and the survivors at ``rows``."""
+    """Return the scale of one kind for one weigher and the survivors at ``rows``."""
     if kind == 'nova':
         return NovaScale(weigher)
     if kind == PRICE:
@@ -300,22 +300,22 @@ def make(
 
 
 def top(values: FloatArray, count: int) -> IntArray:
-    """Indices of the ``count`` largest, largest first, the earlier first where equal."""
+    """Return indices of the ``count`` largest, largest first, the earlier first where equal."""
     if count >= len(values):
         return np.argsort(-values, kind='stable')
     if count <= _FEW:
-        left, found = values.copy(), np.empty(count, np.int64)
+        remaining, indices = values.copy(), np.empty(count, np.int64)
         for i in range(count):
-            found[i] = best = left.argmax()
-            left[best] = -np.inf
-        return found
+            indices[i] = best = remaining.argmax()
+            remaining[best] = -np.inf
+        return indices
     bound = np.partition(values, len(values) - count)[len(values) - count]
     near = np.flatnonzero(values >= bound)
     return near[np.argsort(-values[near], kind='stable')[:count]]
 
 
 class ScorePart:
-    """What one weigher says of the survivors, and how it counts.
+    """The values of one weigher for the survivors, and how they count.
 
     :ivar is_plain: it counts once: a share is its weight
     :ivar is_turned: it counts once, the other way: a share is its weight with another sign
@@ -347,12 +347,12 @@ class ScorePart:
         self.scaled = scaled
 
     def multiplier_of(self, i: int) -> float:
-        """Of one survivor."""
+        """Return the multiplier of one survivor."""
         multiplier = self.multiplier
         return multiplier.item(i) if isinstance(multiplier, np.ndarray) else multiplier
 
     def line(self, i: int) -> tuple[float, float, float]:
-        """Raw value, share and weight of one survivor."""
+        """Return raw value, share and weight of one survivor."""
         raw, scaled = float(self.raw.item(i)), self.scaled
         if scaled is None:
             return raw, 0.0, 0.0
@@ -366,9 +366,9 @@ class ScorePart:
         return raw, share, share * self.multiplier_of(i)
 
     def follow(self, i: int, now: float) -> bool:
-        """Take over the raw value of one survivor.
+        """Update the raw value of one survivor.
 
-        :returns: whether others had to be weighed anew as well
+        :returns: whether other survivors had to be weighed anew as well
         """
         was = self.raw.item(i)
         if was == now:
@@ -382,11 +382,11 @@ class ScorePart:
 
 
 class Ranking:
-    """The survivors of one member with their scores.
+    """Survivors of one member with their scores.
 
     :ivar rows: rows of the survivors, ascending
     :ivar total: their weights, same order
-    :ivar parts: per weigher what it says; None: it has no preference
+    :ivar parts: per weigher its values; None: it has no preference
     """
 
     def __init__(self, rows: IntArray, parts: list[ScorePart | None]) -> None:
@@ -397,16 +397,16 @@ class Ranking:
             if part is not None and part.scaled is not None:
                 self.total += part.scaled
         self._parts_by_row: list[tuple[int, ScorePart]] | None = None
-        self._lively: list[ScorePart] | None = None  # those that a pick may move
-        self._added: list[FloatArray] = []  # what the total is the sum of, likewise
-        self._steps: list[tuple[ScorePart, float]] = []  # of those that a pick moves
-        #: (-total, index) of the best, in order; empty: not known.
+        self._lively: list[ScorePart] | None = None  # parts that a pick may change
+        self._added: list[FloatArray] = []  # summands of the total, likewise
+        self._steps: list[tuple[ScorePart, float]] = []  # of parts that a pick changes
+        #: (-total, index) of the best, in order; empty: not computed.
         self._top: list[tuple[float, int]] = []
         self._last = (0.0, 0)
         self._followed = False
 
     def follow(self, table: 'HostTable', spec: RequestSpec, row: int) -> None:
-        """Take over what a pick changed on one row, of weighers that are ``local`` or steady."""
+        """Update one row after a pick, by weighers that are ``local`` or steady."""
         i = int(np.searchsorted(self.rows, row))
         moved = False
         if self._lively is None:
@@ -417,18 +417,18 @@ class Ranking:
         self._sum(i, moved)
 
     def take_steps(self, table: 'HostTable', spec: RequestSpec, distrusted: Container[str]) -> bool:
-        """Learn the steps of all weighers with a preference; whether all are known.
+        """Store the steps of all weighers with a preference; return whether all are known.
 
-        :param distrusted: names of weighers whose steps are not believed
-        :raises Exception: whatever a weigher raises
+        :param distrusted: names of weighers whose steps are not trusted
+        :raises Exception: any error of a weigher
         """
         self._steps = []
         for _, part in self._parts_used():
             weigher = part.weigher
             if weigher.is_steady:
                 continue
-            known = weigher.local and weigher.name not in distrusted
-            step = weigher.step(table, spec) if known else None
+            is_trusted = weigher.local and weigher.name not in distrusted
+            step = weigher.step(table, spec) if is_trusted else None
             if step is None:
                 return False
             if step:
@@ -437,7 +437,7 @@ class Ranking:
         return True
 
     def step(self, i: int) -> bool:
-        """As :meth:`follow`, by the steps of the weighers: the table is not looked at.
+        """Update one survivor as :meth:`follow` does, by the steps of the weighers alone.
 
         :returns: whether other totals changed as well
         """
@@ -448,7 +448,7 @@ class Ranking:
         return moved
 
     def disagreeing(self, table: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
-        """Names of weighers whose steps do not lead to what they say of the last pick's row."""
+        """Return names of weighers whose steps disagree with their value for the last pick."""
         i = int(np.searchsorted(self.rows, row))
         steps = {part.weigher.name: step for part, step in self._steps}
         return [
@@ -459,7 +459,7 @@ class Ranking:
         ]
 
     def _sum(self, i: int, moved: bool) -> None:
-        """Bring the total of one survivor in line with the parts; all of them where they moved."""
+        """Recompute the total of one survivor from the parts; all totals where ``moved``."""
         if moved:
             self._add_up()
             self.total[:] = 0.0
@@ -474,38 +474,39 @@ class Ranking:
             self._keep(i, before)
 
     def _add_up(self) -> None:
-        """Find what is added: weighed anew, a part has another array or none."""
+        """Collect the summands: weighed anew, a part has another array or none."""
         self._added = [part.scaled for _, part in self._parts_used() if part.scaled is not None]
 
     def best(self, count: int) -> list[int]:
-        """Indices of the ``count`` best, best first, the earlier first where equal."""
+        """Return indices of the ``count`` best, best first, the earlier first where equal."""
         stored = self._top
         if len(stored) < min(count, len(self.total)):
             if self._followed:
-                most = top(self.total, min(max(_TOP, count), len(self.total))).tolist()
-                stored[:] = [(-self.total.item(i), i) for i in most]
+                indices = top(self.total, min(max(_TOP, count), len(self.total))).tolist()
+                stored[:] = [(-self.total.item(i), i) for i in indices]
                 self._last = stored[-1]
             else:
                 return top(self.total, min(count, len(self.total))).tolist()
         return [i for _, i in stored[:count]]
 
     def prefer(self, rows: Sequence[int]) -> None:
-        """Let the first of these that survived be the best, then the next; others come last."""
+        """Rank the survivors of ``rows`` first, in this order; others come last."""
         at = {row: -1.0 - n for n, row in enumerate(rows)}
         last = -1.0 - len(at)
         self.total[:] = [at.get(row, last) for row in self.rows.tolist()]
         self._top.clear()
 
     def strike(self, indices: list[int]) -> None:
-        """Let these be worse than anybody."""
+        """Rank these survivors below all others."""
         if indices:
             self.total[indices] = -np.inf
             self._top.clear()
 
     def _keep(self, i: int, before: float) -> None:
-        """Bring those kept in order up to date with one changed total.
+        """Update the best kept in order after one changed total.
 
-        They are all whose place is not behind ``_last``'s, as it was when they were found.
+        They are all survivors whose place is not behind ``_last``, as it was when they were
+        computed.
         """
         self._followed = True
         if not self._top:
@@ -518,7 +519,7 @@ class Ranking:
             bisect.insort(self._top, place)
 
     def line(self, i: int) -> list[float]:
-        """The total of one survivor, then raw value, share and weight by each weigher in use."""
+        """Return the total of one survivor, then raw value, share and weight per weigher in use."""
         line = [self.total.item(i)]
         for _, part in self._parts_used():
             line += part.line(i)
@@ -526,11 +527,11 @@ class Ranking:
 
     @property
     def used(self) -> list[int]:
-        """The places of the weighers that have a preference."""
+        """Positions of the weighers that have a preference."""
         return [k for k, _ in self._parts_used()]
 
     def _parts_used(self) -> list[tuple[int, ScorePart]]:
-        """Those with a preference, by their place."""
+        """Return the parts with a preference, with their positions."""
         if self._parts_by_row is None:
             self._parts_by_row = [
                 (k, part) for k, part in enumerate(self.parts) if part is not None
@@ -547,7 +548,7 @@ def weigh(
 ) -> Ranking:
     """Weigh the survivors at ``rows``.
 
-    :param failed: gets the name of a weigher that raised, and what it raised
+    :param failed: called with the name of a weigher that raised, and its error
     """
     parts: list[ScorePart | None] = []
     for weigher, kind in zip(weighing.weighers, weighing.normalizations, strict=True):
@@ -555,12 +556,14 @@ def weigh(
         try:
             raw = weigher.raw(table, spec, rows)
             if raw is not None:
-                own = weighing.of_aggregates
-                multipliers = weigher.multipliers(table, rows) if own else weigher.multiplier
+                sets_multipliers = weighing.of_aggregates
+                multipliers = (
+                    weigher.multipliers(table, rows) if sets_multipliers else weigher.multiplier
+                )
                 scale = make(kind, weigher, table, spec, rows)
                 part = ScorePart(weigher, raw, rows.shape, scale, multipliers)
         except Exception as e:
-            # A wall around code that is not ours: whatever it raises is its failure.
+            # A plugin may raise anything: each error counts as its failure.
             failed(weigher.name, e)
         parts.append(part)
     return Ranking(rows, parts)

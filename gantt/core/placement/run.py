@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What place() does: one look at the hosts, then all members that are alike; how it is taken back.
+"""Placement of the members of one request: evaluation of all hosts, picks, claims, rollback.
 
-The first member of a look is placed by asking every filter and every weigher.  Those after it
-that are alike go on from there: the pick before has changed its own host alone, by the steps of
-the weighers and as often as the filters allow, so that neither is asked again and the table is
-written for all of them together.  What is picked is the same, bit for bit.
+The first member of an evaluation is placed by running every filter and every weigher.  Members
+after it that are alike continue from there: the pick before changed its own host alone, by the
+steps of the weighers and as often as the filters allow, so that neither is run again and the table
+is written for all of them together.  The picks are the same, bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,21 +47,21 @@ if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 
-#: Nobody has anything of pools already.
+#: No consumer holds anything of pools yet.
 NOTHING_HELD: Mapping[str, Shares] = {}
-#: Finalists whose scores a decision keeps, at least.
+#: Least number of finalists whose scores a decision keeps.
 FINALISTS = 5
-#: Of so many runs one is checked for what its steps led to.
+#: One in so many runs has the outcome of its steps checked.
 CHECKED_EACH = 16
-#: MemberColumns placed by steps between two writes of the table.
+#: Members placed by steps between two writes of the table.
 STEPS_MOST = 32
 
 
 class Run:
-    """See the module docstring.
+    """A placement attempt for the members of one request; see the module docstring.
 
-    :ivar members: what was decided of them so far, in order
-    :ivar is_cut_short: its budget ended while a better one was looked for
+    :ivar members: decisions on members so far, in order
+    :ivar is_cut_short: True where the budget ended during the search for a better run
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Run:
         self.claims = spec.purpose is not Purpose.REBUILD
         is_of_trees = self.claims and self.filter_run.is_of_trees
         self.trees = TreeChoice.of(table, self.filter_run, pause) if is_of_trees else None
-        #: Rows of the hosts that are to be tried in this order; empty: the scores decide.
+        #: Rows of the hosts to try in this order; empty: the scores decide.
         self.in_order = _in_order(table, request)
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
@@ -109,12 +109,13 @@ class Run:
         self.is_cut_short = False
         self.chosen: list[int] = []
         self.ranking: Ranking | None = None
-        self._lines: dict[int, int] = {}  # of the look: index in the ranking as it is now -> line
-        self._steps: bool | None = None  # whether the members are alike; None: not known
-        self._left: dict[int, int] = {}  # row -> how many more of them it takes
+        self._lines: dict[int, int] = {}  # of the evaluation: index in the current ranking -> line
+        self._steps: bool | None = None  # whether the members are alike; None: not computed
+        self._left: dict[int, int] = {}  # row -> how many more members it takes
         self._last: int | None = None  # row of the last pick
-        self._shares: Shares = NO_SHARES  # what that took of pools
-        self._seen: LookResult | None = None  # of the run before, until the first member is placed
+        self._shares: Shares = NO_SHARES  # amounts that the last pick took of pools
+        #: Last evaluation of the previous run, until the first member is placed.
+        self._seen: LookResult | None = None
         self.finalists: list[int] = []
         if before is not None:
             self.ranking, self._steps, self._left = before.ranking, before._steps, before._left
@@ -122,15 +123,15 @@ class Run:
 
     @property
     def age_seconds(self) -> float:
-        """Age of the oldest report among the finalists."""
+        """Age in seconds of the oldest report among the finalists."""
         rows = list(self.members.hosts)
         oldest = float(self.table.reported_at.take(rows).min()) if rows else self.table.now
         return max(0.0, self.table.now - oldest)
 
     def may_go_on(self, request: SelectDestinations) -> bool:
-        """Whether the first member of a request is alike to the last one of this one.
+        """Return whether the first member of ``request`` is alike to the last member of this run.
 
-        Nothing else may have changed the table since.
+        Only valid while nothing else has changed the table since.
         """
         spec, ranking, last = self.request.spec, self.ranking, self._last
         if ranking is None or last is None or spec.group is not None or request.spec != spec:
@@ -138,7 +139,7 @@ class Run:
         return self._is_alike(ranking, last)
 
     def another(self) -> 'Run':
-        """A run of the same request that has not begun."""
+        """Return a run of the same request that has not begun."""
         return Run(
             self.table,
             self.request,
@@ -151,51 +152,51 @@ class Run:
         )
 
     def look_anew(self) -> None:
-        """The usage of hosts has changed since the last member: nothing that was seen holds.
+        """Discard cached evaluations after the usage of hosts has changed since the last member.
 
         The hosts themselves, and their rows, are the same.
         """
-        barred = [] if self.fitting is None else self.fitting.unfit
+        unfit_rows = [] if self.fitting is None else self.fitting.unfit
         self.filter_run = self.filter_run.anew(self.request.spec)
         if self.fitting is not None:
             self.fitting = self.fitting.on(self.filter_run)
-            self.fitting.unfit.update(barred)
+            self.fitting.unfit.update(unfit_rows)
         if self.trees is not None:
             self.trees = self.trees.on(self.filter_run)
         self.ranking = None
 
     def place(self, member: int, last: bool, fresh: bool = False) -> bool:
-        """One member; False where no host is left.
+        """Place one member; return False where no host is left.
 
-        :raises Interrupted: it has no place yet, and what was seen for it holds no longer
-        :param fresh: look at all hosts, whatever was seen of the member before
+        :param fresh: evaluate all hosts, without results of the member before
+        :raises Interrupted: the member has no place yet, and its evaluation is no longer valid
         """
         held = self.held.get(self.request.consumers[member])
         if held is None:
             return self._place(member, last, fresh)
-        # What a consumer that moves has of pools it does not need once more.
+        # A consumer that moves keeps what it holds of pools: it does not need it twice.
         with self.table.pools.giving_back(held):
             return self._place(member, last, fresh)
 
     def _place(self, member: int, last: bool, fresh: bool) -> bool:
         consumer = self.request.consumers[member]
         counts = None if fresh else self.filter_run.look_again(consumer)
-        again = counts is not None
+        is_repeat = counts is not None
         if counts is None:
             if self.filter_run.is_last:
                 self.look_anew()
-            # Where layouts are to be found a second look may follow the last one.
-            again_may = self.fitting is not None or self.trees is not None
-            counts = self.filter_run.look(consumer, last and not again_may)
+            # Where layouts are searched, another evaluation may follow the last one.
+            may_repeat = self.fitting is not None or self.trees is not None
+            counts = self.filter_run.look(consumer, last and not may_repeat)
         self._steps, self._left = None, {}
         if not self.filter_run.left:
             self._fail(member, counts)
             return False
-        ranking = self._rank(again)
-        found = self._choose(ranking, member)
-        if found is None:
+        ranking = self._rank(is_repeat)
+        choice = self._choose(ranking, member)
+        if choice is None:
             return self._look_further(member, last)
-        finalists, pick, layout = found
+        finalists, pick, layout = choice
         row = int(ranking.rows[pick])
         self.finalists = finalists
         self._seen = None
@@ -208,7 +209,7 @@ class Run:
         self._lines = {}
         self._note(look, ranking, member, row, finalists)
         self.filter_run.verdict[row] = CHOSEN
-        # Before the pick is laid over the host: it may change what the host meets.
+        # Before the pick is applied to the host: it may change which rules the host meets.
         given_up = self.filter_run.picked(row, self.claims)
         look.level = max((step for step, _ in given_up), default=0)
         look.given_up = [rule for _, rule in given_up]
@@ -219,7 +220,7 @@ class Run:
         return True
 
     def _choose(self, ranking: Ranking, member: int) -> tuple[list[int], int, Layout | None] | None:
-        """Finalists, the pick and its layout; None: nobody has what is asked of its inside."""
+        """Return finalists, the pick and its layout; None: no survivor has a layout or tree."""
         if self.fitting is None and self.trees is None:
             return (*self._pick(ranking, member), None)
 
@@ -231,25 +232,25 @@ class Run:
         return pick_one() if self.trees is None else self.trees.choose(ranking, pick_one)
 
     def go_on(self, members: Sequence[int]) -> int:
-        """Place members that are alike to the one before, by what was seen for that one.
+        """Place members that are alike to the one before, from its evaluation.
 
-        :returns: how many; the next one is to be looked at, if there is one
+        :returns: number of members placed; the next one, if any, needs an evaluation
         """
         ranking, row = self.ranking, self._last
         if not members or ranking is None or row is None or not self._is_alike(ranking, row):
             return 0
-        table, left, verdict = self.table, self._left, self.filter_run.verdict
-        if not left[row]:
+        table, picks_left, verdict = self.table, self._left, self.filter_run.verdict
+        if not picks_left[row]:
             return 0
         if self._seen is not None:
-            seen, self._seen = self._seen, None
+            previous, self._seen = self._seen, None
             self.members.goes_on = True
             self.members.looks.append(
-                LookResult(seen.filters, seen.survivors, seen.verdicts, seen.used)
+                LookResult(previous.filters, previous.survivors, previous.verdicts, previous.used)
             )
         look = self.members.looks[-1]
-        many = members[:STEPS_MOST]
-        ids = claim_ids(self.request.request_id, self.attempt, many)
+        batch = members[:STEPS_MOST]
+        ids = claim_ids(self.request.request_id, self.attempt, batch)
         consumers, (of_group, of_member) = self.request.consumers, _group_of(self.request.spec)
         as_what = (self.image, self.flavor, of_member)
         placed: list[Placed] = []
@@ -257,17 +258,19 @@ class Run:
         shares: list[Shares] = []
         verdict[row] = PASSED
         pick = int(np.searchsorted(ranking.rows, row))
-        for member, identity in zip(many, ids, strict=True):
-            if not (left[row] and self._steps and self._step(ranking, pick)):
+        for member, identity in zip(batch, ids, strict=True):
+            if not (picks_left[row] and self._steps and self._step(ranking, pick)):
                 break
             self.finalists, pick = self._pick(ranking, member)
             row = ranking.rows.item(pick)
             self._note(look, ranking, member, row, self.finalists)
             host = table.hosts[row].id
-            if row not in left:
-                left[row] = self.filter_run.picks_left(row)
-            # As in ``_take``: the next one is to be looked at.
-            left[row] = 0 if identity in table.placed.on(host) else max(left[row] - 1, 0)
+            if row not in picks_left:
+                picks_left[row] = self.filter_run.picks_left(row)
+            # As in ``_take``: the next member needs an evaluation.
+            picks_left[row] = (
+                0 if identity in table.placed.on(host) else max(picks_left[row] - 1, 0)
+            )
             placed.append(Placed(identity, consumers[member], host, of_group, None, *as_what))
             rows.append(row)
             shares += self._lay_on_pools(look, row, identity)
@@ -277,7 +280,7 @@ class Run:
         look.claim_ids += ids[: len(rows)]
         verdict[row] = CHOSEN
         table.take_alike(self.request.spec.resources, placed, rows, shares)
-        self.taken += [(one.provider_id, one.claim_id) for one in placed]
+        self.taken += [(claim.provider_id, claim.claim_id) for claim in placed]
         self.chosen += rows
         self._last = row
         self.filter_run.stepped(rows)
@@ -286,10 +289,10 @@ class Run:
         return len(rows)
 
     def _step(self, ranking: Ranking, pick: int) -> bool:
-        """Follow the last pick by the steps of the weighers; False: it takes a new ranking."""
+        """Update the ranking for the last pick by the steps of the weighers; False: rank anew."""
         try:
             moved = ranking.step(pick)
-        except ValueError:  # the new one finds out who it was, and what to do about it
+        except ValueError:  # the new ranking finds the failing weigher and handles it
             self.ranking = None
             return False
         if moved:
@@ -299,15 +302,15 @@ class Run:
         return True
 
     def _is_alike(self, ranking: Ranking, row: int) -> bool:
-        """Whether the members after the last one are alike to it, which is on ``row``.
+        """Return whether the members after the last one, on ``row``, are alike to it.
 
-        Whether what a pick changes is known for all filters and weighers, without asking them.
+        True where the effect of a pick is known for all filters and weighers without running them.
         """
         if self._steps is None:
             run = self.filter_run
-            may = self.claims and self.fitting is None and self.trees is None and not self.held
-            may = may and not self.in_order
-            self._steps = may and not self.request.spec.most and run.may_step(ranking)
+            can_step = self.claims and self.fitting is None and self.trees is None and not self.held
+            can_step = can_step and not self.in_order
+            self._steps = can_step and not self.request.spec.most and run.may_step(ranking)
         if self._steps and row not in self._left:
             self._left[row] = self.filter_run.picks_left(row)
         return self._steps
@@ -315,7 +318,7 @@ class Run:
     def _note(
         self, look: LookResult, ranking: Ranking, member: int, row: int, finalists: list[int]
     ) -> None:
-        """Add a pick to a look, with the lines of those finalists that have none yet."""
+        """Add a pick to an evaluation, with the lines of finalists that have none yet."""
         lines = self._lines
         for i in finalists:
             line = lines.get(i)
@@ -328,14 +331,14 @@ class Run:
         look.rows.append(row)
 
     def _look_further(self, member: int, last: bool) -> bool:
-        """None of the survivors has a layout: those who gave way to them may have one."""
+        """Evaluate anew hosts that closing filters removed: no survivor has a layout."""
         if self.pipeline.closing:
             return self._place(member, last, fresh=True)
         self._fail(member, self.filter_run.counts)
         return False
 
     def _rank(self, again: bool) -> Ranking:
-        """The survivors weighed; ``again``: they are those of the member before."""
+        """Return the weighed survivors; ``again``: they are those of the member before."""
         if not (again and self.ranking is not None and self.filter_run.rank_again(self.ranking)):
             self.ranking = self.filter_run.rank()
         if self.in_order:
@@ -343,12 +346,12 @@ class Run:
         return self.ranking
 
     def _pick(self, ranking: Ranking, member: int) -> tuple[list[int], int]:
-        """Indices of the finalists, best first, and of the chosen one."""
+        """Return indices of the finalists, best first, and of the chosen one."""
         pipeline, total = self.pipeline, ranking.total
         count = max(self.request.alternates + 1, FINALISTS, pipeline.subset_size)
         best = ranking.best(max(count, self.subset))
         pick, among = best[0], best[: self.subset]
-        # Others who lose races find the same hosts equal, and in the same order.
+        # Workers that lose races see the same hosts equal, and in the same order.
         shuffles = pipeline.shuffle_best or (self.spread > 1 and self.subset > 1)
         if shuffles and total[among[-1]] == total[pick]:
             equal = np.flatnonzero(total == total[pick])
@@ -365,31 +368,32 @@ class Run:
         if self.claims:
             identity = claim_id(request.request_id, self.attempt, member)
             provider_id = self.table.hosts[row].id
-            of, member_of = _group_of(spec)
+            group, member_of = _group_of(spec)
             as_what = (self.image, self.flavor, member_of)
-            placed = Placed(identity, consumer, provider_id, of, layout, *as_what)
+            placed = Placed(identity, consumer, provider_id, group, layout, *as_what)
             if identity in self.table.placed.on(provider_id):
-                self._steps = False  # a repeat finds its own claim: it does not come once more
+                # A repeated request finds its own claim, which is not counted twice.
+                self._steps = False
             behind = len(request.consumers) - member - 1
             if self.trees is not None:
                 self._take_of_tree(row, placed, behind)
                 self.chosen.append(row)
                 self._last = row
                 return
-            has = self.held.get(consumer, NO_SHARES)
-            wanted, self._shares = self._lay(row, placed, behind, has)
+            held_shares = self.held.get(consumer, NO_SHARES)
+            amounts, self._shares = self._lay(row, placed, behind, held_shares)
             self.taken.append((provider_id, identity))
             self.members.looks[-1].claim_ids.append(identity)
             if self.filter_run.is_pooled or spec.most:
                 look = self.members.looks[-1]
-                look.allocations.append(by_provider(self.table, spec, row, wanted, self._shares))
+                look.allocations.append(by_provider(self.table, spec, row, amounts, self._shares))
                 if self.filter_run.is_pooled:
                     self._heed(self._shares)
         self.chosen.append(row)
         self._last = row
 
     def _take_of_tree(self, row: int, placed: Placed, behind: int) -> None:
-        """Lay a pick over its host, and over what gives something in or next to its tree.
+        """Apply a pick to its host and to the providers of or beside its tree that it takes from.
 
         :param behind: members of the request that may be placed after it
         """
@@ -404,8 +408,8 @@ class Run:
             shares = ranged_shares(self.table, row, spec, shares, behind, ceilings)
             groups = [GroupShare('', pid, dict(amounts)) for pid, amounts in shares.items()]
         parts = by_group(self.table, row, groups)
-        own = shares.pop(placed.provider_id)
-        self.table.take(placed.provider_id, own, placed, shares)
+        host_amounts = shares.pop(placed.provider_id)
+        self.table.take(placed.provider_id, host_amounts, placed, shares)
         self._shares = shares
         self.taken.append((placed.provider_id, placed.claim_id))
         look = self.members.looks[-1]
@@ -415,11 +419,11 @@ class Run:
     def _lay(
         self, row: int, placed: Placed, behind: int, held: Shares
     ) -> tuple[dict[str, int], Shares]:
-        """Lay a pick over its host.
+        """Apply a pick to its host.
 
         :param behind: members of the request that may be placed after it
-        :param held: what its consumer has of pools already, and takes no more of
-        :returns: all that it gets, and what of it is of pools
+        :param held: amounts that its consumer holds of pools already, and does not take again
+        :returns: all amounts that it gets, and those of pools
         """
         table, spec = self.table, self.request.spec
         if not (held or spec.most):
@@ -429,9 +433,9 @@ class Run:
             ceilings = self.filter_run.ceilings(row)
             shares = ranged_shares(table, row, spec, shares, behind, ceilings)
         of_class = {name: n for amounts in shares.values() for name, n in amounts.items()}
-        wanted = {name: of_class[name] for name in spec.resources}
-        own = shares.pop(placed.provider_id)
-        more = {
+        all_amounts = {name: of_class[name] for name in spec.resources}
+        host_amounts = shares.pop(placed.provider_id)
+        pool_amounts = {
             pool: {
                 name: amount - held.get(pool, {}).get(name, 0)
                 for name, amount in amounts.items()
@@ -439,13 +443,13 @@ class Run:
             }
             for pool, amounts in shares.items()
         }
-        table.take(placed.provider_id, own, placed, more)
-        return wanted, shares
+        table.take(placed.provider_id, host_amounts, placed, pool_amounts)
+        return all_amounts, shares
 
     def _lay_on_pools(self, look: LookResult, row: int, identity: str) -> list[Shares]:
-        """Lay what a host does not have itself over the pools that it takes it from.
+        """Apply what a host does not have itself to the pools that it takes it from.
 
-        :returns: that; nothing where no pool has anything of the request
+        :returns: these amounts; empty where no pool has anything of the request
         """
         if not self.filter_run.is_pooled:
             return []
@@ -461,40 +465,40 @@ class Run:
         return [shares]
 
     def _heed(self, shares: Shares) -> None:
-        """Let the next member be looked at where it is not alike by these.
+        """Require an evaluation for the next member where these shares make it differ.
 
-        A pool has no more for another one, or a host took of itself what others take of pools.
+        A pool has no more for another member, or a host took of itself what others take of pools.
         """
-        pools, wanted = self.table.pools, self.request.spec.resources
+        pools, requested = self.table.pools, self.request.spec.resources
         pooled = {name for amounts in shares.values() for name in amounts}
         has_more = all(
-            pools.times(pool, name, wanted[name])
+            pools.times(pool, name, requested[name])
             for pool, amounts in shares.items()
             for name in amounts
         )
-        if not has_more or any(n in pools.of_class and n not in pooled for n in wanted):
+        if not has_more or any(n in pools.of_class and n not in pooled for n in requested):
             self._steps = False
 
     def _of_alternate(self, row: int) -> list[ProviderAllocation]:
-        """Who would give what on a host that is taken in place of the last pick."""
-        table, wanted = self.table, self.request.spec.resources
+        """Return the allocations on a host that is taken in place of the last pick."""
+        table, requested = self.table, self.request.spec.resources
         if self.trees is not None:
             with table.pools.giving_back(table.pools.shared_of(self._shares)):
                 solution = self.trees.solve(row)
                 shares = [] if solution is None else self.trees.shares(row, solution)
             return by_group(table, row, shares)
-        if not (table.pools.of_class and table.pools.have_any(wanted)):
+        if not (table.pools.of_class and table.pools.have_any(requested)):
             return []
         with table.pools.giving_back(self._shares):
-            found = table.providers_of(row, wanted)
-        del found[table.hosts[row].id]
-        return by_provider(table, self.request.spec, row, wanted, found)
+            pool_shares = table.providers_of(row, requested)
+        del pool_shares[table.hosts[row].id]
+        return by_provider(table, self.request.spec, row, requested, pool_shares)
 
     def _place_of(self, row: int, *, is_alternate: bool) -> Selection:
-        """A host as it is selected, without what is the member's own."""
+        """Return a host as a selection, without the fields of the member."""
         host = self.table.hosts[row]
         parts = self._of_alternate(row) if is_alternate else []
-        wanted = self.request.spec.resources
+        requested = self.request.spec.resources
         return Selection(
             host=host.name,
             node=host.node or host.name,
@@ -504,12 +508,12 @@ class Run:
             cell=host.cell,
             zone=self.table.zone_name(row),
             build_topic=topic_of(host.name) if host.kind is HostKind.HOST else '',
-            resources=total_of(parts) if self.trees is not None and parts else wanted,
+            resources=total_of(parts) if self.trees is not None and parts else requested,
             allocations=parts,
         )
 
     def _fail(self, member: int, counts: list[FilterCount]) -> None:
-        """No host is left for a member."""
+        """Record that no host is left for a member."""
         self.members.failed = MemberDecision(
             member=member,
             consumer=self.request.consumers[member],
@@ -519,7 +523,7 @@ class Run:
         )
 
     def name_hosts(self) -> None:
-        """Say what rows the hosts of the decision are on, before the table goes on."""
+        """Record names and ids of the hosts of the decision, before the table changes."""
         members, hosts = self.members, self.table.hosts
         chosen = set(self.chosen)
         members.places = {
@@ -535,22 +539,22 @@ class Run:
         }
 
     def add_alternates(self) -> None:
-        """Give every selection its alternates: same cell, nobody's selection, unclaimed."""
-        wanted, ranking = self.request.alternates, self.ranking
-        if not wanted or ranking is None:
+        """Add alternates to every selection: same cell, no member's selection, unclaimed."""
+        alternates, ranking = self.request.alternates, self.ranking
+        if not alternates or ranking is None:
             return
         chosen, by_cell = set(self.chosen), dict[int, list[int]]()
         for row in dict.fromkeys(self.chosen):
             cell = int(self.table.cell[row])
             if cell not in by_cell:
-                by_cell[cell] = self._best_of_cell(ranking, chosen, cell, wanted)
+                by_cell[cell] = self._best_of_cell(ranking, chosen, cell, alternates)
             self.members.alternates[row] = by_cell[cell]
 
     def _best_of_cell(
         self, ranking: Ranking, chosen: set[int], cell: int, wanted: int
     ) -> list[int]:
         cells = self.table.cell
-        # Mostly the finalists are enough; they need not be.
+        # The finalists usually suffice, but not always.
         rows = ranking.rows.take(self.finalists).tolist()
         near = (r for r in rows if r not in chosen and cells[r] == cell and self._has_layout(r))
         first = list(islice(near, wanted))
@@ -563,33 +567,37 @@ class Run:
                 total[index] = -np.inf
         plain = self.fitting is None and self.trees is None
         best = top(total, min(wanted if plain else wanted + FINALISTS, len(total)))
-        found = [int(ranking.rows[i]) for i in dict.fromkeys(best.tolist()) if total[i] > -np.inf]
-        return list(islice((row for row in found if self._has_layout(row)), wanted))
+        candidates = [
+            int(ranking.rows[i]) for i in dict.fromkeys(best.tolist()) if total[i] > -np.inf
+        ]
+        return list(islice((row for row in candidates if self._has_layout(row)), wanted))
 
     def _has_layout(self, row: int) -> bool:
-        """Whether a host that is not picked would do."""
+        """Return whether a host that is not picked has a layout and fits the groups."""
         fits = self.fitting is None or self.fitting.fits(row)
         return fits and (self.trees is None or self.trees.solve(row) is not None)
 
     def failure(self, wanted: int) -> tuple[str, str]:
-        """The one-line verdict of the member that found no host, and what decided it."""
+        """Return the one-line verdict of the member that has no host, and its cause."""
         failed = self.members.failed
         assert failed is not None, 'a member that found no host ends the run'
         line, cause = verdict.refused(failed, self.filter_run)
         if wanted > 1:
-            who = f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed'
-            line = f'{who}: {line}'
+            member = (
+                f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed'
+            )
+            line = f'{member}: {line}'
         return line, cause
 
     def give_back(self) -> list[Pick]:
-        """Take every pick back from the table, and return what lay there."""
-        wanted = self.request.spec.resources
-        picks = [self.table.give(host, wanted, identity) for host, identity in self.taken]
+        """Remove every pick from the table, and return the removed picks."""
+        requested = self.request.spec.resources
+        picks = [self.table.give(host, requested, identity) for host, identity in self.taken]
         self.taken = []
         return [pick for pick in picks if pick is not None]
 
     def lay_again(self, picks: Sequence[Pick]) -> None:
-        """Lay picks that were given back over the table: nobody waits for better ones."""
+        """Apply picks again that were given back: the caller no longer waits for better ones."""
         for pick in picks:
             placed = pick.placed
             self.table.take(placed.provider_id, pick.amounts, placed, pick.shares or NO_SHARES)
@@ -597,28 +605,28 @@ class Run:
         self.is_cut_short = True
 
     def withdraw(self) -> None:
-        """No selection is returned and nothing stays taken."""
+        """Give back all picks and mark the members withdrawn: no selection is returned."""
         self.give_back()
         self.members.is_withdrawn = True
 
 
 def _group_of(spec: RequestSpec) -> tuple[str | None, str | None]:
-    """The group of a request, and the member of it."""
+    """Return the group of a request, and its member of it."""
     return (spec.group.uuid, spec.group.member) if spec.group else (None, None)
 
 
 def _in_order(table: HostTable, request: SelectDestinations) -> list[int]:
-    """The rows of the hosts that a destination lists, those that are known.
+    """Return rows of the known hosts that a destination lists, in its order.
 
-    Several members are spread over them by their scores: the first would get them all.
+    Several members are spread over them by their scores: the first host would get them all.
     """
-    wanted = request.spec.destination
-    names = wanted.hosts if wanted is not None and len(request.consumers) == 1 else ()
+    destination = request.spec.destination
+    names = destination.hosts if destination is not None and len(request.consumers) == 1 else ()
     return [row for name in names if (row := table.row_of(name)) is not None]
 
 
 def _mix(seed: int, member: int) -> int:
-    """A number that looks random and depends on seed and member only."""
+    """Return a pseudo-random number that depends on seed and member only."""
     z = (seed * 0x9E3779B97F4A7C15 + (member + 1) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
@@ -628,48 +636,49 @@ def _mix(seed: int, member: int) -> int:
 def by_provider(
     table: HostTable, spec: RequestSpec, row: int, wanted: dict[str, int], shares: Shares
 ) -> list[ProviderAllocation]:
-    """Who gives what: the host first, then pools by id; empty where all is the host's own.
+    """Return the allocations by provider: the host first, then pools by id.
 
-    Not where that is another amount for each member.
+    Empty where all is the host's own, unless amounts differ by member.
     """
     if not (shares or spec.most):
         return []
-    pooled = {name for of in shares.values() for name in of}
-    own = {name: amount for name, amount in wanted.items() if name not in pooled}
+    pooled = {name for pool_amounts in shares.values() for name in pool_amounts}
+    host_amounts = {name: amount for name, amount in wanted.items() if name not in pooled}
     host = table.hosts[row].id
-    found = [GroupShare('', host, own)]
-    found += [GroupShare('', pool, dict(shares[pool])) for pool in sorted(shares)]
-    return by_group(table, row, found)
+    group_shares = [GroupShare('', host, host_amounts)]
+    group_shares += [GroupShare('', pool, dict(shares[pool])) for pool in sorted(shares)]
+    return by_group(table, row, group_shares)
 
 
 def by_group(table: HostTable, row: int, shares: Sequence[GroupShare]) -> list[ProviderAllocation]:
-    """The same of what is given to groups."""
+    """Return the allocations by group and provider, in the order of ``shares``."""
     host, pools = table.hosts[row], table.pools.of_id
-    found = []
-    for one in shares:
-        who = host if one.provider_id == host.id else pools[one.provider_id]
-        found.append(
+    allocations = []
+    for share in shares:
+        provider = host if share.provider_id == host.id else pools[share.provider_id]
+        allocations.append(
             ProviderAllocation(
-                provider_id=who.id,
-                uuid=who.uuid,
-                name=who.name,
-                resources=one.resources,
-                group=one.suffix,
+                provider_id=provider.id,
+                uuid=provider.uuid,
+                name=provider.name,
+                resources=share.resources,
+                group=share.suffix,
             )
         )
-    return found
+    return allocations
 
 
 # -- amounts that are ranges ---------------------------------------------------
-#: Classes that cells of a guest are made of.
+#: Classes that NUMA cells of a guest consist of.
 _OF_CELLS = ('VCPU', 'PCPU', 'MEMORY_MB')
 _UNLIMITED: Mapping[str, Ceiling] = {}
 
 
 def check_inside(spec: RequestSpec, wish: Wish) -> None:
-    """
-    :param wish: what is laid out inside of a host
-    :raises InvalidMessage: a range of something whose place is laid out: more of it has none
+    """Check that no range is requested of a class that is laid out inside of a host.
+
+    :param wish: topology to lay out inside of a host
+    :raises InvalidMessage: a range of a laid-out class: amounts above the least have no place
     """
     laid_out = {*(_OF_CELLS if wish.cells else ()), *map(pmem_class, wish.pmem)}
     for name in spec.most:
@@ -688,43 +697,49 @@ def ranged_shares(
     behind: int,
     ceilings: Mapping[str, Ceiling] = _UNLIMITED,
 ) -> dict[int, dict[str, int]]:
-    """Return who gives what, where each gives as much as it has; the chosen one is always in it.
+    """Return the amounts by provider, each as large as its provider has room for.
 
-    Filters and weighers see the least, so that a range rules nobody out that the least would not,
-    and leads nowhere else.  The chosen one then gives as much as it has: at most ``most``, in one
-    piece by the rules about its units, and no more than a rule of the pipeline allows there.
+    Filters and weighers see the least, so that a range removes no host that the least would not,
+    and leads nowhere else.  The chosen provider then gives as much as it has: at most ``most``, in
+    one piece by the rules about its units, and no more than a rule of the pipeline allows there.
     Members are placed in order.  Each leaves the least for as many of those behind as can still
     come to the same place, so that members that fit with the least are never refused for what the
     first of them got.
 
-    Whose an amount is follows from the least, see ``core.table.pools``.
+    The provider of an amount follows from the least, see ``core.table.pools``.
 
-    :param found: who gives the least: provider id -> class -> amount
+    :param found: the least by provider: provider id -> class -> amount
     :param behind: members of the request that are placed after this one
-    :param ceilings: of the chosen one's own classes, what rules of the pipeline leave
+    :param ceilings: room that rules of the pipeline leave of the chosen host's own classes
     """
     host, pools = int(table.ids[row]), table.pools
-    own = {name: _room(table, row, name, ceilings) for name in found[host]}
-    # Of a class that others have as well members may come here without taking it of the host.
+    host_room = {name: _room(table, row, name, ceilings) for name in found[host]}
+    # Members may come here without taking of the host a class that other providers have as well.
     others_have = pools.of_class.keys() | pools.nested.of_class.keys()
-    times = [room // spec.resources[n] for n, room in own.items() if n not in others_have]
-    here = min(times, default=behind + 1)
+    times = [room // spec.resources[n] for n, room in host_room.items() if n not in others_have]
+    fits_here = min(times, default=behind + 1)
     for provider, amounts in found.items():
         for name in amounts.keys() & spec.most.keys():
             least, piece = amounts[name], None
             if provider == host:
-                inventory, room, many = table.hosts[row].facts.inventories[name], own[name], here
+                inventory, room, capacity = (
+                    table.hosts[row].facts.inventories[name],
+                    host_room[name],
+                    fits_here,
+                )
                 piece = ceilings[name].piece if name in ceilings else None
             else:
                 inventory = pools.of_id[provider].inventories[name]
-                room, many = pools.free(provider, name), behind + 1
-            others = max(min(behind, many - 1, room // least - 1), 0)
-            amounts[name] = _piece(inventory, least, spec.most[name], room - others * least, piece)
+                room, capacity = pools.free(provider, name), behind + 1
+            reserved_members = max(min(behind, capacity - 1, room // least - 1), 0)
+            amounts[name] = _piece(
+                inventory, least, spec.most[name], room - reserved_members * least, piece
+            )
     return found
 
 
 def _room(table: 'HostTable', row: int, name: str, ceilings: Mapping[str, Ceiling]) -> int:
-    """What is left of a class on the chosen one itself."""
+    """Return the room left of a class on the chosen host itself."""
     code = table.class_code(name)
     assert code is not None, 'a filter has found it'
     free = table.free.item(code, row)
@@ -732,7 +747,7 @@ def _room(table: 'HostTable', row: int, name: str, ceilings: Mapping[str, Ceilin
 
 
 def _piece(inventory: Inventory, least: int, most: int, room: int, piece: int | None) -> int:
-    """The largest amount that may be had in one piece; the least may."""
+    """Return the largest amount allowed in one piece, at least ``least``."""
     amount = min(most, room, inventory.largest)
     if piece is not None:
         amount = min(amount, piece)

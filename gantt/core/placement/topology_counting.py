@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many guests of one kind are laid out on each of many hosts, one after another.
+"""Counts of guests of one kind that are laid out on each of many hosts, one after another.
 
-Hosts whose insides are alike have room for as many, so that a fleet of equal
-empty hosts costs one.  What is beyond a bound on the cost is not counted, and
-said to be so.
+Hosts whose insides are alike have room for as many, so that a fleet of equal empty hosts costs one.
+Hosts beyond a bound on the cost are not counted, and reported as uncounted.
 """
 
 from typing import TYPE_CHECKING
@@ -18,9 +17,9 @@ from gantt.core.topology.search import lay_out
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
-#: Layouts looked for in one count, at most: some seconds.
+#: Most layouts searched in one count: some seconds.
 LAYOUTS_MAX = 20_000
-#: What :class:`~gantt.core.topology.violations.Violation` calls it, for people.
+#: Name of an obstacle in :class:`~gantt.core.topology.violations.Violation` -> text for people.
 WORDS = {
     'cells': 'NUMA cells',
     'cpus': 'dedicated processors in one NUMA cell',
@@ -50,7 +49,7 @@ class TopologyCount(msgspec.Struct, frozen=True):
 
 
 class _Host:
-    """What was found of hosts with the same inside."""
+    """Result for hosts with the same inside."""
 
     __slots__ = ('bound', 'count')
 
@@ -68,41 +67,41 @@ def count(
 ) -> TopologyCount:
     """Lay guests out on each host until one does not fit, or there are enough.
 
-    :param most: how many are asked for, by row
+    :param most: number of guests requested, by row
     :param pack: as for :func:`~gantt.core.topology.search.lay_out`
-    :param layouts_max: how many layouts may be looked for
+    :param layouts_max: limit of searches for layouts
     """
-    known: dict[bytes, _Host] = {}
+    results: dict[bytes, _Host] = {}
     counts, bounds = most.copy(), list[str | None]()
-    left, uncounted = layouts_max, 0
+    layouts_left, uncounted = layouts_max, 0
     for at, row in enumerate(rows.tolist()):
-        wanted = int(most[at])
-        if not wanted:
+        requested = int(most[at])
+        if not requested:
             bounds.append(None)
             continue
         key = _alike(table, row)
-        found = known.get(key)
-        if found is None or (found.bound is None and found.count < wanted):
-            if left <= 0:
+        result = results.get(key)
+        if result is None or (result.bound is None and result.count < requested):
+            if layouts_left <= 0:
                 uncounted += 1
                 bounds.append(None)
                 continue
-            found = _fill(table, row, wish, min(wanted, left), pack)
-            left -= found.count + 1
-            if found.bound is None and found.count < wanted:
+            result = _fill(table, row, wish, min(requested, layouts_left), pack)
+            layouts_left -= result.count + 1
+            if result.bound is None and result.count < requested:
                 uncounted += 1
                 bounds.append(None)
                 continue
-            known[key] = found
-        counts[at] = min(wanted, found.count)
-        bounds.append(found.bound if found.count < wanted else None)
+            results[key] = result
+        counts[at] = min(requested, result.count)
+        bounds.append(result.bound if result.count < requested else None)
     return TopologyCount(counts, bounds, uncounted)
 
 
 def _fill(table: 'HostTable', row: int, wish: Wish, wanted: int, pack: bool) -> _Host:
     host = table.hosts[row]
-    here = table.placed.on(host.id).values()
-    room = room_of(host.facts, [placed.layout for placed in here])
+    claims = table.placed.on(host.id).values()
+    room = room_of(host.facts, [placed.layout for placed in claims])
     for n in range(wanted):
         laid = lay_out(wish, room, pack)
         if laid.layout is None:
@@ -112,7 +111,7 @@ def _fill(table: 'HostTable', row: int, wish: Wish, wanted: int, pack: bool) -> 
 
 
 def _alike(table: 'HostTable', row: int) -> bytes:
-    """The same for hosts with the same inside."""
+    """Return a key equal for hosts with the same inside."""
     host, facts = table.hosts[row], table.hosts[row].facts
     ratios = shared_ratios(facts.inventories)
     layouts = sorted(

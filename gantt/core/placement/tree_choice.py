@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which providers of a host's tree give what: the best ranked hosts are searched until one has it.
+"""Allocations over the providers of a host's tree: hosts are searched best first until one fits.
 
 The search is that of candidates (:mod:`gantt.core.candidates.tree_search`), on the tree of one host
-as the table has it with all picks: the host, what is nested below it, and the pools that serve it.
-What a tree has follows from its numbers alone, so that equal trees are searched once.  A host whose
-groups do not go together is no survivor: the filter of amounts removes it after all.
+as the table has it with all picks: the host, providers nested below it, and the pools that serve
+it.  The result follows from the numbers of a tree alone, so that equal trees are searched once.  A
+host whose groups do not fit together is no survivor: the filter of amounts removes it after all.
 
-What is searched for one member is bounded by steps, each of which is about a microsecond, and by
-trees, so that a replay comes out the same.  Beyond, it is not known whether there is room, which is
-not "no room".  In between whoever else waits is placed, and who has asked may have waited enough.
+The search for one member is bounded by steps, each of about a microsecond, and by trees, so that a
+replay has the same result.  Beyond the bounds the result is unknown, which is not "no room".
+Between steps other waiting requests are placed, and the caller may stop waiting.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 T = TypeVar('T')
 
-#: For one member: steps of all searches, of one of them, and trees that differ.
+#: Limits for one member: steps of all searches, of one search, and different trees.
 STEPS_MAX, TREE_STEPS_MAX, TREES_MAX = 400_000, 100_000, 512
-#: Steps that it takes to look at a tree, and at each provider in it, before anything is searched.
+#: Steps charged for reading a tree, and each provider in it, before any search.
 TREE_STEPS, ENTRY_STEPS = 64, 8
-#: Answers that are stored for trees to come.
+#: Cached results of searches.
 ANSWERS_MAX = 4096
-#: Of a tree: for each part the number of its provider in it; or that there is none.
+#: Result for a tree: for each part the index of its provider; None: there is no solution.
 _Answer = tuple[int, ...] | None
-#: Instead of an answer: none was found in as many steps.
+#: In place of a result: the search ended without one after as many steps.
 _UNKNOWN = 'unknown'
 
 
@@ -66,21 +66,21 @@ class TreeSolution(msgspec.Struct, frozen=True):
     groups: list[GroupShare]
 
     def by_provider(self) -> dict[int, dict[str, int]]:
-        """Provider id -> class -> amount."""
-        found: dict[int, dict[str, int]] = {}
-        for one in self.groups:
-            here = found.setdefault(one.provider_id, {})
-            for name, amount in one.resources.items():
-                here[name] = here.get(name, 0) + amount
-        return found
+        """Return provider id -> class -> amount."""
+        by_id: dict[int, dict[str, int]] = {}
+        for share in self.groups:
+            amounts = by_id.setdefault(share.provider_id, {})
+            for name, amount in share.resources.items():
+                amounts[name] = amounts.get(name, 0) + amount
+        return by_id
 
 
 class TreeChoice:
-    """One request, for one look at the hosts after the other.
+    """A search for allocations of one request in trees, for successive evaluations of the hosts.
 
-    :ivar rest: class -> amount, of what is no matter of the search
-    :ivar unfit: hosts that have no choice; they are not looked at again
-    :ivar given_up: of these the ones that were not searched to the end
+    :ivar rest: class -> amount, of classes outside the search
+    :ivar unfit: hosts without a solution; they are not searched again
+    :ivar given_up: those of them whose search was not finished
     """
 
     def __init__(
@@ -93,10 +93,11 @@ class TreeChoice:
         steps: int | None = None,
         trees: int | None = None,
     ) -> None:
-        """
-        :param filter_run: whose survivors are searched; None: none
-        :param pause: asked how to go on in long searches
-        :param steps: ``trees``: as many as may be taken, and searched; None: as for one look
+        """Prepare the search of one request.
+
+        :param filter_run: run whose survivors are searched; None: none
+        :param pause: called in long searches, returns how to go on
+        :param steps: ``trees``: limits of steps and of searched trees; None: as for one evaluation
         """
         self._table, self._filter_run = table, filter_run
         self.query = tree_room.query(table, spec)
@@ -106,7 +107,10 @@ class TreeChoice:
             name: amount
             for name, amount in spec.resources.items()
             if not any(
-                name == one for part in self._parts if not part.suffix for one, _ in part.amounts
+                name == class_name
+                for part in self._parts
+                if not part.suffix
+                for class_name, _ in part.amounts
             )
         }
         groups = self.query.groups
@@ -135,41 +139,41 @@ class TreeChoice:
     def of(
         table: 'HostTable', filter_run: FilterRun, pause: AskPause | None = None
     ) -> 'TreeChoice | None':
-        """None: the request asks nothing of trees."""
+        """Return the search for a request; None: it takes nothing of trees."""
         if not tree_room.concerns(table, filter_run.spec):
             return None
         return TreeChoice(table, filter_run.spec, filter_run, pause)
 
     def on(self, filter_run: FilterRun) -> 'TreeChoice':
-        """The same for hosts that are looked at anew, with the steps that are left."""
-        other = TreeChoice(self._table, filter_run.spec, filter_run, self._pause)
-        other._steps, other._trees, other._seen = self._steps, self._trees, self._seen
-        other._pause_at = self._steps - PAUSED_EACH
-        other.unfit, other.given_up = self.unfit, self.given_up
-        return other
+        """Return a search for hosts that are evaluated anew, with the remaining steps."""
+        search = TreeChoice(self._table, filter_run.spec, filter_run, self._pause)
+        search._steps, search._trees, search._seen = self._steps, self._trees, self._seen
+        search._pause_at = self._steps - PAUSED_EACH
+        search.unfit, search.given_up = self.unfit, self.given_up
+        return search
 
     def choose(
         self,
         ranking: Ranking,
         pick_one: Callable[[], tuple[list[int], int, T] | None],
     ) -> tuple[list[int], int, T] | None:
-        """Finalists, the pick and what goes with it; None: nobody has a choice.
+        """Return finalists, the pick and the caller's data; None: no survivor has a solution.
 
-        :param pick_one: these by the ranking as it is; None: nobody is left
-        :raises Interrupted: the search is over, or was on a table that has changed since
+        :param pick_one: returns these by the current ranking; None: no host is left
+        :raises Interrupted: the search is over, or the table has changed since it began
         """
         failed: list[int] = []
         if self.unfit:
-            known = np.flatnonzero(np.isin(ranking.rows, list(self.unfit)))
-            ranking.strike(known.tolist())
-            # Where hosts are looked at anew, filters have let these pass again.
-            failed += [row for row in ranking.rows[known].tolist() if self._passes(row)]
+            unfit_indices = np.flatnonzero(np.isin(ranking.rows, list(self.unfit)))
+            ranking.strike(unfit_indices.tolist())
+            # After a new evaluation, filters have let these pass again.
+            failed += [row for row in ranking.rows[unfit_indices].tolist() if self._passes(row)]
         while True:
-            found = pick_one()
-            if found is None:
+            choice = pick_one()
+            if choice is None:
                 self._bar(failed)
                 return None
-            finalists, pick, more = found
+            finalists, pick, extra = choice
             if ranking.total[pick] == -np.inf:
                 pick = finalists[0]
             if ranking.total[pick] == -np.inf:
@@ -180,8 +184,8 @@ class TreeChoice:
             if solution is not None:
                 self._bar(failed)
                 self.begin_anew()
-                left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
-                return left, pick, more
+                finalists_left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
+                return finalists_left, pick, extra
             failed.append(int(ranking.rows[pick]))
             self.unfit.add(failed[-1])
             ranking.strike([pick])
@@ -190,7 +194,7 @@ class TreeChoice:
                 self.check()
 
     def solve(self, row: int) -> TreeSolution | None:
-        """Who gives what on a host as it is now; None: nobody, or it is not known, see above."""
+        """Return the solution on a host as it is now; None: none, or unknown, see above."""
         if self._how is Pause.OVER:
             return None
         if self._seq != self._table.seq:
@@ -206,7 +210,7 @@ class TreeChoice:
         ids = [entry.id for entry in entries]
         stored = self._table.pools.searched
         key = (self._key, _signature(entries), entries[0].uuid if self._in_tree else '')
-        # What is charged is the same whether an answer is stored or not: a replay has other ones.
+        # The charge is the same whether a result is cached or not: a replay has another cache.
         is_new = key not in self._seen
         self._steps -= TREE_STEPS + ENTRY_STEPS * len(entries)
         if self._steps <= 0 or (is_new and self._trees <= 0):
@@ -214,82 +218,86 @@ class TreeChoice:
             return None
         self._trees -= is_new
         self._seen.add(key)
-        most = min(self._steps, TREE_STEPS_MAX)
+        limit = min(self._steps, TREE_STEPS_MAX)
         answer, steps = stored.get(key, (_UNKNOWN, -1))
-        if steps < 0 or (answer is _UNKNOWN and steps < most):
+        if steps < 0 or (answer is _UNKNOWN and steps < limit):
             try:
-                answer, steps = self._search.best(entries, most, self._pausing)
+                answer, steps = self._search.best(entries, limit, self._pausing)
             except exceptions.SearchOutOfBudget:
-                answer, steps = _UNKNOWN, most
+                answer, steps = _UNKNOWN, limit
             if self._how is not Pause.OVER:
                 if len(stored) >= ANSWERS_MAX:
                     stored.clear()
                 stored[key] = (answer, steps)
         if is_new:
-            self._steps -= min(steps, most)
-        if answer is _UNKNOWN or steps > most:
+            self._steps -= min(steps, limit)
+        if answer is _UNKNOWN or steps > limit:
             self.given_up.add(row)
             return None
         return self._solution(answer, ids, wholes)
 
     def _pausing(self) -> None:
-        """Called now and then in a search, which is of what was there when it began."""
+        """Pause in a search; end it where the caller no longer waits."""
         self._ask()
         if self._how is Pause.OVER:
             raise exceptions.SearchOutOfBudget(steps=self._steps)
 
     def _ask(self) -> None:
-        """How to go on."""
+        """Call the pause and store how to go on."""
         self._pause_at = self._steps - PAUSED_EACH
         if self._pause is None or self._how is Pause.OVER:
             return
-        with self._table.pools.giving_back(NO_SHARES):  # that is between us and this member
-            how = self._pause(True)
-        if how is not Pause.GO_ON:
-            self._how = how
+        with self._table.pools.giving_back(NO_SHARES):  # that belongs to this member alone
+            directive = self._pause(True)
+        if directive is not Pause.GO_ON:
+            self._how = directive
 
     def check(self) -> None:
-        """
-        :raises Interrupted: the search is over, or was on a table that has changed since
+        """Check that the search may go on.
+
+        :raises Interrupted: the search is over, or the table has changed since it began
         """
         if self._how is not Pause.GO_ON:
             raise Interrupted(self._how)
 
     def begin_anew(self) -> None:
-        """One has its place; the next may take as many steps."""
+        """Reset the limits: a member has its place, and the next may take as many steps."""
         self._steps, self._trees = self._may
         self._pause_at = self._steps - PAUSED_EACH
         self._seen.clear()
 
     def amounts(self, row: int, solution: TreeSolution) -> dict[int, dict[str, int]]:
-        """Provider id -> class -> amount, of all that the request asks for; the host is in it."""
-        found = self._table.providers_of(row, self.rest)
+        """Return provider id -> class -> amount of the whole request; the host is included."""
+        by_id = self._table.providers_of(row, self.rest)
         for pid, amounts in solution.by_provider().items():
-            here = found.setdefault(pid, {})
+            provider_amounts = by_id.setdefault(pid, {})
             for name, amount in amounts.items():
-                here[name] = here.get(name, 0) + amount
-        return found
+                provider_amounts[name] = provider_amounts.get(name, 0) + amount
+        return by_id
 
     def shares(self, row: int, solution: TreeSolution) -> list[GroupShare]:
-        """The same by group: the host first, then by provider; groups in their order."""
-        found = [
+        """Return the same by group: the host first, then by provider; groups in their order."""
+        group_shares = [
             GroupShare('', pid, dict(amounts))
             for pid, amounts in self._table.providers_of(row, self.rest).items()
         ]
-        for one in solution.groups:
-            same = [
+        for share in solution.groups:
+            matching = [
                 n
-                for n, known in enumerate(found)
-                if not one.suffix and (known.suffix, known.provider_id) == ('', one.provider_id)
+                for n, earlier in enumerate(group_shares)
+                if not share.suffix
+                and (earlier.suffix, earlier.provider_id) == ('', share.provider_id)
             ]
-            if same:
-                found[same[0]].resources.update(one.resources)
-            elif one.resources:
-                found.append(GroupShare(one.suffix, one.provider_id, dict(one.resources)))
-        return found
+            if matching:
+                group_shares[matching[0]].resources.update(share.resources)
+            elif share.resources:
+                group_shares.append(
+                    GroupShare(share.suffix, share.provider_id, dict(share.resources))
+                )
+        return group_shares
 
     def problem(self) -> str:
-        """Why it is not known whether there is room; '' where it is."""
+        """Return why it is unknown whether there is room; '' where it is known."""
         if not self.given_up:
             return ''
         return (
@@ -325,24 +333,24 @@ class TreeChoice:
         return TreeSolution(groups)
 
     def _entries(self, row: int) -> tuple[list[ProviderEntry], list[Mapping[str, int]]]:
-        """The providers of the tree of a host, as far as they matter, the host first.
+        """Return the relevant providers of the tree of a host, the host first.
 
-        And how much each may give in all, by class.
+        And the total that each may give, by class.
         """
         table = self._table
         host, pools = table.hosts[row], table.pools
         shares = pools.have_any(self._classes)
         inventories = {}
         for name in self._classes:
-            code, known = table.class_code(name), host.facts.inventories.get(name)
-            if code is not None and known is not None:
-                cap = min(known.cap, 2**62 - 1)
+            code, inventory = table.class_code(name), host.facts.inventories.get(name)
+            if code is not None and inventory is not None:
+                cap = min(inventory.cap, 2**62 - 1)
                 inventories[name] = ClassInventory(
                     cap=cap,
                     used=cap - int(table.free.item(code, row)),
-                    min_unit=known.min_unit,
-                    max_unit=known.largest,
-                    step_size=known.step_size,
+                    min_unit=inventory.min_unit,
+                    max_unit=inventory.largest,
+                    step_size=inventory.step_size,
                 )
         entries = [
             self._entry(
@@ -355,15 +363,15 @@ class TreeChoice:
         ]
         nested = pools.nested.of_host(host.id)
         beside = pools.of_host(host.id) if shares else ()
-        for pid in (*nested, *(one for one in beside if one not in nested)):
+        for pid in (*nested, *(pool_id for pool_id in beside if pool_id not in nested)):
             pool = pools.of_id[pid]
             is_below = pool.root == host.id
-            found = {
+            pool_inventories = {
                 name: as_inventory(pool, name, pools.laid_on(pid, name))
                 for name in self._classes
                 if name in pool.inventories
             }
-            if not is_below and not found:
+            if not is_below and not pool_inventories:
                 continue
             traits = pool.traits if is_below else {*pool.traits, SHARES}
             place = (
@@ -371,15 +379,27 @@ class TreeChoice:
                 if is_below
                 else (pool.id, pool.uuid, pool.id, None)
             )
-            others = [name for name in pool.traits if name not in self._traits]
-            if len(pool.inventories) > len(found):
+            unrequested = [name for name in pool.traits if name not in self._traits]
+            if len(pool.inventories) > len(pool_inventories):
                 classes = pool.inventories.items()
-                others += [name for name, one in classes if name not in found and one.cap > 0]
+                unrequested += [
+                    name
+                    for name, provided in classes
+                    if name not in pool_inventories and provided.cap > 0
+                ]
             entries.append(
-                self._entry(place, traits, pool.aggregates, found, others, keeps=SHARES in traits)
+                self._entry(
+                    place,
+                    traits,
+                    pool.aggregates,
+                    pool_inventories,
+                    unrequested,
+                    keeps=SHARES in traits,
+                )
             )
         wholes: list[Mapping[str, int]] = [
-            {name: one.cap for name, one in entry.inventories.items()} for entry in entries
+            {name: provided.cap for name, provided in entry.inventories.items()}
+            for entry in entries
         ]
         return entries, wholes
 
@@ -393,9 +413,10 @@ class TreeChoice:
         *,
         keeps: bool,
     ) -> ProviderEntry:
-        """
-        :param others: traits and classes that the request says nothing of
-        :param keeps: all of its aggregates matter: by them pools are shared
+        """Return one provider as the search reads it.
+
+        :param others: traits and classes that the request does not name
+        :param keeps: all of its aggregates matter: pools are shared by them
         """
         pid, uuid, root, parent = place
         return ProviderEntry(
@@ -404,16 +425,20 @@ class TreeChoice:
             root_id=root,
             parent_id=parent,
             traits=tuple(sorted(self._traits.intersection(traits))),
-            aggregates=tuple(sorted(one for one in aggregates if keeps or one in self._aggregates)),
+            aggregates=tuple(
+                sorted(
+                    aggregate for aggregate in aggregates if keeps or aggregate in self._aggregates
+                )
+            ),
             inventories=inventories,
             others=tuple(sorted(others)),
         )
 
 
 def _signature(entries: list[ProviderEntry]) -> object:
-    """The same of trees that differ in nothing but their ids, and names that are not looked at."""
+    """Return a key equal for trees that differ only in ids and in names not requested."""
     at = {entry.id: n for n, entry in enumerate(entries)}
-    others = {names: n for n, names in enumerate(sorted({entry.others for entry in entries}))}
+    number_of = {names: n for n, names in enumerate(sorted({entry.others for entry in entries}))}
     return tuple(
         (
             at[entry.root_id],
@@ -421,8 +446,11 @@ def _signature(entries: list[ProviderEntry]) -> object:
             entry.traits,
             entry.aggregates,
             len(entry.others),
-            others[entry.others],
-            tuple((n, *msgspec.structs.astuple(one)) for n, one in entry.inventories.items()),
+            number_of[entry.others],
+            tuple(
+                (n, *msgspec.structs.astuple(inventory))
+                for n, inventory in entry.inventories.items()
+            ),
         )
         for entry in entries
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision says about itself in words: the one-line verdict, the nearest feasible."""
+"""Texts of a decision about itself: the one-line verdict, the nearest feasible changes."""
 
 from itertools import islice
 
@@ -12,20 +12,20 @@ from gantt.core.placement.evaluation import FilterRun
 from gantt.core.records.decision import FilterCount, MemberDecision
 from gantt.core.table.columns import BoolArray, IntArray
 
-#: Hosts that a per-host filter is asked about to find the nearest feasible.
+#: Hosts that a per-host filter evaluates to find the nearest feasible.
 _REQUESTED_MAX = 256
 #: Nearest feasible changes that a decision names.
 _NEAREST_MAX = 5
-#: Unknown names that a decision tells, and names that each is compared with: who asks for
-#: many of them does not hold up others.
+#: Unknown names that a decision reports, and names that each is compared with: a request with
+#: many of them does not delay others.
 _UNKNOWN_MAX = 3
 _COMPARED_MAX = 1000
 
 
 def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
-    """(count, reason) of all that was removed, biggest first; the counts add up.
+    """Return (count, reason) of all removals, biggest first; the counts add up.
 
-    In words for who asked: what only operators may read stands in the detail.
+    In words for the caller: what only operators may read is in the detail.
     """
     parts: list[tuple[int, str]] = []
     for count in counts:
@@ -41,25 +41,25 @@ def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
 
 
 def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
-    """Why a member found no host, and in short what decided that.
+    """Return why a member found no host, and in short its cause.
 
-    ``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``; where one host was
-    asked for only what is wrong with that one, ``cmp-4 is disabled: new memory``.  What
-    nobody has is said first: ``unknown trait CUSTOM_SDD (did you mean CUSTOM_SSD?); …``.
+    ``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``; where one host was requested only
+    the problem of that one, ``cmp-4 is disabled: new memory``.  Unknown names come first: ``unknown
+    trait CUSTOM_SDD (did you mean CUSTOM_SSD?); …``.
 
-    :param filter_run: after the look that left no host
-    :returns: the line, and its cause: the same of all refusals that the same decided
+    :param filter_run: after the evaluation that left no host
+    :returns: the line, and its cause, which is the same for all refusals decided by the same
     """
     hosts, kind = len(filter_run.table), filter_run.spec.kind.value
     if not hosts:
         return f'no {kind} is known', ''
     unknown = _unknown(filter_run)
-    most = max(member.filters, key=lambda count: count.removed, default=None)
-    cause = most.name if most is not None else ''
+    largest = max(member.filters, key=lambda count: count.removed, default=None)
+    cause = largest.name if largest is not None else ''
     row = _requested_host(filter_run)
     problem = '' if row is None else filter_run.of_host(row)
     if row is not None and problem:
-        # Who rebuilds a guest did not name the host, and need not know its name.
+        # The caller of a rebuild did not name the host, and need not know its name.
         name = (
             'its host'
             if filter_run.spec.purpose is Purpose.REBUILD
@@ -74,17 +74,17 @@ def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
 
 
 def _unknown(filter_run: FilterRun) -> dict[str, str]:
-    """What the request names that no host has, and that with names that may have been meant."""
+    """Return names in the request that no host has -> the same with names that may be meant."""
     problem: dict[str, str] = {}
-    for one in filter_run.unknown(_UNKNOWN_MAX):
-        what = f'unknown {one.kind} {one.name}'
-        names = near(one.name, islice(one.known, _COMPARED_MAX))
-        problem[what] = f'{what} (did you mean {" or ".join(names)}?)' if names else what
+    for unknown_name in filter_run.unknown(_UNKNOWN_MAX):
+        title = f'unknown {unknown_name.kind} {unknown_name.name}'
+        names = near(unknown_name.name, islice(unknown_name.known, _COMPARED_MAX))
+        problem[title] = f'{title} (did you mean {" or ".join(names)}?)' if names else title
     return problem
 
 
 def _requested_host(filter_run: FilterRun) -> int | None:
-    """The row of the host that the request names; None where it names not just one."""
+    """Return the row of the host that the request names; None where it names not just one."""
     table, spec = filter_run.table, filter_run.spec
     named: list[list[int]] = []
     if spec.destination is not None and spec.destination.host is not None:
@@ -100,18 +100,18 @@ def _requested_host(filter_run: FilterRun) -> int | None:
 
 
 def fewer(wanted: int, placed: int) -> list[str]:
-    """That a request for fewer members fits, where the first of them were placed."""
+    """Return a line that a request for fewer members fits, where some were placed."""
     if not placed:
         return []
-    less = wanted - placed
-    return [f'fits with {"one member" if less == 1 else f"{less} members"} fewer']
+    unplaced = wanted - placed
+    return [f'fits with {"one member" if unplaced == 1 else f"{unplaced} members"} fewer']
 
 
 def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]:
-    """The smallest changes that would let some host in, one line per filter.
+    """Return the smallest changes that would let some host pass, one line per filter.
 
-    Looks at every filter on its own: a host that one filter alone keeps out is
-    one change away.  Where there is none, says how far the nearest host is.
+    Evaluates every filter on its own: a host that one filter alone removes is one change away.
+    Where there is none, reports how far the nearest host is.
 
     :returns: the lines, and the first hosts that fit once they report again
     """
@@ -128,7 +128,7 @@ def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]
     _evaluate_per_host(filter_run, failing, masks)
     least = int(failing.min())
     if not least:
-        return [], []  # only who else is there keeps it out
+        return [], []  # only other members keep it out
     if least > 1:
         rows = np.flatnonzero(failing == least)
         row = int(rows[0])
@@ -149,25 +149,25 @@ def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]
 
 
 def _still(filter_run: FilterRun, rule: Filter, rows: IntArray, consumer: str) -> IntArray:
-    """Which of the hosts that one filter alone keeps out are in once its remedy is followed."""
+    """Return those of hosts removed by one filter alone that pass with its remedy."""
     spec = rule.relaxed(filter_run.spec)
     if spec is None:
         return rows
-    other = FilterRun(filter_run.table, spec, filter_run.pipeline)
-    other.look(consumer)
-    return rows[other.alive.take(rows)]
+    relaxed_run = FilterRun(filter_run.table, spec, filter_run.pipeline)
+    relaxed_run.look(consumer)
+    return rows[relaxed_run.alive.take(rows)]
 
 
 def _evaluate_per_host(
     filter_run: FilterRun, failing: np.ndarray, masks: dict[int, BoolArray]
 ) -> None:
-    """Ask per-host filters about the hosts nearest so far; the others count as failing."""
+    """Run per-host filters on the hosts nearest so far; the others count as failing."""
     for k in filter_run.pipeline.walking:
         rows = np.argsort(failing, kind='stable')[:_REQUESTED_MAX]
-        answers = filter_run.mask_of(k, '', rows)
-        if answers is None:
+        passes = filter_run.mask_of(k, '', rows)
+        if passes is None:
             continue
         mask = np.zeros(len(failing), np.bool_)
-        mask[rows] = answers
+        mask[rows] = passes
         masks[k] = mask
         failing += ~mask

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host table as it would be: hosts added, removed or changed; or pools, of a request for pools.
+"""Edits of a host table for a what-if: hosts, or pools, added, removed or changed.
 
-Made on a copy and by the same news that a report would be, so that everything
-that follows from a host (zones, traits, free amounts) follows here as well.
-What is nested below a host or a pool is copied, emptied and removed with it.
+Applied to a copy by the same changes as those of a report, so that everything that follows from a
+host (zones, traits, free amounts) follows here as well.  Providers nested below a host or a pool
+are copied, emptied and removed with it.
 """
 
 import re
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 #: Hosts, and what is nested below them, that may be added to one table.
 ADDED_MAX = 10_000
-#: What a pool has not.
+#: Fields that a pool does not have.
 _OF_HOSTS = ('enabled', 'reporting', 'cell', 'location')
 
-#: How traits are named.
+#: Pattern of trait names.
 _TRAIT = re.compile(r'[A-Z0-9_]{1,255}\Z')
 _UUID = re.compile(UUID)
 
@@ -90,11 +90,11 @@ def apply(
     declared: frozenset[str] = frozenset(),
     kind: RequestKind = RequestKind.HOST,
 ) -> list[str]:
-    """Lay the edits over a writable table; what was done, a line each.
+    """Apply the edits to a writable table; return a line for each change.
 
     :param declared: custom resource classes known at run time
-    :param kind: of the request: whether hosts or pools are meant
-    :raises InvalidMessage, NotFound: names the host and the field
+    :param kind: of the request: hosts or pools
+    :raises InvalidMessage, NotFound: the error names the host and the field
     """
     editor = _PoolEditor(whole) if kind is RequestKind.POOL else _Editor(whole)
     editor.check(edits, declared)
@@ -102,7 +102,7 @@ def apply(
 
 
 class _Editor:
-    """Edits the hosts of a table.
+    """An editor of the hosts of a table.
 
     :ivar table: its rows are hosts, or pools
     """
@@ -116,26 +116,26 @@ class _Editor:
         self._gone: set[str] = set()
 
     def table_of(self, whole: 'HostTable') -> 'HostTable':
-        """The table that is edited."""
+        """Return the table to edit."""
         return whole
 
     def tree_of(self) -> 'nested.Nested':
-        """What is nested below its rows."""
+        """Return the providers nested below its rows."""
         return nested.BelowHosts(self.table)
 
     # -- what is done ---------------------------------------------------------------------
     def remove(self, edits: HostEdits) -> Iterator[str]:
-        """A line for each that goes, with what is nested below it."""
+        """Remove hosts with the providers below them; yield a line for each."""
         for name in edits.remove:
             if self.table.row_of(name) is None:
-                continue  # it went with what it is below of
+                continue  # removed with its root
             row = self.row('remove', name)
             below = self.tree.remove(row.id)
             self.table.apply(HostChange(provider_id=row.id, row=None))
             yield f'without {name}{_and_below(below)}'
 
     def change(self, edits: HostEdits) -> Iterator[str]:
-        """A line for each that changes."""
+        """Change hosts; yield a line for each."""
         for name, edit in edits.change.items():
             field = f'hosts.change.{name}'
             row = self.row('change', name)
@@ -148,26 +148,29 @@ class _Editor:
             yield f'{name} {_words(edit)}'
 
     def add(self, edits: HostEdits) -> Iterator[str]:
-        """A line for each that comes, or for several that are alike."""
+        """Add hosts; yield a line for each entry, which may be several equal hosts."""
         for name, edit in edits.add.items():
             field, below = f'hosts.add.{name}', 0
             like = None if edit.like is None else self.row(f'add.{name}.like', edit.like)
-            for one in _names(name, edit):
-                row = self._added(one, like)
+            for host_name in _names(name, edit):
+                row = self._added(host_name, like)
                 if edit.without_aggregates:
                     row = self._leave(row, edit, field)
                 row = self._edited(row, edit, field)
                 self._fold(row, [])
                 if like is not None:
                     below = self.tree.copy(like.id, row, self._next)
-            many = name
+            title = name
             if edit.count > 1:
-                many = f'{edit.count} {self.noun}s {name}-1 to {name}-{edit.count}'
+                title = f'{edit.count} {self.noun}s {name}-1 to {name}-{edit.count}'
             copied = f' like {edit.like}{_and_below(below)}' if edit.like else ''
-            yield f'with {many}{copied} {_words(edit)}'.strip()
+            yield f'with {title}{copied} {_words(edit)}'.strip()
 
     def row(self, field: str, name: str) -> HostRow:
-        """:raises NotFound: names the field"""
+        """Return the row of a host.
+
+        :raises NotFound: the error names the field
+        """
         row = self.table.row_of(name)
         if row is None:
             hint = did_you_mean(near(name, self.table.names))
@@ -179,7 +182,7 @@ class _Editor:
         return self.table.hosts[row]
 
     def _next(self) -> int:
-        """An id that no provider has."""
+        """Return an id that no provider has."""
         self._number += 1
         return self._number
 
@@ -189,7 +192,7 @@ class _Editor:
     def _added(self, name: str, like: HostRow | None) -> HostRow:
         table, number = self.table, self._next()
         if like is not None:
-            # A zone that comes of an aggregate comes of it here as well.
+            # A zone that follows from an aggregate follows from it here as well.
             inside = [*dict.fromkeys([*table.aggregates_of(like), *like.aggregates])]
             row = replace(like, used={}, foreign={}, aggregates=inside)
         else:
@@ -229,16 +232,19 @@ class _Editor:
         return changed
 
     def is_over_full(self, row: HostRow) -> bool:
-        """Whether nothing new lands there as more is used than may be."""
+        """Return whether the row takes no new claims as more is used than allowed."""
         return is_over_committed(row)
 
     def takes_any_ratio(self, row: HostRow) -> bool:
-        """Whether ratios are those of Placement's interface, and not those of reports."""
+        """Return whether ratios follow Placement's interface, not the rules of reports."""
         return not row.reports_inventories
 
     # -- aggregates -------------------------------------------------------------------------
     def _aggregate(self, name: str, field: str) -> str:
-        """The uuid of an aggregate.  :raises NotFound:"""
+        """Return the uuid of an aggregate.
+
+        :raises NotFound: no aggregate has this name or uuid
+        """
         for uuid, aggregate in self.table.known_aggregates.items():
             if name in (uuid, aggregate.name):
                 return uuid
@@ -249,38 +255,48 @@ class _Editor:
         )
 
     def knows(self, uuid: str) -> bool:
-        """Whether there is an aggregate of which there is nothing but the uuid."""
+        """Return whether an aggregate is known by its uuid alone."""
         return self.table.aggregate_codes.get(uuid) is not None
 
     def _leave(self, row: HostRow, edit: HostEdit, field: str) -> HostRow:
-        """:raises InvalidMessage: it is not in one of them"""
+        """Return the row without membership of the aggregates in ``without_aggregates``.
+
+        :raises InvalidMessage: it is not in one of them
+        """
         field = f'{field}.without_aggregates'
-        gone = {self._aggregate(name, field): name for name in edit.without_aggregates}
+        left_aggregates = {self._aggregate(name, field): name for name in edit.without_aggregates}
         inside = {*row.aggregates, *self.table.aggregates_of(row)}
-        for uuid, name in gone.items():
+        for uuid, name in left_aggregates.items():
             if uuid not in inside:
                 raise exceptions.invalid(field, f'{row.name} is not in aggregate {name!r}')
-        self._strike_off(row, gone)
-        return replace(row, aggregates=[uuid for uuid in row.aggregates if uuid not in gone])
+        self._strike_off(row, left_aggregates)
+        return replace(
+            row, aggregates=[uuid for uuid in row.aggregates if uuid not in left_aggregates]
+        )
 
     def _strike_off(self, row: HostRow, gone: dict[str, str]) -> None:
-        """Aggregates that list a host list it no more."""
+        """Remove a host from the host lists of aggregates."""
         at = self.table.row_of_id(row.id)
         names = {row.name} if at is None else {row.name, self.table.service_name(at)}
-        known = self.table.known_aggregates.values()
-        if any(one.uuid in gone and names & set(one.hosts) for one in known):
+        aggregates = self.table.known_aggregates.values()
+        if any(aggregate.uuid in gone and names & set(aggregate.hosts) for aggregate in aggregates):
             self.table.set_aggregates(
                 [
-                    replace(one, hosts=[host for host in one.hosts if host not in names])
-                    if one.uuid in gone
-                    else one
-                    for one in known
+                    replace(
+                        aggregate, hosts=[host for host in aggregate.hosts if host not in names]
+                    )
+                    if aggregate.uuid in gone
+                    else aggregate
+                    for aggregate in aggregates
                 ]
             )
 
     # -- what is refused --------------------------------------------------------------------
     def check(self, edits: HostEdits, declared: frozenset[str]) -> None:
-        """:raises InvalidMessage, NotFound:"""
+        """Check all edits before any is applied.
+
+        :raises InvalidMessage, NotFound: the error names the field
+        """
         for name in edits.remove:
             self._gone |= {name, *self.tree.names(self.row('remove', name).id)}
         for name, edit in edits.change.items():
@@ -307,10 +323,16 @@ class _Editor:
             raise exceptions.invalid(f'hosts.change.{name}', problem)
 
     def check_edit(self, edit: HostEdit, field: str) -> None:
-        """:raises InvalidMessage: it is about what these have not"""
+        """Check that an edit has no field that such providers do not have.
+
+        :raises InvalidMessage: it has one
+        """
 
     def _check_names(self, edits: HostEdits) -> None:
-        """:raises InvalidMessage: too many, or one that is added has the name of another"""
+        """Check the number of added hosts and their names.
+
+        :raises InvalidMessage: too many, or an added host has the name of another
+        """
         added: dict[str, str] = {}
         count = 0
         for name, edit in edits.add.items():
@@ -321,9 +343,12 @@ class _Editor:
                 problem = f'expected at most {ADDED_MAX} {self.noun}s in all'
                 raise exceptions.invalid('hosts.add', f'{problem}, with what is below them')
             parts = [] if like is None else sorted(self.tree.names(like))
-            for one in _names(name, edit):
-                for each in (one, *(nested.copied_name(one, part) for part in parts)):
-                    self._check_name(name, each, added)
+            for host_name in _names(name, edit):
+                for new_name in (
+                    host_name,
+                    *(nested.copied_name(host_name, part) for part in parts),
+                ):
+                    self._check_name(name, new_name, added)
 
     def _check_name(self, name: str, one: str, added: dict[str, str]) -> None:
         other = added.setdefault(one, name)
@@ -337,7 +362,7 @@ class _Editor:
 
 
 class _PoolEditor(_Editor):
-    """Edits the pools that may be asked for alone."""
+    """An editor of the pools that may be requested alone."""
 
     noun, kind = 'pool', HostKind.POOL
 
@@ -365,7 +390,7 @@ class _PoolEditor(_Editor):
 
 
 def _names(name: str, edit: HostEdit) -> list[str]:
-    """Names of the hosts that one entry adds."""
+    """Return the names of the hosts that one entry adds."""
     return [name] if edit.count == 1 else [f'{name}-{i + 1}' for i in range(edit.count)]
 
 
@@ -374,17 +399,20 @@ def _and_below(count: int) -> str:
 
 
 def _each(edits: HostEdits) -> Iterator[tuple[str, HostEdit]]:
-    for kind, found in (('change', edits.change), ('add', edits.add)):
-        for name, edit in found.items():
+    for kind, host_edits in (('change', edits.change), ('add', edits.add)):
+        for name, edit in host_edits.items():
             yield f'hosts.{kind}.{name}', edit
 
 
 def _check_words(table: 'HostTable', edit: HostEdit, field: str, declared: frozenset[str]) -> None:
-    """Names of classes and traits are such as hosts may have."""
+    """Check that hosts may have the classes and traits that an edit names.
+
+    :raises UnknownResourceClass, InvalidMessage: the error names the field
+    """
     for key in ('resources', 'reserved', 'allocation_ratios'):
         for name in getattr(edit, key):
-            known = name in resources.STANDARD or name in declared
-            if not (known or table.class_code(name) is not None):
+            is_standard = name in resources.STANDARD or name in declared
+            if not (is_standard or table.class_code(name) is not None):
                 raise exceptions.UnknownResourceClass(field=f'{field}.{key}.{name}', name=name)
     for number, name in enumerate(edit.traits):
         if not _TRAIT.match(name) and table.trait_codes.get(name) is None:
@@ -408,31 +436,36 @@ def _facts(row: HostRow, edit: HostEdit, field: str, any_ratio: bool) -> HostFac
 def _inventories(
     before: dict[str, Inventory], edit: HostEdit, field: str, any_ratio: bool
 ) -> dict[str, Inventory]:
+    """Return the inventories after an edit.
+
+    :raises InvalidMessage: an edit of a class without inventory, or of an absurd value
     """
-    :raises InvalidMessage: of a class that it has not, or absurd
-    """
-    found = dict(before)
+    inventories = dict(before)
     for name, total in edit.resources.items():
         if total:
-            known = found.get(name, Inventory(total=0))
-            found[name] = replace(known, total=total, reserved=min(known.reserved, total))
+            previous = inventories.get(name, Inventory(total=0))
+            inventories[name] = replace(
+                previous, total=total, reserved=min(previous.reserved, total)
+            )
         else:
-            found.pop(name, None)
+            inventories.pop(name, None)
     numbers: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ('reserved', 'reserved', edit.reserved),
         ('allocation_ratio', 'allocation_ratios', edit.allocation_ratios),
     )
-    for number, key, given in numbers:
-        for name, value in given.items():
+    for number, key, values in numbers:
+        for name, value in values.items():
             where = f'{field}.{key}.{name}'
-            if name not in found:
-                has = ', '.join(sorted(found)) or 'nothing'
-                raise exceptions.invalid(where, f'expected a class that it has, which is {has}')
-            found[name] = replace(found[name], **{number: value})
-            problem = found[name].problem(free=any_ratio)
+            if name not in inventories:
+                class_names = ', '.join(sorted(inventories)) or 'nothing'
+                raise exceptions.invalid(
+                    where, f'expected a class that it has, which is {class_names}'
+                )
+            inventories[name] = replace(inventories[name], **{number: value})
+            problem = inventories[name].problem(free=any_ratio)
             if problem is not None and problem[0] == number:
                 raise exceptions.invalid(where, problem[1])
-    return found
+    return inventories
 
 
 def _words(edit: HostEdit) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is nested below the rows of a table, as it goes with them in a what-if."""
+"""Providers nested below the rows of a table, as they change with them in a what-if."""
 
 import abc
 from collections.abc import Callable
@@ -17,14 +17,14 @@ _One = TypeVar('_One', HostRow, SharedPool)
 
 
 def copied_name(top: str, name: str) -> str:
-    """Of a copy of what goes by ``name``, in the tree of a new root."""
+    """Return the name of a copy of ``name`` in the tree of a new root."""
     return f'{top}-{name}'
 
 
 class Nested(abc.ABC, Generic[_One]):
-    """What is nested below the rows of a table.
+    """Providers nested below the rows of a table.
 
-    :ivar table: the one that is edited
+    :ivar table: the edited table
     """
 
     def __init__(self, table: 'HostTable') -> None:
@@ -32,60 +32,60 @@ class Nested(abc.ABC, Generic[_One]):
 
     @abc.abstractmethod
     def below(self, top: int) -> list[_One]:
-        """All that is below a row, at any depth, by id."""
+        """Return all providers below a row, at any depth, by id."""
 
     @abc.abstractmethod
     def put(self, one: _One) -> None:
-        """One as it becomes."""
+        """Store a provider in its new state."""
 
     @abc.abstractmethod
     def drop(self, one: _One) -> None:
-        """One that goes."""
+        """Remove a provider."""
 
     @abc.abstractmethod
     def placed(self, one: _One, parent: int, root: HostRow) -> _One:
-        """One in another place.
+        """Return a provider moved to another place.
 
-        :param root: the row that the tree is below of
+        :param root: the root row of its tree
         """
 
     @abc.abstractmethod
     def emptied(self, one: _One) -> _One:
-        """One on which nothing is claimed or runs."""
+        """Return a provider without claims or usage."""
 
     def names(self, top: int) -> frozenset[str]:
-        """What is below a row is called so, where it has rows of its own."""
+        """Return names of the providers below a row, where these have rows of their own."""
         return frozenset()
 
     def remove(self, top: int) -> int:
-        """Take away what is below a row; how many there were."""
-        found = self.below(top)
-        for one in found:
-            self.drop(one)
-        return len(found)
+        """Remove the providers below a row; return their number."""
+        providers = self.below(top)
+        for provider in providers:
+            self.drop(provider)
+        return len(providers)
 
     def empty(self, top: int) -> None:
-        """Nothing is claimed or runs on what is below a row."""
-        for one in self.below(top):
-            self.put(self.emptied(one))
+        """Remove claims and usage of the providers below a row."""
+        for provider in self.below(top):
+            self.put(self.emptied(provider))
 
     def copy(self, top: int, root: HostRow, next_id: Callable[[], int]) -> int:
-        """Copy what is below a row, unused, to below another one; how many there are.
+        """Copy the providers below a row, unused, to below another row; return their number.
 
-        :param next_id: an id that no provider has
+        :param next_id: returns an id that no provider has
         """
-        found = self.below(top)
-        ids = {top: root.id} | {one.id: next_id() for one in found}
-        for one in found:
-            number = ids[one.id]
-            made = replace(
-                self.emptied(one),
+        providers = self.below(top)
+        ids = {top: root.id} | {provider.id: next_id() for provider in providers}
+        for provider in providers:
+            number = ids[provider.id]
+            copied = replace(
+                self.emptied(provider),
                 id=number,
                 uuid=f'what-if-{number}',
-                name=copied_name(root.name, one.name),
+                name=copied_name(root.name, provider.name),
             )
-            self.put(self.placed(made, ids[one.parent], root))
-        return len(found)
+            self.put(self.placed(copied, ids[provider.parent], root))
+        return len(providers)
 
 
 class BelowHosts(Nested[SharedPool]):
@@ -120,12 +120,16 @@ class BelowPools(Nested[HostRow]):
                 self._children.setdefault(row.parent, []).append(row.id)
 
     def below(self, top: int) -> list[HostRow]:
-        found, open_ones, rows = set[int](), [top], self.table.row_by_id
-        while open_ones:
-            new = [one for one in self._children.get(open_ones.pop(), ()) if one not in found]
-            found.update(new)
-            open_ones += new
-        return [self.table.hosts[rows[pid]] for pid in sorted(found) if pid in rows]
+        pool_ids, pending, rows = set[int](), [top], self.table.row_by_id
+        while pending:
+            new = [
+                pool_id
+                for pool_id in self._children.get(pending.pop(), ())
+                if pool_id not in pool_ids
+            ]
+            pool_ids.update(new)
+            pending += new
+        return [self.table.hosts[rows[pid]] for pid in sorted(pool_ids) if pid in rows]
 
     def put(self, one: HostRow) -> None:
         self.table.apply(HostChange(provider_id=one.id, row=one))
@@ -140,4 +144,4 @@ class BelowPools(Nested[HostRow]):
         return replace(one, used={}, foreign={}, version=one.version + 1)
 
     def names(self, top: int) -> frozenset[str]:
-        return frozenset(one.name for one in self.below(top))
+        return frozenset(pool.name for pool in self.below(top))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a weigher: a soft preference as one raw number per surviving host.
+"""Base classes of weighers: a soft preference as one raw number per surviving host.
 
-A weigher says in one sentence what *more* means.  Scale, sign and sum are made
-here and in :mod:`gantt.core.placement.ranking`, once, for all of them: raw values become
-shares in the way that is chosen for the weigher, and are multiplied.  What an
-aggregate sets under the name of the multiplier's option counts for its hosts.
+The docstring of a weigher states in one sentence what *more* means.  Scale, sign and sum are
+applied here and in :mod:`gantt.core.placement.ranking`, once, for all of them: raw values become
+shares in the way that is chosen for the weigher, and are multiplied.  A multiplier that an
+aggregate sets under the name of the option counts for its hosts.
 """
 
 from typing import Any, ClassVar
@@ -18,34 +18,33 @@ from gantt.core.table import aggregates
 from gantt.core.table.columns import TAKEN, BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: How raw values become shares, see :mod:`gantt.core.placement.ranking`.
+#: Scales from raw values to shares, see :mod:`gantt.core.placement.ranking`.
 NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
-#: Of weighers that are ``priced``: not at all.
+#: Normalization of weighers that are ``priced``: none.
 PRICE = 'price'
 
 
 class Weigher(Plugin):
     """A soft preference.
 
-    One with a multiplier's option ``x_multiplier`` gets an option ``x_normalization``.
+    A weigher with a multiplier's option ``x_multiplier`` gets an option ``x_normalization``.
 
     :cvar multiplier_option: name of the option that holds its multiplier
-    :cvar multiplier_help: of that option; '': the weigher declares it itself
-    :cvar multiplier_default: of that option
-    :cvar multiplier_min: of that option
+    :cvar multiplier_help: help of that option; '': the weigher declares it itself
+    :cvar multiplier_default: default of that option
+    :cvar multiplier_min: minimum of that option
     :cvar negated: less is better: the multiplier counts with its sign turned
     :cvar minval: raw values below count as this, and the scale begins here
     :cvar maxval: raw values above count as this, and the scale ends here
     :cvar ends: of the absolute scale, where these differ from ``minval`` and ``maxval``
-    :cvar half: where the absolute scale has no two ends, a raw value so far from the one
-        that it has (else from 0) is half way to the other
-    :cvar priced: its raw values are prices that the request names, and count as they are: 1 is
-        as much as all that another weigher with multiplier 1 can say of a host
-    :cvar normalization: how its raw values become shares unless configured otherwise
-    :cvar local: its raw value of a host follows from that host's own columns, whatever
-        the other rows are, :meth:`raw` returns an array of its own, and whether it has a
-        preference does not change with a pick; then the others are not weighed again
-        after a pick
+    :cvar half: where the absolute scale has no two ends, a raw value so far from the one that it
+        has (else from 0) is half way to the other
+    :cvar priced: its raw values are prices that the request names, and count as they are: 1 is as
+        much as the whole range of another weigher with multiplier 1
+    :cvar normalization: kind of scale of its raw values unless configured otherwise
+    :cvar local: its raw value of a host follows from that host's own columns, whatever the other
+        rows are, :meth:`raw` returns an array of its own, and whether it has a preference does not
+        change with a pick; then the others are not weighed again after a pick
     """
 
     multiplier_option: ClassVar[str] = ''
@@ -66,7 +65,9 @@ class Weigher(Plugin):
         super().__init_subclass__(**kwargs)
         if not cls.multiplier_option:
             return
-        if cls.multiplier_help and cls.multiplier_option not in {one.name for one in cls.options}:
+        if cls.multiplier_help and cls.multiplier_option not in {
+            declared.name for declared in cls.options
+        }:
             option = Option(
                 cls.multiplier_option,
                 float,
@@ -95,83 +96,87 @@ class Weigher(Plugin):
 
     @property
     def multiplier(self) -> float:
-        """The configured multiplier; at 0 the weigher is not asked where no aggregate sets one."""
+        """The configured multiplier; at 0 the weigher only runs where an aggregate sets one."""
         if not self.multiplier_option:
             return 1.0
         value = float(getattr(self, self.multiplier_option))
         return -value if self.negated else value
 
     def multipliers(self, hosts: HostTable, rows: IntArray) -> float | FloatArray:
-        """The multiplier, one for all or one per row of ``rows``."""
+        """Return the multiplier, one for all or one per row of ``rows``."""
         if self.multiplier_option not in hosts.aggregate_metadata:
             return self.multiplier
         texts = _overrides(hosts, self.multiplier_option)
         if texts is None:
             return self.multiplier
-        mine = texts.take(rows)
+        overrides = texts.take(rows)
         if self.negated:
-            np.negative(mine, out=mine)
-        return np.where(np.isnan(mine), self.multiplier, mine)
+            np.negative(overrides, out=overrides)
+        return np.where(np.isnan(overrides), self.multiplier, overrides)
 
     def normalized_by(self, otherwise: str = '') -> str:
-        """The normalization in force; ``otherwise``: for weighers without one of their own."""
+        """Return the normalization in use; ``otherwise``: for weighers without their own."""
         if self.priced:
             return PRICE
-        own = getattr(self, self.normalization_option) if self.normalization_option else ''
-        return own or otherwise or self.normalization
+        configured = getattr(self, self.normalization_option) if self.normalization_option else ''
+        return configured or otherwise or self.normalization
 
     @property
     def is_steady(self) -> bool:
-        """Whether it says that no pick changes what it reads."""
+        """True where no pick changes the columns that it declares."""
         return bool(self.columns) and TAKEN.isdisjoint(self.columns)
 
     def concerns(self, spec: RequestSpec) -> bool:
-        """Whether the request may ask for the preference at all; where not, it has none.
+        """Return whether the preference applies to the request; where not, it has none.
 
-        It follows from the spec alone.  Of weighers that are not ``local``: members that are
-        alike are placed faster where none of these has a say.
+        It follows from the spec alone.  For weighers that are not ``local``: members that are alike
+        are placed faster where none of these applies.
         """
         return True
 
     def raw(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray
     ) -> IntArray | FloatArray | None:
-        """Raw values of ``rows``; None: it has no preference in this request."""
+        """Return raw values of ``rows``; None: it has no preference in this request."""
         raise NotImplementedError
 
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
-        """What :meth:`raw` says of one row; of weighers that are ``local`` and have a preference.
+        """Return the value of :meth:`raw` for one row, where ``local`` and with a preference.
 
-        It is asked after each pick: a plugin that knows a shorter way than by arrays
-        makes large requests faster.
+        It is called after each pick: a plugin that has a shorter way than by arrays makes large
+        requests faster.
         """
         raw = self.raw(hosts, spec, np.array([row]))
         assert raw is not None, 'a weigher with a preference keeps it'
         return raw[0].item()
 
     def step(self, hosts: HostTable, spec: RequestSpec) -> float | None:
-        """What a pick of one member adds to the raw value of its host; None: that is asked.
+        """Return the change of a host's raw value by a pick of one member; None: call
+        :meth:`value`.
 
-        Of weighers that are ``local`` and have a preference, and of members that take amounts
+        For weighers that are ``local`` and have a preference, and for members that take amounts
         alone, without cores or devices of their own.  Members of a request that are alike are
-        placed by steps, without a look at the table for each.
+        placed by steps, without reading the table for each.
         """
         return None
 
     def capacities(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
-        """What raw values of ``rows`` are fractions of; None: of nothing that a host has.
+        """Return the capacities that raw values of ``rows`` are fractions of; None: none.
 
-        No pick changes it.
+        No pick changes them.
         """
         return None
 
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
-        """Ends of the absolute scale, as far as it has any; no pick changes them."""
+        """Return the ends of the absolute scale, as far as it has any; no pick changes them."""
         return self.ends or (self.minval, self.maxval)
 
 
 def check_multiplier(weigher: Weigher) -> None:
-    """:raises PluginError: the multiplier is no finite number, or too large"""
+    """Check the multiplier of a weigher.
+
+    :raises PluginError: it is no finite number, or too large
+    """
     if not aggregates.is_usable(weigher.multiplier):
         raise exceptions.PluginError(
             plugin=weigher.name,
@@ -181,9 +186,9 @@ def check_multiplier(weigher: Weigher) -> None:
 
 
 def _overrides(hosts: HostTable, key: str) -> FloatArray | None:
-    """By row the smallest number that aggregates set, NaN where the option counts.
+    """Return by row the smallest number that aggregates set, NaN where the option counts.
 
-    None where it counts everywhere.  Not to be written to.
+    None where it counts everywhere.  The array is read-only.
     """
     texts = hosts.aggregate_metadata.get(key)
     if not texts:
@@ -218,8 +223,8 @@ class ColumnWeigher(Weigher):
     local = True
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
-        found: IntArray = getattr(hosts, self.columns[0]).take(rows)
-        return found
+        values: IntArray = getattr(hosts, self.columns[0]).take(rows)
+        return values
 
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         return float(getattr(hosts, self.columns[0]).item(row))
@@ -240,7 +245,7 @@ class FreeWeigher(Weigher):
 
     @property
     def is_physical(self) -> bool:
-        """Whether only what the hardware has counts."""
+        """True where only amounts of the hardware count."""
         return bool(self.physical_option and getattr(self, self.physical_option))
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
@@ -270,6 +275,6 @@ class FreeWeigher(Weigher):
 
     @staticmethod
     def _promised(hosts: HostTable, code: int, rows: IntArray) -> IntArray:
-        """What may be promised beyond the hardware."""
+        """Return the amount that may be promised beyond the hardware."""
         real = hosts.total[code].take(rows) - hosts.reserved[code].take(rows)
         return hosts.cap[code].take(rows) - real

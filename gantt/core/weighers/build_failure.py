@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BuildFailureWeigher: hosts whose last builds failed come last."""
+"""BuildFailureWeigher: hosts with recent failed builds come last."""
 
 import numpy as np
 

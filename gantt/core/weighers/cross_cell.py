@@ -23,10 +23,10 @@ class CrossCellWeigher(Weigher):
     multiplier_help = 'Multiplier for hosts in the preferred cell of a move that may leave it'
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
-        wanted = spec.destination
-        if wanted is None or wanted.preferred_cell is None:
+        destination = spec.destination
+        if destination is None or destination.preferred_cell is None:
             return None
-        code = hosts.cells.get(wanted.preferred_cell)
+        code = hosts.cells.get(destination.preferred_cell)
         if code is None:
             return np.full(len(rows), -1)
         return np.where(hosts.cell.take(rows) == code, 1, -1)

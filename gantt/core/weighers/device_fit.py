@@ -2,7 +2,7 @@
 """DeviceFitWeigher: shares of devices where they fit tightest, so that whole devices stay whole.
 
 A device that is partly used already has less left than a whole one.  Of several devices of a host
-those count that a request would take: the tightest, as the search within its tree takes them.
+the tightest count, as the search within its tree takes them.
 """
 
 from collections import Counter
@@ -47,10 +47,10 @@ class DeviceFitWeigher(Weigher):
         ]
         if not parts:
             return None
-        likes, apart = Counter(map(key_of, parts)), frozenset[str]().union(*query.apart)
+        likes, isolated = Counter(map(key_of, parts)), frozenset[str]().union(*query.apart)
         total = np.zeros(len(hosts))
         for part in {key_of(part): part for part in parts}.values():
-            many = likes[key_of(part)]
-            left = hosts.nested_tightest(part, many if part.suffix in apart else 1)
-            total += np.where(np.isinf(left), 0.0, left) * (many / len(parts))
+            alike = likes[key_of(part)]
+            share_left = hosts.nested_tightest(part, alike if part.suffix in isolated else 1)
+            total += np.where(np.isinf(share_left), 0.0, share_left) * (alike / len(parts))
         return np.minimum(total, 1.0).take(rows)

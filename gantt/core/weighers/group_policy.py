@@ -30,8 +30,8 @@ class GroupPolicyWeigher(Weigher):
             return None
         could = np.zeros(len(hosts), np.bool_)
         could[rows] = True
-        found = costs(hosts, spec, could=could, strengths=('soft',))
+        policy_costs = costs(hosts, spec, could=could, strengths=('soft',))
         lost = np.zeros(len(rows))
-        for cost in found:
+        for cost in policy_costs:
             lost -= (cost.policy.soft or 1.0) * cost.by_row.take(rows)
         return lost

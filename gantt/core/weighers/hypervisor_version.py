@@ -23,5 +23,5 @@ class HypervisorVersionWeigher(ColumnWeigher):
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
         versions = hosts.hypervisor_version
-        some = hosts.array_cache.get(self.name, self.columns, lambda: bool(versions.any()))
-        return super().raw(hosts, spec, rows) if some else None
+        any_reported = hosts.array_cache.get(self.name, self.columns, lambda: bool(versions.any()))
+        return super().raw(hosts, spec, rows) if any_reported else None

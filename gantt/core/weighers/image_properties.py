@@ -45,26 +45,26 @@ class ImagePropertiesWeigher(Weigher):
         self._ratios = metrics.read_ratios(self, 'image_props_weight_setting')
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
-        wanted = self._wanted(spec)
-        if not wanted:
+        properties = self._wanted(spec)
+        if not properties:
             return None
-        found, row_of = np.zeros(len(hosts)), hosts.row_by_id
+        totals, row_of = np.zeros(len(hosts)), hosts.row_by_id
         for image, by_host in hosts.placed.by_image().items():
-            worth = self._worth(image, wanted)
+            worth = self._worth(image, properties)
             if worth:
                 for provider_id, count in by_host.items():
-                    found[row_of[provider_id]] += worth * count
-        return found.take(rows)
+                    totals[row_of[provider_id]] += worth * count
+        return totals.take(rows)
 
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
-        wanted = self._wanted(spec)
+        properties = self._wanted(spec)
         counts: dict[str, int] = {}
         for placed in hosts.placed.on(hosts.hosts[row].id).values():
             if placed.image is not None:
                 counts[placed.image] = counts.get(placed.image, 0) + 1
         # In the order of the index, so that sums of fractions are the same.
         order = [image for image in hosts.placed.by_image() if image in counts]
-        return sum((self._worth(image, wanted) * counts[image] for image in order), 0.0)
+        return sum((self._worth(image, properties) * counts[image] for image in order), 0.0)
 
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
         return (None, None) if any(r < 0 for r in self._ratios.values()) else (0.0, None)
@@ -76,8 +76,9 @@ class ImagePropertiesWeigher(Weigher):
         return {name: value for name, value in properties.items() if self._ratios.get(name)}
 
     def _worth(self, image: str, wanted: Mapping[str, str]) -> float:
-        """What one guest with such an image counts."""
-        has = image_properties.read(image)
+        """Return the weight of one guest with such an image."""
+        properties = image_properties.read(image)
         return sum(
-            (self._ratios.get(n, 1.0) for n, value in wanted.items() if has.get(n) == value), 0.0
+            (self._ratios.get(n, 1.0) for n, value in wanted.items() if properties.get(n) == value),
+            0.0,
         )

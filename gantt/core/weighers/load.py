@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoadWeigher: by how busy hosts are, as far as what they measured is still worth anything."""
+"""LoadWeigher: by the load of hosts, discounted by the age of the measurement."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.weighers import metrics
 from gantt.core.weighers.base import Weigher
 
-#: Numbers of one line, as sums are made.
+#: Numbers of one line of a sum.
 _LINE = 256
-#: Numbers that the sums of a line are brought to before they are added one by one.
+#: Partial sums of a line that are added one by one at the end.
 _LAST = 16
 
 
@@ -84,11 +84,11 @@ class LoadWeigher(Weigher):
         return total
 
     def _load(self, hosts: HostTable, rows: IntArray, name: str, rises: bool) -> FloatArray | None:
-        """One metric of ``rows`` by what it is worth; None: no host has a say."""
-        known = metric_values.values(hosts, name)
-        if known is None:
+        """Return one metric of ``rows`` discounted by age; None: no host has a fresh value."""
+        by_host = metric_values.values(hosts, name)
+        if by_host is None:
             return None
-        measured_values, age = known.take(rows), metric_values.ages(hosts, name, rows)
+        measured_values, age = by_host.take(rows), metric_values.ages(hosts, name, rows)
         silent = np.isnan(measured_values)
         silent |= age > self.load_stale_seconds
         quiet = int(np.count_nonzero(silent))
@@ -112,7 +112,7 @@ class LoadWeigher(Weigher):
 
     @staticmethod
     def _ends(hosts: HostTable, name: str, measured_values: FloatArray) -> tuple[float, float]:
-        """The least and the most that can be, as declared, else that is."""
+        """Return the declared lower and upper bounds, else those of the measured values."""
         declared = hosts.declared_metrics.get(name)
         if declared is not None and declared.lower is not None and declared.upper is not None:
             return declared.lower, declared.upper
@@ -126,7 +126,7 @@ class LoadWeigher(Weigher):
         trust: FloatArray,
         silent: BoolArray,
     ) -> float:
-        """What is expected of anybody.  Who is silent has said 0 and is trusted 0."""
+        """Return the expected value of any host.  Silent hosts have value 0 and trust 0."""
         declared = hosts.declared_metrics.get(name)
         if declared is not None and declared.lower is not None and declared.upper is not None:
             return (declared.lower + declared.upper) / 2
@@ -141,7 +141,7 @@ class LoadWeigher(Weigher):
 
 
 def _sum(values: FloatArray) -> float:
-    """The sum in an order of its own, the same on every processor: line by line, then across."""
+    """Return the sum in an order equal on every processor: line by line, then across."""
     whole = len(values) // _LINE * _LINE
     if not whole:
         return float(np.cumsum(values)[-1])

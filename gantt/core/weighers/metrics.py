@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsWeigher: by numbers that hosts measure, each with a ratio; and such sums, for others."""
+"""MetricsWeigher: by a sum of measured metrics, each with a ratio; and such sums, for others."""
 
 import math
 import re
@@ -19,9 +19,9 @@ _least, _most = np.minimum.reduce, np.maximum.reduce
 
 #: A ratio as people write one: float() takes "1_0", "nan" and digits of other scripts as well.
 _NUMBER = re.compile(r'[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?')
-#: Names in one setting at most.
+#: Most names in one setting.
 NAMES_MAX = 64
-#: What is beyond it is as good as this: sums stay numbers, and scales have a length.
+#: Values beyond count as this: sums stay numbers, and scales have a length.
 SUM_MAX = 1e200
 
 
@@ -82,16 +82,16 @@ class MetricsWeigher(Weigher):
         total = np.zeros(len(rows))
         missing: BoolArray | None = None
         for name, ratio in self._ratios.items():
-            known = metric_values.values(hosts, name)
-            if known is None:
+            by_host = metric_values.values(hosts, name)
+            if by_host is None:
                 missing = np.ones(len(rows), np.bool_)
                 continue
-            mine = known.take(rows)
-            gone = np.isnan(mine)
-            if np.logical_or.reduce(gone):
-                missing = gone if missing is None else np.logical_or(missing, gone, out=missing)
-                np.copyto(mine, 0.0, where=gone)
-            total += weighted(mine, ratio)
+            values = by_host.take(rows)
+            absent = np.isnan(values)
+            if np.logical_or.reduce(absent):
+                missing = absent if missing is None else np.logical_or(missing, absent, out=missing)
+                np.copyto(values, 0.0, where=absent)
+            total += weighted(values, ratio)
         if len(self._ratios) > 1:
             bounded(total)
         return total if missing is None else self._without(hosts, rows, total, missing)
@@ -111,7 +111,7 @@ class MetricsWeigher(Weigher):
             return None
         multipliers = self.multipliers(hosts, rows)
         if isinstance(multipliers, float):
-            # The worst is looked for among numbers that none of the others can be.
+            # Missing values are set beyond all others before the worst is computed.
             unwanted = multipliers < 0
             np.copyto(total, -np.inf if unwanted else np.inf, where=missing)
             worst = np.maximum.reduce(total) if unwanted else np.minimum.reduce(total)
@@ -125,11 +125,11 @@ class MetricsWeigher(Weigher):
 
 
 def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
-    """``name1=1.0, name2=-0.5`` as name -> ratio; empty: none.  A comma may end it.
+    """Return ``name1=1.0, name2=-0.5`` as name -> ratio; empty: none.  A comma may end it.
 
-    :raises PluginError: an entry of another form, a name that is there twice
+    :raises PluginError: an entry of another form, or a name that is there twice
     """
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     setting = getattr(plugin, option)
     for entry in setting.strip().removesuffix(',').split(',') if setting.strip() else ():
         name, separator, text = (part.strip() for part in entry.rpartition('='))
@@ -142,16 +142,16 @@ def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
             raise plugin.refused(
                 option, f'expected {expected} as the ratio of {name}, got {text!r}'
             )
-        if name in found:
+        if name in ratios:
             raise plugin.refused(option, f'expected each name once, got {name} twice')
-        found[name] = ratio
-    if len(found) > NAMES_MAX:
-        raise plugin.refused(option, f'expected {NAMES_MAX} names at most, got {len(found)}')
-    return found
+        ratios[name] = ratio
+    if len(ratios) > NAMES_MAX:
+        raise plugin.refused(option, f'expected {NAMES_MAX} names at most, got {len(ratios)}')
+    return ratios
 
 
 def weighted(values: FloatArray, ratio: float) -> FloatArray:
-    """Values, which are written over, times a ratio and within what sums stay numbers in."""
+    """Return values, multiplied in place by a ratio and bounded so that sums stay numbers."""
     if abs(ratio) > 1.0:
         with np.errstate(over='ignore'):
             np.multiply(values, ratio, out=values)
@@ -161,8 +161,8 @@ def weighted(values: FloatArray, ratio: float) -> FloatArray:
 
 
 def bounded(values: FloatArray) -> FloatArray:
-    """Values, which are written over, within what sums stay numbers in."""
-    # Mostly they are: to look is less work than to write.
+    """Return values, bounded in place so that sums stay numbers."""
+    # Usually they are within: a check costs less than a write.
     if not (_least(values) >= -SUM_MAX and _most(values) <= SUM_MAX):
         np.maximum(values, -SUM_MAX, out=values)
         np.minimum(values, SUM_MAX, out=values)
@@ -170,7 +170,7 @@ def bounded(values: FloatArray) -> FloatArray:
 
 
 def ends_of(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, float | None]:
-    """The least and the most that a sum can be, where all its metrics have declared bounds."""
+    """Return the least and the most of a sum, where all its metrics have declared bounds."""
     low = high = 0.0
     for name, ratio in ratios.items():
         declared = hosts.declared_metrics.get(name)
@@ -182,6 +182,6 @@ def ends_of(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, f
 
 
 def _number(text: str) -> float | None:
-    """What ``_NUMBER`` describes; None: it is something else, or too large."""
+    """Return a number of the form of ``_NUMBER``; None: another form, or too large."""
     value = float(text) if _NUMBER.fullmatch(text) else math.inf
     return value if math.isfinite(value) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PCIWeigher: keep hosts with passthrough devices for those who need them."""
+"""PCIWeigher: keep hosts with passthrough devices for requests that need them."""
 
 import numpy as np
 
@@ -30,11 +30,11 @@ class PCIWeigher(Weigher):
         if not hosts.kinds.pools:
             return None
         free = hosts.free_devices.take(rows)
-        most = int(np.maximum.reduce(free)) if len(free) else 0
+        largest = int(np.maximum.reduce(free)) if len(free) else 0
         # Devices that are all in use count as well: no pick changes whether there are any.
-        if not (most > 0 or hosts.free_devices.any() or (hosts.kind_free >= 0).any()):
+        if not (largest > 0 or hosts.free_devices.any() or (hosts.kind_free >= 0).any()):
             return None
-        if most >= DEVICES_MAX:
+        if largest >= DEVICES_MAX:
             np.minimum(free, DEVICES_MAX - 1, out=free)
         return np.subtract(DEVICES_MAX, free, out=free)
 

@@ -41,7 +41,7 @@ class PoolRoomWeigher(Weigher):
             if code is None:
                 return np.zeros(len(rows))
             cap = hosts.cap_of(code).take(rows)
-            left = hosts.free_of(code).take(rows) - spec.resources.get(name, 0)
-            share = left / np.maximum(cap, 1)
+            remaining = hosts.free_of(code).take(rows) - spec.resources.get(name, 0)
+            share = remaining / np.maximum(cap, 1)
             np.minimum(least, share, out=least)
         return least

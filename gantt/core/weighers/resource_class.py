@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceClassWeigher: by how much is free of any classes, each with a ratio."""
+"""ResourceClassWeigher: by the free amounts of any classes, each with a ratio."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -83,7 +83,7 @@ class ResourceClassWeigher(Weigher):
         return -sum(ratio * spec.resources.get(name, 0) for name, ratio in self._ratios.items())
 
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float, float]:
-        """The least and the most that a host could have."""
+        """Return the least and the most that a host could have."""
         low = high = 0.0
         for name, ratio in self._ratios.items():
             code = hosts.class_code(name)

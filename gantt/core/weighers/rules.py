@@ -17,7 +17,7 @@ from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 
-#: Of so many rules at most shares are looked up.
+#: Most rules for which shares are read from a table.
 _LOOKED_UP_MAX = 6
 
 
@@ -58,7 +58,7 @@ class RulesWeigher(Weigher):
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
-            return None  # where there can be no rules, nobody looks for them
+            return None  # where there can be no rules, none are read
         weighed, together = weights(
             layers.of_operator(hosts, spec, self._configured).soft, layers.of_user(spec).soft
         )
@@ -72,17 +72,17 @@ class RulesWeigher(Weigher):
                 total += rule.mask(hosts, spec, rows) * weight
             return np.divide(total, together, out=total)
         masks = (rule.mask(hosts, spec, rows).view(np.uint8) for rule, _ in weighed)
-        which = next(masks)
-        # Of a few rules each share is made once: a bit for each rule says which it is.
+        met_bits = next(masks)
+        # For a few rules all shares are computed once: the index has a bit for each rule.
         for mask in masks:
-            which = np.add(which, which)
-            np.add(which, mask, out=which)
-        return _shares(tuple(weight for _, weight in weighed), together).take(which)
+            met_bits = np.add(met_bits, met_bits)
+            np.add(met_bits, mask, out=met_bits)
+        return _shares(tuple(weight for _, weight in weighed), together).take(met_bits)
 
 
 @functools.lru_cache(maxsize=256)
 def _shares(weights: tuple[float, ...], together: float) -> FloatArray:
-    """The share of hosts that meet some of the rules, by a bit for each."""
+    """Return the share of hosts by the rules that they meet, a bit for each."""
     shares = np.zeros(1 << len(weights))
     bits = np.arange(len(shares))
     for bit, weight in zip(reversed(range(len(weights))), weights, strict=True):
@@ -94,12 +94,12 @@ def _shares(weights: tuple[float, ...], together: float) -> FloatArray:
 def weights(
     operator: tuple[Rule, ...], user: tuple[Rule, ...]
 ) -> tuple[tuple[tuple[Rule, float], ...], float]:
-    """Each soft rule with the weight that counts, and the sum of these."""
+    """Return each soft rule with its effective weight, and the sum of these."""
     scale = 1.0
     if operator and user:
         of_user = sum(rule.weight for rule in user)
         scale = min(rule.weight for rule in operator) / 2 / of_user
-    found = [(rule, rule.weight) for rule in operator]
-    found += [(rule, rule.weight * scale) for rule in user]
+    weighed = [(rule, rule.weight) for rule in operator]
+    weighed += [(rule, rule.weight * scale) for rule in user]
     # The sum in the same order, so that a host that meets all of them gets 1.
-    return tuple(found), sum(weight for _, weight in found)
+    return tuple(weighed), sum(weight for _, weight in weighed)

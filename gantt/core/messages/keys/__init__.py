@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of flavors, images, hints and aggregates: who reads them, and what they are as fields."""
+"""Keys of flavors, images, hints and aggregates: their readers, and their fields in requests."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of flavors, images, hints and aggregates that mean something, each with who reads it.
+"""Keys of flavors, images, hints and aggregates that have a meaning, each with its readers.
 
-A key means the same at every door: Nova's topic, RPC, HTTP, the command line, members of plans,
-dry runs and zones.  What no door can do is refused by name.  Keys that are not here are free: they
-are for filters of others, and for rules.
+A key means the same in every interface: Nova's topic, RPC, HTTP, the command line, members of
+plans, dry runs and zones.  Keys that no interface supports are refused by name.  Keys that are not
+here are free: they are for filters of others, and for rules.
 
 In a name ``*`` stands for any text, ``N`` for a number of a cell.
 """
@@ -18,7 +18,7 @@ from gantt.core.messages.near import did_you_mean, near
 
 
 class KeyOf(enum.StrEnum):
-    """Where a key stands."""
+    """Kind of object that has a key."""
 
     FLAVOR = 'extra spec'
     IMAGE = 'image property'
@@ -36,8 +36,8 @@ _NO_PLUGINS = (REQUEST, PREFILTERS, HYPERVISOR, BY_OPTION)
 class KnownKey(NamedTuple):
     """A key, or a family of them.
 
-    :ivar readers: filters and weighers by name, or those above; none: no door takes it
-    :ivar says: what it does, or what to say instead where it is refused
+    :ivar readers: filters and weighers by name, or those above; none: no interface takes it
+    :ivar says: its effect, or what to use instead where it is refused
     """
 
     of: KeyOf
@@ -47,7 +47,7 @@ class KnownKey(NamedTuple):
 
     @property
     def places(self) -> bool:
-        """Whether it has a say in where a guest goes, whatever the options."""
+        """True where it affects placement, whatever the options."""
         return self.readers not in ((HYPERVISOR,), (BY_OPTION,))
 
 
@@ -59,8 +59,8 @@ _TRAIT = 'a trait is required of the host'
 _LEAST = 'a number; the least of a host counts'
 _OPTION = 'in place of the option of that name'
 
-#: Where they stand, their names, their readers, what they do.  "both" is ``hw:NAME`` of a flavor
-#: and ``hw_NAME`` of an image.  What nobody reads is refused, with what to say instead.
+#: Kind of object, names, readers, effect.  "both" is ``hw:NAME`` of a flavor
+#: and ``hw_NAME`` of an image.  A key without readers is refused, with what to use instead.
 _TABLE = (
     (KeyOf.FLAVOR, 'resources:*', REQUEST, 'an amount, as spec.resources'),
     (KeyOf.FLAVOR, 'trait:*', REQUEST, 'required or forbidden, as spec.required_traits'),
@@ -211,7 +211,9 @@ KNOWN = tuple(_rows())
 
 @functools.cache
 def _patterns(of: KeyOf) -> tuple[tuple[re.Pattern[str], KnownKey], ...]:
-    return tuple((_pattern(one.name), one) for one in KNOWN if one.of is of and _is_family(one))
+    return tuple(
+        (_pattern(entry.name), entry) for entry in KNOWN if entry.of is of and _is_family(entry)
+    )
 
 
 def _is_family(one: KnownKey) -> bool:
@@ -225,15 +227,15 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @functools.cache
 def _by_name(of: KeyOf) -> dict[str, KnownKey]:
-    return {one.name: one for one in KNOWN if one.of is of and not _is_family(one)}
+    return {entry.name: entry for entry in KNOWN if entry.of is of and not _is_family(entry)}
 
 
 def known(of: KeyOf, key: str) -> KnownKey | None:
-    """Whose key it is; None: it is free."""
-    found = _by_name(of).get(key)
-    if found is None:
-        found = next((one for pattern, one in _patterns(of) if pattern.match(key)), None)
-    return found
+    """Return the entry of a key; None: it is free."""
+    entry = _by_name(of).get(key)
+    if entry is None:
+        entry = next((family for pattern, family in _patterns(of) if pattern.match(key)), None)
+    return entry
 
 
 _REFUSED = {
@@ -242,21 +244,21 @@ _REFUSED = {
 
 
 def refused(of: KeyOf, keys: Mapping[str, object]) -> KnownKey | None:
-    """The first of these that no door takes."""
-    return next((one for name, one in _REFUSED[of].items() if name in keys), None)
+    """Return the entry of the first of these keys that no interface takes."""
+    return next((entry for name, entry in _REFUSED[of].items() if name in keys), None)
 
 
 def note(of: KeyOf, key: str, enabled: Container[str]) -> str:
-    """What its writer should know of a key that nobody reads; '' where there is nothing to say.
+    """Return a note for the writer of a key without effect; '' where there is none.
 
     :param enabled: names of filters and weighers
     """
-    found = known(of, key)
-    if found is None:
-        names = [one.name.rstrip('*') for one in KNOWN if one.of is of]
+    entry = known(of, key)
+    if entry is None:
+        names = [candidate.name.rstrip('*') for candidate in KNOWN if candidate.of is of]
         meant = near(key, names)
         return f'nobody reads {key}{did_you_mean(meant)}' if meant else ''
-    readers = [one for one in found.readers if one not in _NO_PLUGINS]
-    if len(readers) < len(found.readers) or any(one in enabled for one in readers):
+    readers = [reader for reader in entry.readers if reader not in _NO_PLUGINS]
+    if len(readers) < len(entry.readers) or any(reader in enabled for reader in readers):
         return ''
     return f'{key} is read by {" and ".join(readers)}, which is not enabled'

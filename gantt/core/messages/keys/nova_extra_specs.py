@@ -2,11 +2,11 @@
 """Extra specs and image properties of Nova's that are fields of a request here.
 
 ``resources:CLASS``, ``trait:TRAIT``, their numbered groups and ``group_policy`` of a flavor, the
-traits that an image requires, and what persistent and encrypted memory take of a host, are
-understood at every door, by the rules of Nova's own translation for Placement.  Where the field is
-given as well both have to say the same; 0 takes a class out of what Nova makes of the columns of a
-flavor, and out of no field.  All other extra specs and properties stay what they are: texts for the
-filters that read them.
+traits that an image requires, and the amounts of persistent and encrypted memory, are supported in
+every interface, by the rules of Nova's own translation for Placement.  Where the field is given as
+well both have to be the same; 0 removes a class from those that Nova derives from the columns of a
+flavor, and from no field.  All other extra specs and properties stay texts for the filters that
+read them.
 """
 
 import re
@@ -21,22 +21,22 @@ from gantt.core.messages.keys.topology_settings import TopologySettings, pmem_cl
 from gantt.core.messages.tree_request import GroupPolicy, ResourceGroup, TreeRequest
 
 GROUP_POLICY = 'group_policy'
-#: Of an image: names with commas between, as Nova sends them; ``trait:NAME`` as Glance has them.
+#: Keys of an image: names with commas between, as Nova sends them; ``trait:NAME`` as in Glance.
 TRAITS, TRAIT_PREFIX = 'traits_required', 'trait:'
 _PREFIXES = ('resources', 'trait', GROUP_POLICY)
 _RESOURCE = re.compile(r'resources([0-9A-Za-z_-]*):(.+)\Z', re.DOTALL)
 _TRAIT = re.compile(r'trait([0-9A-Za-z_-]*):(.+)\Z', re.DOTALL)
 _NAME = re.compile(base.NAME)
-#: Digits of an amount at most; larger ones are refused as numbers, with the limit.
+#: Most digits of an amount; larger ones are refused as numbers, with the limit.
 _DIGITS_MAX = 20
 _AMOUNT_MAX, _CLASSES_MAX, _TRAITS_MAX = 2**40, 64, 512
 
 
 class FlavorRequest:
-    """Amounts by class, 0 being none at all, and traits that extra specs ask for.
+    """Amounts by class, 0 being none at all, and traits that extra specs request.
 
     :ivar groups: the same by suffix, of the groups that are numbered
-    :ivar policy: of these; '': they say none
+    :ivar policy: group policy of these; '': none given
     """
 
     __slots__ = ('forbidden', 'groups', 'policy', 'required', 'resources')
@@ -49,15 +49,17 @@ class FlavorRequest:
         self.policy = ''
 
     def group(self, suffix: str) -> 'FlavorRequest':
-        """The numbered group of a suffix; '': itself."""
+        """Return the numbered group of a suffix; '': itself."""
         return self.groups.setdefault(suffix, FlavorRequest()) if suffix else self
 
     def classes(self) -> set[str]:
-        """Those that it says amounts of, in whatever group."""
-        return self.resources.keys() | {n for one in self.groups.values() for n in one.resources}
+        """Return the classes that have amounts, in whatever group."""
+        return self.resources.keys() | {
+            n for numbered in self.groups.values() for n in numbered.resources
+        }
 
     def as_group(self) -> ResourceGroup:
-        """A numbered group as one of ``spec.tree``."""
+        """Return a numbered group as one of ``spec.tree``."""
         return ResourceGroup(
             resources={name: amount for name, amount in self.resources.items() if amount},
             required_traits=sorted(set(self.required)),
@@ -66,23 +68,23 @@ class FlavorRequest:
 
 
 def read(specs: Mapping[str, str], properties: Mapping[str, str]) -> FlavorRequest:
-    """Requirements that extra specs of a flavor and properties of an image express.
+    """Return requirements that extra specs of a flavor and properties of an image express.
 
     :raises Misfit: names the extra spec, or the property
     """
-    found = _of_flavor(specs)
-    found.required += _of_image(properties)
+    request = _of_flavor(specs)
+    request.required += _of_image(properties)
     settings = TopologySettings(specs, properties)
     if settings.is_on('mem_encryption'):
-        found.resources['MEM_ENCRYPTION_CONTEXT'] = 1
+        request.resources['MEM_ENCRYPTION_CONTEXT'] = 1
     classes = list(map(pmem_class, settings.pmem()))
     for name in classes:
-        found.resources[name] = classes.count(name)
-    return found
+        request.resources[name] = classes.count(name)
+    return request
 
 
 def _of_flavor(specs: Mapping[str, str]) -> FlavorRequest:
-    found = FlavorRequest()
+    request = FlavorRequest()
     for key, value in specs.items():
         if not key.startswith(_PREFIXES):
             continue
@@ -91,20 +93,22 @@ def _of_flavor(specs: Mapping[str, str]) -> FlavorRequest:
         if key == GROUP_POLICY:
             if value not in ('none', 'isolate'):
                 raise Misfit(field, f"expected 'none' or 'isolate', got {value!r}")
-            found.policy = value
+            request.policy = value
         elif resource is not None:
-            group = found.group(resource[1])
+            group = request.group(resource[1])
             group.resources[resource[2]] = _amount_of(resource[2], value, field)
         elif trait is not None:
-            group = found.group(trait[1])
+            group = request.group(trait[1])
             lists = {'required': group.required, 'forbidden': group.forbidden}
             if value not in lists:
                 raise Misfit(field, f"expected 'required' or 'forbidden', got {value!r}")
             lists[value].append(_trait_of(trait[2], field))
-    if len(found.groups) > 1 and not found.policy:
-        problem = f"expected 'none' or 'isolate' with {len(found.groups)} numbered groups, got none"
+    if len(request.groups) > 1 and not request.policy:
+        problem = (
+            f"expected 'none' or 'isolate' with {len(request.groups)} numbered groups, got none"
+        )
         raise Misfit(f'flavor.extra_specs.{GROUP_POLICY}', problem)
-    return found
+    return request
 
 
 def _amount_of(name: str, text: str, field: str) -> int:
@@ -128,41 +132,41 @@ def _trait_of(name: str, field: str) -> str:
 
 
 def _of_image(properties: Mapping[str, str]) -> list[str]:
-    found = []
+    traits = []
     for part in properties.get(TRAITS, '').split(','):
         if name := part.strip():
-            found.append(_trait_of(name, f'image.properties.{TRAITS}'))
+            traits.append(_trait_of(name, f'image.properties.{TRAITS}'))
     for key, value in properties.items():
         if key.startswith(TRAIT_PREFIX):
             field = f'image.properties.{key}'
             if value != 'required':
                 raise Misfit(field, f"expected 'required', got {value!r}")
-            found.append(_trait_of(key.removeprefix(TRAIT_PREFIX), field))
-    return found
+            traits.append(_trait_of(key.removeprefix(TRAIT_PREFIX), field))
+    return traits
 
 
 def fields(spec: Any) -> dict[str, Any]:
-    """Fields of a spec with what its flavor and its image add to them; those that change.
+    """Return the fields of a spec that its flavor and its image change, with their new values.
 
     :raises Misfit: the extra spec and the field differ
     """
-    asked = read(spec.flavor.extra_specs, spec.image.properties)
-    found = {
-        'resources': _amounts(spec.resources, asked.resources),
-        'required_traits': _united(spec.required_traits, asked.required, 'required_traits'),
-        'forbidden_traits': _united(spec.forbidden_traits, asked.forbidden, 'forbidden_traits'),
-        'tree': _tree(spec.tree, asked),
+    request = read(spec.flavor.extra_specs, spec.image.properties)
+    new_values = {
+        'resources': _amounts(spec.resources, request.resources),
+        'required_traits': _united(spec.required_traits, request.required, 'required_traits'),
+        'forbidden_traits': _united(spec.forbidden_traits, request.forbidden, 'forbidden_traits'),
+        'tree': _tree(spec.tree, request),
     }
-    return {name: value for name, value in found.items() if value is not getattr(spec, name)}
+    return {name: value for name, value in new_values.items() if value is not getattr(spec, name)}
 
 
 def _amounts(given: dict[str, int], asked: Mapping[str, int]) -> dict[str, int]:
     new = {}
     for name, amount in asked.items():
-        known = given.get(name, 0)
-        if amount and known not in (0, amount):
-            _differ(f'resources:{name}', f'resources.{name}', known, amount)
-        if amount and not known:
+        amount_given = given.get(name, 0)
+        if amount and amount_given not in (0, amount):
+            _differ(f'resources:{name}', f'resources.{name}', amount_given, amount)
+        if amount and not amount_given:
             new[name] = amount
     if len(given) + len(new) > _CLASSES_MAX:
         raise Misfit('flavor.extra_specs', f'expected at most {_CLASSES_MAX} classes in all')
@@ -181,19 +185,19 @@ def _tree(given: TreeRequest | None, asked: FlavorRequest) -> TreeRequest | None
         return given
     groups = {} if given is None else dict(given.groups)
     policy = None if given is None else given.group_policy
-    wanted = GroupPolicy(asked.policy) if asked.policy else policy
-    if policy not in (None, wanted):
+    new_policy = GroupPolicy(asked.policy) if asked.policy else policy
+    if policy not in (None, new_policy):
         _differ(GROUP_POLICY, 'tree.group_policy', str(policy), asked.policy)
-    for suffix, one in asked.groups.items():
-        group = one.as_group()
+    for suffix, numbered in asked.groups.items():
+        group = numbered.as_group()
         if groups.setdefault(suffix, group) != group:
             _differ(f'resources{suffix}', f'tree.groups.{suffix}', 'another group', 'this one')
-    if given is not None and (groups, wanted) == (given.groups, policy):
+    if given is not None and (groups, new_policy) == (given.groups, policy):
         return given
     try:
         if given is None:
-            return TreeRequest(groups=groups, group_policy=wanted)
-        return msgspec.structs.replace(given, groups=groups, group_policy=wanted)
+            return TreeRequest(groups=groups, group_policy=new_policy)
+        return msgspec.structs.replace(given, groups=groups, group_policy=new_policy)
     except Misfit as e:
         raise Misfit(f'tree.{e.field}', e.problem) from None
 

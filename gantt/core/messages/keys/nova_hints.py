@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hints of Nova's that are fields of a request here.
 
-Whoever writes ``same_host``, ``different_host`` or ``group`` as a hint is
-understood, at every door.  Where the field is given as well both have to say the
-same.  So is ``gantt_member``, which Nova passes on as it is: the member of a planned
-group whose place a server is to have.  All other hints stay what they are: free text for
-the filters that read them.
+``same_host``, ``different_host`` and ``group`` as hints are supported in every interface.  Where
+the field is given as well both have to be the same.  So is ``gantt_member``, which Nova passes on
+as it is: the member of a planned group whose place a server is to have.  All other hints stay free
+text for the filters that read them.
 """
 
 import re
@@ -16,14 +15,14 @@ from gantt.core.messages import base
 CONSUMERS = ('same_host', 'different_host')
 GROUP = 'group'
 MEMBER = 'gantt_member'
-#: Of them all, by name.
+#: Names of all these hints.
 FIELDS = frozenset({*CONSUMERS, GROUP, MEMBER})
 _UUID = re.compile(base.UUID)
 _NAME = re.compile(base.NAME)
 
 
 def consumers(name: str, hints: Mapping[str, Sequence[str]], given: list[str]) -> list[str]:
-    """The consumers, or the groups, that a hint or the field of that name lists.
+    """Return the consumers, or the groups, that a hint or the field of that name lists.
 
     :raises Misfit: the hint is no list of uuids, or is another list than the field
     """
@@ -43,16 +42,16 @@ def consumers(name: str, hints: Mapping[str, Sequence[str]], given: list[str]) -
 
 
 def group(hints: Mapping[str, Sequence[str]], given: str | None) -> str | None:
-    """The uuid of the group that the hint or the field names.
+    """Return the uuid of the group that the hint or the field names.
 
     :raises Misfit: the hint is no uuid, or another than the field's
     """
-    found = consumers(GROUP, hints, [] if given is None else [given])
-    return found[0] if found else None
+    uuids = consumers(GROUP, hints, [] if given is None else [given])
+    return uuids[0] if uuids else None
 
 
 def member(hints: Mapping[str, Sequence[str]], given: str | None) -> str | None:
-    """The name of the member that the hint or the field names.
+    """Return the name of the member that the hint or the field names.
 
     :raises Misfit: the hint is no name, or another than the field's
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a flavor and its image that are about the inside of a host, one by one.
+"""Settings of a flavor and its image for the inside of a host, one by one.
 
-A flavor's ``hw:name`` and an image's ``hw_name`` speak of the same thing; each
-setting has its rule for who may say what.  Every refusal names the key.
+A flavor's ``hw:name`` and an image's ``hw_name`` are the same setting; each setting has its rule
+for which of them may have which value.  Every refusal names the key.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from gantt import exceptions
 
-#: Processors and cells of one guest, at most: what a message of a host may carry.
+#: Most processors and cells of one guest: the limits of a message of a host.
 VCPUS_MAX, CELLS_MAX = 4096, 256
 _RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z', re.ASCII)
 #: Texts that Nova reads as yes and as no, upper and lower case being the same.
@@ -26,37 +26,37 @@ class TopologySettings:
         self.flavor, self.image = flavor, image
 
     def of_flavor(self, name: str) -> str | None:
-        """What the flavor says, stripped."""
-        found = self.flavor.get(f'hw:{name}')
-        return None if found is None else found.strip()
+        """Return the value of the flavor, stripped."""
+        value = self.flavor.get(f'hw:{name}')
+        return None if value is None else value.strip()
 
     def of_image(self, name: str) -> str | None:
-        """What the image says, stripped."""
-        found = self.image.get(f'hw_{name}')
-        return None if found is None else found.strip()
+        """Return the value of the image, stripped."""
+        value = self.image.get(f'hw_{name}')
+        return None if value is None else value.strip()
 
     def of_both(self, name: str) -> list[tuple[str, str]]:
-        """What the flavor says and what the image says, as far as they do, each with its field."""
+        """Return the values of the flavor and of the image, as far as set, with their fields."""
         flavor, image = self.of_flavor(name), self.of_image(name)
-        found = [(flavor, in_flavor(name)), (image, in_image(name))]
-        return [(value, field) for value, field in found if value]
+        values = [(flavor, in_flavor(name)), (image, in_image(name))]
+        return [(value, field) for value, field in values if value]
 
     def one_of(self, name: str) -> tuple[str | None, str]:
-        """A setting that only one of the two may make, and what it is called there."""
+        """Return a setting that only one of the two may have, and its field."""
         flavor, image = self.of_flavor(name), self.of_image(name)
         if flavor is not None and image is not None:
             refuse(in_image(name), f'the flavor has hw:{name} as well; expected it in one of them')
         return (image, in_image(name)) if flavor is None else (flavor, in_flavor(name))
 
     def same(self, name: str, choices: Iterable[str]) -> str | None:
-        """A setting that both may make if they agree; one of ``choices``."""
+        """Return a setting that both may have if they agree; one of ``choices``."""
         flavor, image = self.choices_of_both(name, choices)
         if flavor and image and flavor != image:
             refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
         return flavor or image
 
     def choices_of_both(self, name: str, choices: Iterable[str]) -> tuple[str | None, str | None]:
-        """What the flavor and what the image say, one of ``choices`` each."""
+        """Return the values of the flavor and of the image, one of ``choices`` each."""
         return (
             self.choice(choices, self.of_flavor(name), in_flavor(name)),
             self.choice(choices, self.of_image(name), in_image(name)),
@@ -64,65 +64,68 @@ class TopologySettings:
 
     @staticmethod
     def choice(choices: Iterable[str], value: str | None, field: str) -> str | None:
-        """``value``, one of ``choices``; '' is none."""
+        """Return ``value``, one of ``choices``; '' is none."""
         if not value:
             return None
-        known = list(map(str, choices))
-        if value not in known:
-            refuse(field, f'expected one of {", ".join(known)}, got {value!r}')
+        texts = list(map(str, choices))
+        if value not in texts:
+            refuse(field, f'expected one of {", ".join(texts)}, got {value!r}')
         return value
 
     def number(self, name: str, most: int) -> int:
-        """A setting of 1 to ``most`` that the flavor makes, or else the image; 0: neither does."""
+        """Return a setting of 1 to ``most`` of the flavor, or else the image; 0: neither."""
         for value, field in self.of_both(name):
             return positive(value, field, most)
         return 0
 
     def flag(self, name: str) -> bool:
-        """A setting that either of the two may switch on."""
+        """Return a setting that either of the two may switch on."""
         return any([truth(value, field) for value, field in self.of_both(name)])
 
     def is_on(self, name: str) -> bool:
-        """As :meth:`flag`; what is neither yes nor no does not switch it on."""
+        """Return :meth:`flag`, where values that are neither yes nor no count as no."""
         values = (self.of_flavor(name) or '', self.of_image(name) or '')
         return any(text.lower() in TRUE for text in values)
 
     def pmem(self) -> list[str]:
-        """Labels of persistent memory that the flavor asks for, some perhaps twice."""
+        """Return labels of persistent memory that the flavor requests, some perhaps twice."""
         parts = (self.of_flavor('pmem') or '').split(',')
         return [label for label in map(str.strip, parts) if label]
 
 
 def pmem_class(label: str) -> str:
-    """The resource class of persistent memory with this label."""
+    """Return the resource class of persistent memory with this label."""
     name = re.sub('[^0-9A-Za-z]+', '_', f'PMEM_NAMESPACE_{label}')
     return f'CUSTOM_{name.upper()}'
 
 
 def in_flavor(name: str) -> str:
-    """The field of a flavor's setting."""
+    """Return the field of a flavor's setting."""
     return f'request.spec.flavor.extra_specs.hw:{name}'
 
 
 def in_image(name: str) -> str:
-    """The field of an image's setting."""
+    """Return the field of an image's setting."""
     return f'request.spec.image.properties.hw_{name}'
 
 
 def refuse(field: str, problem: str) -> NoReturn:
-    """:raises InvalidMessage: always"""
+    """Refuse a value of a field.
+
+    :raises InvalidMessage: always
+    """
     raise exceptions.invalid(field, problem)
 
 
 def positive(value: str, field: str, most: int) -> int:
-    """A number of 1 to ``most``."""
+    """Return a number of 1 to ``most``."""
     if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= most):
         refuse(field, f'expected a number of 1 to {most}, got {value!r}')
     return int(value)
 
 
 def truth(value: str, field: str) -> bool:
-    """Yes or no."""
+    """Return a value as yes or no."""
     values = value.lower()
     if values not in (*TRUE, *FALSE):
         refuse(field, f'expected true or false, got {value!r}')
@@ -130,15 +133,15 @@ def truth(value: str, field: str) -> bool:
 
 
 def cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
-    """Processors of the guest such as ``0-3,^2``; exclusions alone start from all of them."""
+    """Return processors such as ``0-3,^2``; exclusions alone start from all of them."""
     chosen: set[int] = set()
     left_out: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(','))):
         without = part.startswith('^')
-        found = _RANGE.match(part[1:] if without else part)
-        if found is None:
+        match = _RANGE.match(part[1:] if without else part)
+        if match is None:
             refuse(field, f'expected processors such as 0-3,^2, got {part!r}')
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last >= vcpus:
             refuse(field, f'expected processors of 0 to {vcpus - 1}, got {part!r}')
         (left_out if without else chosen).update(range(first, last + 1))
@@ -150,12 +153,12 @@ def cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
 
 
 def page_size(value: str, field: str) -> str:
-    """``small``, ``large``, ``any``, or a size in KiB as text."""
+    """Return ``small``, ``large``, ``any``, or a size in KiB as text."""
     values = value.strip()
     if values in ('small', 'large', 'any'):
         return values
-    found = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', values, re.ASCII)
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', values, re.ASCII)
+    if match is None or not int(match[1]):
         refuse(field, f'expected small, large, any or a size such as 2048 or 1GB, got {value!r}')
-    factor = {'': 1, 'K': 1, 'M': 1 << 10, 'G': 1 << 20, 'T': 1 << 30}[found[2][:1].upper()]
-    return str(int(found[1]) * factor)
+    factor = {'': 1, 'K': 1, 'M': 1 << 10, 'G': 1 << 20, 'T': 1 << 30}[match[2][:1].upper()]
+    return str(int(match[1]) * factor)
