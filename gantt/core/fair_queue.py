@@ -3,13 +3,13 @@
 
 Start-time fair queueing: P. Goyal, H. M. Vin and H. Cheng, "Start-Time Fair Queueing: A
 Scheduling Algorithm for Integrated Services Packet Switching Networks", IEEE/ACM Transactions on
-Networking 5(5), 1997.  Each item starts at the virtual time at which the one before it of the
-same owner has had its share, and never before the present; the least start is next, and is the
-present then.  Of two owners that both wait, what they are served, each by its weight, never
-differs by more than one item of each.  An owner that had nothing to ask saves nothing up.
+Networking 5(5), 1997.  Each item starts at the virtual time at which the previous item
+of the same owner has had its share, and never before the present; the item with the least start
+is next, and its start becomes the present.  The service of two waiting owners, each by its weight,
+never differs by more than one item of each.  An idle owner accumulates no credit.
 
-Two operations touch more than the owner at hand: forgetting owners who have nothing here, each
-once, and looking for the next among owners, by a heap.
+Two operations touch more than one owner: forgetting owners without items, each once, and the
+choice of the next owner, by a heap.
 """
 
 import collections
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar('T')
 
-#: Owners without an item who are remembered, as what they were served last is not over yet.
+#: Upper bound of remembered owners without an item, whose last share is not over yet.
 IDLE_MAX = 256
 
 
@@ -28,7 +28,7 @@ class _Flow(Generic[T]):
     """The items of one owner.
 
     :ivar start: virtual time from which its first item is due
-    :ivar returned: items that were taken before: they are first
+    :ivar returned: items that were taken before and put back: they are served first
     """
 
     __slots__ = ('fresh', 'owner', 'returned', 'start')
@@ -41,18 +41,18 @@ class _Flow(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """See the module docstring.  Not for several threads at once.
+    """A queue with start-time fair queueing over owners.  Not thread-safe.
 
-    :ivar weights: owner -> its weight, above 0, from now on; 1 where it has none
+    :ivar weights: owner -> its current weight, above 0; default 1
     """
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self.weights: Mapping[str, float] = weights or {}
         self._flows: dict[str, _Flow[T]] = {}
-        # One entry for each flow that is valid, that with its start; others are left over.
+        # Each flow has one valid entry, the one with its start; others are stale.
         self._heap: list[tuple[float, int, _Flow[T]]] = []
         self._serial = itertools.count()
-        self._top: _Flow[T] | None = None  # the next, where it was looked for
+        self._top: _Flow[T] | None = None  # cached next flow
         self._now = 0.0
         self._count = 0
 
@@ -61,11 +61,11 @@ class FairQueue(Generic[T]):
 
     @property
     def owners(self) -> int:
-        """How many are remembered."""
+        """Number of remembered owners."""
         return len(self._flows)
 
     def put(self, owner: str, item: T) -> None:
-        """A new item, behind those of its owner."""
+        """Append a new item to those of its owner."""
         flow = self._flows.get(owner)
         if flow is None or not (flow.fresh or flow.returned):
             flow = self._flow(owner)
@@ -73,9 +73,9 @@ class FairQueue(Generic[T]):
         self._count += 1
 
     def again(self, owner: str, item: T, refund: float = 0.0) -> None:
-        """An item that was taken and is to be taken again, before those that never were.
+        """Put back an item that was taken, before its owner's items that never were.
 
-        :param refund: of its cost, where it was not served at all
+        :param refund: part of its cost to return, if it was not served at all
         """
         flow = self._flow(owner)
         flow.returned.append(item)
@@ -84,14 +84,17 @@ class FairQueue(Generic[T]):
             self._move(flow, flow.start - refund / self.weights.get(owner, 1.0))
 
     def first(self) -> T:
-        """The item that is next; it stays.  :raises IndexError: there is none"""
+        """Return the next item without taking it.
+
+        :raises IndexError: there is none
+        """
         flow = self._top = self._next()
         return (flow.returned or flow.fresh)[0]
 
     def pop(self, cost: float = 1.0) -> T:
-        """Take the item that is next.
+        """Take the next item.
 
-        :param cost: what its owner is charged, above 0
+        :param cost: cost charged to its owner, above 0
         :raises IndexError: there is none
         """
         flow = self._top or self._next()
@@ -107,23 +110,23 @@ class FairQueue(Generic[T]):
         return item
 
     def charge(self, owner: str, cost: float) -> None:
-        """Charge the owner of an item what it took beyond its cost when it was taken."""
+        """Charge an owner additional cost of an item, beyond the cost at ``pop``."""
         if self._count and cost > 0:
             flow = self._flow(owner)
             self._move(flow, flow.start + cost / self.weights.get(owner, 1.0))
             self._top = None
 
     def newest(self, owner: str) -> Iterator[T]:
-        """The items of an owner, from the newest on; nothing is to change meanwhile."""
+        """Yield the items of an owner, newest first; the queue must not change meanwhile."""
         flow = self._flows.get(owner)
         if flow is not None:
             yield from reversed(flow.fresh)
             yield from reversed(flow.returned)
 
     def remove(self, owner: str, item: T) -> None:
-        """Take an item out, unserved; quickly where it is a new one.
+        """Remove an item, unserved; fast for the newest item.
 
-        :raises ValueError: it is not here
+        :raises ValueError: it is not in the queue
         """
         self._top = None
         flow = self._flows.get(owner)
@@ -139,18 +142,18 @@ class FairQueue(Generic[T]):
 
     def take_fresh(self) -> list[T]:
         """Take all items that were never taken, in the order of each owner."""
-        found: list[T] = []
+        items: list[T] = []
         self._top = None
         for flow in self._flows.values():
-            found += flow.fresh
+            items += flow.fresh
             flow.fresh.clear()
-        self._count -= len(found)
+        self._count -= len(items)
         if not self._count:
             self._rest()
-        return found
+        return items
 
     def has_returned(self, owner: str, item: T) -> bool:
-        """Whether an item is here that was taken before."""
+        """Return whether an item is queued that was taken before."""
         flow = self._flows.get(owner)
         return flow is not None and item in flow.returned
 
@@ -174,7 +177,7 @@ class FairQueue(Generic[T]):
             self._rebuild()
 
     def _next(self) -> _Flow[T]:
-        """The flow that is next, whose entry is the first; those before it are over."""
+        """Return the next flow, after dropping stale entries before it."""
         heap = self._heap
         if not self._count:
             raise IndexError('nothing waits')
@@ -183,13 +186,13 @@ class FairQueue(Generic[T]):
             if start == flow.start and self._flows.get(flow.owner) is flow:
                 if flow.returned or flow.fresh:
                     return flow
-                # What it was served last is over; who comes back starts no earlier.
+                # Its last share is over; if the owner returns, it starts no earlier.
                 del self._flows[flow.owner]
                 self._now = max(self._now, start)
             heapq.heappop(heap)
 
     def _rest(self) -> None:
-        """Nothing waits: nobody is behind or ahead any more."""
+        """Reset the virtual time once the queue is empty, as no owner is behind or ahead."""
         if len(self._flows) == 1 and len(self._heap) == 1:
             self._now = self._heap[0][0]  # the usual case, and the cheap one
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What filters and weighers have in common: a name, declared options, declared columns."""
+"""The base of filters and weighers: a name, declared options, declared columns."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gantt.core.messages.near import near
 from gantt.core.messages.request import RequestKind
 from gantt.core.table.columns import COLUMNS, OBJECTS
 
-#: Columns that a plugin may say it reads.
+#: Columns that a plugin may declare as read.
 KNOWN_COLUMNS = frozenset(COLUMNS) | frozenset(OBJECTS)
 
 
@@ -32,7 +32,7 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-#: Of plugins that look at what any provider has.
+#: ``kinds`` of plugins that apply to any provider.
 EVERY_KIND = frozenset(RequestKind)
 
 
@@ -56,15 +56,18 @@ class Plugin:
             cls.name = cls.__name__
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        """:param values: option name -> value; defaults for those left out"""
+        """Set the options.
+
+        :param values: option name -> value; defaults for those left out
+        """
         values = values or {}
-        known = {option.name for option in self.options}
+        names = {option.name for option in self.options}
         for name in values:
-            if name not in known:
+            if name not in names:
                 raise exceptions.PluginError(
                     plugin=self.name,
                     option=name,
-                    problem=f'has no option {name!r}; it has {", ".join(sorted(known)) or "none"}',
+                    problem=f'has no option {name!r}; it has {", ".join(sorted(names)) or "none"}',
                     fix='Remove it',
                 )
         for option in self.options:
@@ -74,12 +77,14 @@ class Plugin:
 
     def _check(self, option: Option, value: Any) -> None:
         low, high = option.min, option.max
-        right = isinstance(value, option.type) or (option.type is float and isinstance(value, int))
+        is_valid = isinstance(value, option.type) or (
+            option.type is float and isinstance(value, int)
+        )
         if option.type is list:
-            right = right and all(isinstance(item, str) for item in value)
-        # One that is no number is neither below nor above a bound.
-        right = right and not (isinstance(value, float) and not math.isfinite(value))
-        if not right or (low is not None and value < low) or (high is not None and value > high):
+            is_valid = is_valid and all(isinstance(item, str) for item in value)
+        # NaN is neither below nor above a bound.
+        is_valid = is_valid and not (isinstance(value, float) and not math.isfinite(value))
+        if not is_valid or (low is not None and value < low) or (high is not None and value > high):
             bounds = ''.join(
                 f', {word} {bound}'
                 for word, bound in (('at least', low), ('at most', high))
@@ -88,8 +93,8 @@ class Plugin:
             finite = 'finite ' if option.type is float else ''
             self._refuse(option, f'{finite}{option.type.__name__}{bounds}', value)
         if option.choices and value not in option.choices:
-            words = ', '.join(choice or 'nothing' for choice in option.choices)
-            self._refuse(option, f'one of {words}', value)
+            choices_text = ', '.join(choice or 'nothing' for choice in option.choices)
+            self._refuse(option, f'one of {choices_text}', value)
 
     def _refuse(self, option: Option, expected: str, value: Any) -> None:
         raise self.refused(option.name, f'expected {expected}, got {value!r}')
@@ -97,14 +102,17 @@ class Plugin:
     def refused(
         self, option: str, problem: str, fix: str = 'Set it accordingly'
     ) -> exceptions.PluginError:
-        """The error that names an option and what is wrong with its value."""
+        """Return an error that names an option and the problem of its value."""
         return exceptions.PluginError(
             plugin=self.name, option=option, problem=f'option {option}: {problem}', fix=fix
         )
 
     @classmethod
     def check_columns(cls) -> None:
-        """:raises PluginError: a column that the host table does not have"""
+        """Check the declared columns.
+
+        :raises PluginError: the host table does not have one of them
+        """
         for column in cls.columns:
             if column not in KNOWN_COLUMNS:
                 meant = near(column, sorted(KNOWN_COLUMNS), 1)
@@ -116,5 +124,5 @@ class Plugin:
                 )
 
     def settings(self) -> dict[str, Any]:
-        """Option name -> value in force."""
+        """Return option name -> current value."""
         return {option.name: getattr(self, option.name) for option in self.options}

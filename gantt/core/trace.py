@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One id for all that a request leads to, in all zones: that of W3C Trace Context."""
+"""Trace ids of requests over all zones, as of W3C Trace Context."""
 
 import re
 from typing import Annotated
@@ -18,23 +18,23 @@ _TRACEPARENT = re.compile(
 
 
 def trace_in(traceparent: str | None) -> str:
-    """The trace id of a ``traceparent`` header; '': it has none that is valid, so begin anew."""
-    found = _TRACEPARENT.fullmatch((traceparent or '').strip())
-    if found is None or (found[1] == '00' and found[3]):
+    """Return the trace id of a ``traceparent`` header; '' if it has no valid one."""
+    matched = _TRACEPARENT.fullmatch((traceparent or '').strip())
+    if matched is None or (matched[1] == '00' and matched[3]):
         return ''
-    return found[2]
+    return matched[2]
 
 
 def trace_of(given: str | None, request_id: str) -> str:
-    """The trace id of a request: the caller's, else one that a repeat comes to as well.
+    """Return the trace id of a request: the caller's, else one derived from the request id.
 
-    :param given: by the caller; None or '': nothing
+    :param given: by the caller; None or '': none
     """
     return given or derived_id('trace', request_id).replace('-', '')
 
 
 def traceparent(trace: str, call: str) -> str:
-    """The header of a call.
+    """Return the ``traceparent`` header of a call.
 
     :param call: the id of the call itself, 16 hexadecimal digits, not all zero
     """

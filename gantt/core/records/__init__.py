@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded for people: decisions, the audit trail, history, comparisons of shadow mode.
+"""Records for operators: decisions, the audit trail, history, comparisons of shadow mode.
 
-Nothing here changes a decision.
+Nothing here affects a decision.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about what the audit finds: once for each sort of line, whatever the number of lines.
+"""Remedies for the findings of the audit, one for each kind of line.
 
 ``doc/source/admin/operate.rst`` has a row for each of these.
 """
@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 _RELEASE = 'gantt claim release ID --reason TEXT'
 _REPORT = 'no command corrects it: send the file of "gantt-manage bundle"'
-#: What a line has about a member of a group of which more than one guest runs.
+#: Matches lines about a member of a group with more than one running guest.
 TWO_GUESTS = re.compile(r"^group .*: member '.*' has \d+ guests: ")
 
 
 class Remedy(NamedTuple):
-    """Of one sort of line.
+    """The remedy of one kind of line.
 
     :ivar kind: key of the audit
-    :ivar about: what its lines say, short
-    :ivar pattern: what lines of it have, and no others
-    :ivar what: to be done
+    :ivar about: short description of the problem
+    :ivar pattern: matches lines of this kind only
+    :ivar what: the action to take
     """
 
     kind: str
@@ -226,12 +226,12 @@ REMEDIES = (
 
 
 def remedy_of(kind: str, line: str) -> Remedy | None:
-    """What to do about a line; None: it is of no sort that is known here."""
-    mine = (one for one in REMEDIES if one.kind == kind)
-    return next((one for one in mine if one.pattern.search(line)), None)
+    """Return the remedy of a line; None if its kind is not known."""
+    of_kind = (remedy for remedy in REMEDIES if remedy.kind == kind)
+    return next((remedy for remedy in of_kind if remedy.pattern.search(line)), None)
 
 
 def remedies(found: Mapping[str, Sequence[str]]) -> list[Remedy]:
-    """Those of what an audit has found, each once, in the order of the table."""
-    wanted = {remedy_of(kind, line) for kind, lines in found.items() for line in lines}
-    return [one for one in REMEDIES if one in wanted]
+    """Return the remedies of an audit's findings, each once, in the order of the table."""
+    needed = {remedy_of(kind, line) for kind, lines in found.items() for line in lines}
+    return [remedy for remedy in REMEDIES if remedy in needed]

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit trail: who changed what by hand, for which project, and how it ended.
+"""The audit trail: manual changes with initiator, target, project and outcome.
 
-A placement is not in it, since its decision says all that; nor is what hosts report.
+Placements are not in it, since their decisions record them; nor are reports of hosts.
 """
 
 import msgspec
 
-#: Outcomes, in the words of CADF, which OpenStack's audit speaks.
+#: Outcomes, in the terms of CADF, which OpenStack's audit uses.
 SUCCESS, FAILURE = 'success', 'failure'
 
 
 class Initiator(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asked, as far as that is known.
+    """Initiator of an operation, as far as known.
 
     :ivar user_id: of the token; of a command the name of the account that ran it
-    :ivar service_roles: of the service that passed the request on, where one did
-    :ivar address: where it came from: of a command the name of the machine
+    :ivar service_roles: of the service that forwarded the request, if any
+    :ivar address: its source address; of a command the name of the machine
     """
 
     user_id: str
@@ -29,14 +29,14 @@ class Initiator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the trail.
+    """A line of the audit trail.
 
-    :ivar time: UTC, as ISO 8601 has it
+    :ivar time: UTC, in ISO 8601
     :ivar action: the rule of the operation (``gantt:hosts:disable``), or the command
-    :ivar target: the path that was asked for, or what the command was given
+    :ivar target: the requested path, or the arguments of the command
     :ivar outcome: ``success`` or ``failure``
     :ivar reason: code of the error of a failure
-    :ivar what: the sentence that the caller was answered
+    :ivar what: the message returned to the caller
     :ivar request_id: as in the log and in ``X-OpenStack-Request-ID``
     """
 
@@ -51,7 +51,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line(entry: AuditEntry) -> str:
-    """The entry as one line of JSON, ASCII only: nothing in it that a terminal obeys."""
+    """Return the entry as one line of JSON, printable ASCII only, safe for terminals."""
     text = msgspec.json.encode(entry).decode()
     if text.isascii() and text.isprintable():
         return text
@@ -64,7 +64,7 @@ def _escaped(char: str) -> str:
 
 
 def decoded(text: str) -> AuditEntry | None:
-    """The entry of a line; None where it is none, such as one that broke off."""
+    """Return the entry of a line; None if it is not one, such as a truncated line."""
     try:
         return msgspec.json.decode(text, type=AuditEntry)
     except msgspec.DecodeError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions: what was chosen, and why every other host was not.
+"""Decisions: the chosen hosts, and the reason for every other host.
 
-A Decision is made while deciding, never reconstructed.  ``verdicts`` has one
+A Decision is recorded while deciding, never reconstructed.  ``verdicts`` has one
 byte per host in the order of ``provider_ids``: k < len(filters) means that
-filter k removed the host, ``CHOSEN`` that it was taken, ``PASSED`` that it
+filter k removed the host, ``CHOSEN`` that it was chosen, ``PASSED`` that it
 survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
 """
 
@@ -33,15 +33,15 @@ class Outcome(enum.StrEnum):
     CONFLICT = 'conflict'
     BUSY = 'busy'
     EXPIRED = 'expired'
-    UNKNOWN = 'unknown'  # hosts unknown: "do not know" is not "no room"
+    UNKNOWN = 'unknown'  # hosts unknown, which is not "no room"
     CANCELLED = 'cancelled'
     REUSED = 'reused'
-    REFUSED = 'refused'  # it asks for what does not exist
+    REFUSED = 'refused'  # it requests what does not exist
     FAILED = 'failed'
 
 
 class FilterCount(msgspec.Struct, frozen=True):
-    """What one filter did, in the order of running.
+    """Result of one filter, in the order of execution.
 
     :ivar detail: numbers that help to read it, e.g. ``{"best": {"MEMORY_MB": 6348}}``
     """
@@ -53,7 +53,7 @@ class FilterCount(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True):
-    """One finalist; the three lists follow ``Decision.weighers``."""
+    """Scores of a finalist; the three lists follow ``Decision.weighers``."""
 
     host: str
     provider_id: int
@@ -105,17 +105,17 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def host_resources(self) -> dict[str, int]:
-        """The part that the host itself gives; nested providers and shared pools give the rest."""
+        """Amounts of the host itself, without nested providers and shared pools."""
         if not self.allocations:
             return self.resources
-        own: collections.Counter[str] = collections.Counter()
-        for one in self.allocations:
-            if one.provider_id == self.provider_id:
-                own.update(one.resources)
-        return dict(own)
+        host_amounts: collections.Counter[str] = collections.Counter()
+        for allocation in self.allocations:
+            if allocation.provider_id == self.provider_id:
+                host_amounts.update(allocation.resources)
+        return dict(host_amounts)
 
     def build(self, request_id: str | None = None) -> Build:
-        """The message by which the agent of the host starts the guest.
+        """Return the message by which the agent of the host starts the guest.
 
         :raises InvalidMessage: nothing is claimed: it is an alternate, of a dry run, or of a child
         """
@@ -144,14 +144,14 @@ class Contradiction(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """As one sentence, in words for who asked."""
+        """Contradiction as a sentence for the caller."""
         return f'{self.says}: {"; ".join(map(plain_text, self.rules))}'
 
 
 class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision for one member of a request.
 
-    :ivar selection: None where no host fits
+    :ivar selection: None if no host fits
     :ivar level: 0: a perfect match; else the last of the steps that had to be given up
     :ivar given_up: the rules that the chosen host does not meet
     """
@@ -169,21 +169,21 @@ class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What ``place()`` returns, and what explain and replay start from.
+    """The result of ``place()``, and the input of explain and replay.
 
-    :ivar hosts: how many hosts were looked at
-    :ivar cause: what decided that there is none, without numbers: refusals with the same one
-        are alike; '' where a host was found
-    :ivar silent: some of the hosts that fit but for that they have not reported lately
-    :ivar spread: picked among so many best at least, because races were lost; 1: they were not
+    :ivar hosts: number of hosts evaluated
+    :ivar cause: reason of a refusal, without numbers: refusals with equal causes are alike; '' if
+        a host was found
+    :ivar silent: some of the hosts that fit except that they have not reported lately
+    :ivar spread: minimum number of best hosts picked among, after lost races; 1: none was lost
     :ivar provider_ids: host ids as packed int64, in the order of the verdicts
-    :ivar age_seconds: how old the oldest host state used may be (promise P5)
-    :ivar attempts: times that the request was planned, this one included
+    :ivar age_seconds: maximum age of the host states used (promise P5)
+    :ivar attempts: number of times that the request was planned, this one included
     :ivar attempt: of the request's row: claim ids derive from it
     :ivar held: consumer -> provider id -> class -> amount, of pools, that members of a move had
-    :ivar planned: members that were to be placed; the last of ``members`` may have failed
-    :ivar zones: of a request over zones: what each of them was queried for, and has answered
-    :ivar places: of a create in a planned group: what it was offered of the plan
+    :ivar planned: number of members to place; the last of ``members`` may have failed
+    :ivar zones: of a request over zones: the query to each zone, and its answer
+    :ivar places: of a create in a planned group: the places of the plan offered to it
     """
 
     id: str
@@ -245,11 +245,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answered(NamedTuple):
-    """A request at its end.
+    """A request that was answered.
 
     :ivar seconds: from its arrival to its answer
-    :ivar origin: the id that it has elsewhere, such as that of Nova's API
-    :ivar trace: of W3C Trace Context
+    :ivar origin: its id in another service, such as Nova's API
+    :ivar trace: trace id of W3C Trace Context
     """
 
     answer: Answer
@@ -259,16 +259,16 @@ class Answered(NamedTuple):
 
 
 def not_known_here(reason: str, zones: Sequence[str]) -> str:
-    """Why nobody here has room, and whom to ask besides.
+    """Return the reason of a refusal, with the child zones that the caller may query.
 
-    :param zones: names of zones below that may have room, and are not asked for such a request
+    :param zones: child zones that may have room, and are not queried for such a request
     """
-    which = f'zone{"s" * (len(zones) > 1)} {", ".join(zones)}'
-    return f'{reason}; zones below are not asked for such a request: ask {which}'
+    zones_text = f'zone{"s" * (len(zones) > 1)} {", ".join(zones)}'
+    return f'{reason}; zones below are not asked for such a request: ask {zones_text}'
 
 
 def for_caller(answer: Answer) -> Answer:
-    """An answer as who asked may read it: rules of operators by name or number alone."""
+    """Return an answer for the caller: rules of operators by name or number only."""
     if not answer.given_up:
         return answer
     names = list(dict.fromkeys(map(plain_text, answer.given_up)))
@@ -283,7 +283,7 @@ def _unknown(answer: Answer) -> exceptions.GanttError:
 
 
 def error_of(answer: Answer) -> exceptions.GanttError | None:
-    """The error that a caller is told where an answer is not a placement."""
+    """Return the error for the caller if an answer is not a placement."""
     reason = answer.reason
     match answer.outcome:
         case Outcome.PLACED:
@@ -301,8 +301,8 @@ def error_of(answer: Answer) -> exceptions.GanttError | None:
         case Outcome.REUSED:
             return exceptions.RequestIdReused(request_id=answer.request_id)
         case Outcome.REFUSED:
-            plain = exceptions.refused(reason, answer.places, request_id=answer.request_id)
-            return plain if answer.excess is None else answer.excess.error()
+            refusal = exceptions.refused(reason, answer.places, request_id=answer.request_id)
+            return refusal if answer.excess is None else answer.excess.error()
         case Outcome.UNKNOWN:
             return _unknown(answer)
     return exceptions.Unavailable(reason, request_id=answer.request_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision and its request as bytes, and back.
+"""Encoding of a decision with its request, and decoding.
 
-Members are stored as the columns that they were made as (``core.records.members``), those of a
-request over zones one by one.
+Members are stored as their columns (``core.records.members``), those of a request over zones
+one by one.
 """
 
 import msgspec
@@ -12,14 +12,14 @@ from gantt.core.records.decision import Decision
 from gantt.core.records.members import MemberColumns
 from gantt.core.records.stored_members import StoredMembers, restored, stored
 
-#: Characters of an id that are enough to look for it.
+#: Minimum length of an id's prefix for a search.
 PREFIX_MIN = 6
 
 
 class StoredDecision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is packed for a decision.
+    """The stored form of a decision.
 
-    :ivar columns: the members; None: they are those of the decision
+    :ivar columns: the members; None: they are in the decision
     """
 
     decision: Decision
@@ -32,7 +32,7 @@ _decode = msgspec.msgpack.Decoder(StoredDecision).decode
 
 
 def pack(decision: Decision, request: SelectDestinations) -> bytes:
-    """A decision as it is kept; its list of hosts is kept on its own."""
+    """Return a decision as it is stored; its list of hosts is stored separately."""
     members = decision.members
     columns = stored(members) if isinstance(members, MemberColumns) else None
     short = msgspec.structs.replace(
@@ -42,10 +42,14 @@ def pack(decision: Decision, request: SelectDestinations) -> bytes:
 
 
 def unpack(packed: bytes) -> StoredDecision:
-    """A decision as it was kept."""
-    found = _decode(packed)
-    if found.columns is None:
-        return found
-    members = restored(found.columns, found.decision.request_id, found.request.consumers)
-    decision = msgspec.structs.replace(found.decision, members=members)
-    return StoredDecision(decision, found.request)
+    """Return a stored decision."""
+    stored_decision = _decode(packed)
+    if stored_decision.columns is None:
+        return stored_decision
+    members = restored(
+        stored_decision.columns,
+        stored_decision.decision.request_id,
+        stored_decision.request.consumers,
+    )
+    decision = msgspec.structs.replace(stored_decision.decision, members=members)
+    return StoredDecision(decision, stored_decision.request)

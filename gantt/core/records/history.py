@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a store says of the last while, as values."""
+"""Statistics of the recent past, as read from a store."""
 
 import msgspec
 
 
 class ClaimCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Claims by state, every state named; ``adopted`` counts live ones that nobody asked for."""
+    """Claims by state, with every state; ``adopted`` counts live ones without a request."""
 
     states: dict[str, int]
     adopted: int
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """What kept decisions say of the last while, in equal parts of it.
+    """Statistics of stored decisions over a recent period, in equal parts.
 
-    :ivar now: the database's clock: where the last part ends
-    :ivar since: what was before is not known: it was not read, or is kept no longer
-    :ivar outcomes: outcome -> decisions, by part
-    :ivar waits: when a claim was made, and the seconds until its host confirmed it; of
+    :ivar now: the database's clock, the end of the last part
+    :ivar since: earlier decisions are not known: they were not read, or are no longer stored
+    :ivar outcomes: outcome -> number of decisions, by part
+    :ivar waits: creation time of a claim, and the seconds until its host confirmed it; of
         claims that are still confirmed
     """
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of a decision as columns: who was picked by one look at the hosts, and by what.
+"""The members of a decision as columns: the picks of each evaluation of the hosts, with scores.
 
-Members that are alike are looked at once: their picks, their finalists and the lines of the
-score table are columns from the ranking to the stored record.  What the decision says of a
-member is made from them when somebody reads it, and is the same as if each had been looked at
-by itself.
+Equal members are evaluated once: their picks, their finalists and the lines of the score table
+are columns from the ranking to the stored record.  The ``MemberDecision`` of a member is created
+from them when it is read, and equals the one of a separate evaluation.
 """
 
 import operator
@@ -28,29 +27,29 @@ from gantt.core.records.decision import (
     Selection,
 )
 
-#: Verdict bytes shown of a decision; members beyond it have none.
+#: Upper bound of verdict bytes shown of a decision; members beyond it have none.
 VERDICT_BYTES_MAX = 1 << 22
 
 _replace = msgspec.structs.replace
 
 
 class LookResult:
-    """One look at the hosts, and the members that were placed by it.
+    """An evaluation of the hosts, and the members that were placed by it.
 
-    :ivar filters: what each filter removed
-    :ivar survivors: how many hosts no filter removed
+    :ivar filters: number of hosts that each filter removed
+    :ivar survivors: number of hosts that passed all filters
     :ivar verdicts: a byte for each host, ``PASSED`` for each survivor
-    :ivar used: which weighers have a preference, by their place among all
-    :ivar line_rows: of the lines of the score table the rows of the hosts
+    :ivar used: positions of the weighers that have a preference
+    :ivar line_rows: rows of the hosts, by line of the score table
     :ivar lines: the total, then raw value, share and weight by each weigher with a preference
     :ivar members: numbers of the members; ``rows``: of the hosts that they were placed on
     :ivar claim_ids: ids of their claims, of members that were just placed, and of those that took
         over places of a plan
-    :ivar finalists: numbers of lines, as many for each member, best first
-    :ivar layout: of the one member that was placed by it, where it has one
-    :ivar allocations: of each member who gives what, empty where all is its host's own; none at
-        all where no pool has what is asked for
-    :ivar level: of what the host of that member does not meet; ``given_up``: the rules
+    :ivar finalists: numbers of lines, the same count for each member, best first
+    :ivar layout: layout of the only member, if it has one
+    :ivar allocations: allocations of each member by provider, empty if all are on its host; no
+        entries if no pool has a requested class
+    :ivar level: level of the rules that its host does not meet; ``given_up``: these rules
     """
 
     __slots__ = (
@@ -78,9 +77,9 @@ class LookResult:
 class Place(NamedTuple):
     """A member and the host that it was placed on.
 
-    :ivar host: without what is the member's own
+    :ivar host: without the member's own fields
     :ivar claim_id: None: nothing is claimed for it
-    :ivar row: of the host in the table; -1: not known any more
+    :ivar row: row of the host in the table; -1: not known any more
     """
 
     member: int
@@ -92,7 +91,7 @@ class Place(NamedTuple):
     allocations: Sequence[ProviderAllocation] = ()
 
     def selected(self, **of_claim: Any) -> Selection:
-        """Its host as it is selected for it, with what it gets there."""
+        """Return the selection of the member: its host, with its allocations and layout."""
         parts = list(self.allocations)
         total = total_of(parts) or self.host.resources
         return _replace(
@@ -105,26 +104,26 @@ class Place(NamedTuple):
         )
 
     def amounts(self, resources: dict[str, int]) -> dict[int, dict[str, int]]:
-        """Who gives what: provider id -> class -> amount; the host is always in it.
+        """Return provider id -> class -> amount; the host is always included.
 
-        :param resources: all that the member gets
+        :param resources: total amounts of the member
         """
-        found: dict[int, dict[str, int]] = {self.host.provider_id: {}}
+        by_provider: dict[int, dict[str, int]] = {self.host.provider_id: {}}
         if not self.allocations:
             return {self.host.provider_id: resources}
         for part in self.allocations:
-            here = found.setdefault(part.provider_id, {})
+            of_provider = by_provider.setdefault(part.provider_id, {})
             for name, amount in part.resources.items():
-                here[name] = here.get(name, 0) + amount
-        return found
+                of_provider[name] = of_provider.get(name, 0) + amount
+        return by_provider
 
 
 class Finalist(NamedTuple):
-    """A host that a member could have gone to, as it was when that was placed.
+    """A candidate host of a member, as it was when the member was placed.
 
-    :ivar used: the places of the weighers that had a preference
-    :ivar raw: what these said of it, in that order
-    :ivar level: of the ladder of rules, of the host that was picked
+    :ivar used: positions of the weighers that had a preference
+    :ivar raw: their raw values for the host, in that order
+    :ivar level: level of the picked host in the ladder of rules
     """
 
     row: int
@@ -134,27 +133,27 @@ class Finalist(NamedTuple):
 
 
 def total_of(parts: Iterable[ProviderAllocation]) -> dict[str, int]:
-    """Class -> amount, of whatever provider."""
-    found: dict[str, int] = {}
+    """Return class -> amount, over all providers."""
+    amounts: dict[str, int] = {}
     for part in parts:
         for name, amount in part.resources.items():
-            found[name] = found.get(name, 0) + amount
-    return found
+            amounts[name] = amounts.get(name, 0) + amount
+    return amounts
 
 
 class MemberColumns(Sequence[MemberDecision]):
-    """See the module docstring: a sequence whose items are made when they are read.
+    """The members of a decision as a sequence whose items are created when they are read.
 
-    :ivar looks: in order; each has one member at least
-    :ivar failed: the member that no host was found for
+    :ivar looks: evaluations in order; each has at least one member
+    :ivar failed: the member for which no host was found
     :ivar places: row -> host, of all picks and alternates
     :ivar hosts: row -> (name, id), of all lines of the score table
     :ivar alternates: row of a pick -> rows
-    :ivar weighers: how many there are
-    :ivar claims: whether claims are made for them
-    :ivar goes_on: whether the first is alike to the last one of another request
-    :ivar is_withdrawn: the request was not placed: what a member had is not shown
-    :ivar takes_over: their claims are places of a plan, whose ids are of no request here
+    :ivar weighers: number of weighers
+    :ivar claims: whether claims are created for them
+    :ivar goes_on: whether the first member equals the last one of another request
+    :ivar is_withdrawn: the request was not placed: selections of members are not shown
+    :ivar takes_over: their claims are places of a plan, whose ids do not derive from the request
     """
 
     def __init__(
@@ -192,8 +191,8 @@ class MemberColumns(Sequence[MemberDecision]):
     def __iter__(self) -> Iterator[MemberDecision]:
         position = 0
         for look in self.looks:
-            for at in range(len(look.members)):
-                yield self._made(look, at, position)
+            for index in range(len(look.members)):
+                yield self._made(look, index, position)
                 position += 1
         if self.failed is not None:
             yield self.failed
@@ -208,7 +207,7 @@ class MemberColumns(Sequence[MemberDecision]):
 
     # -- without making items ------------------------------------------------------------
     def placed(self) -> Iterator[Place]:
-        """The members that have a place."""
+        """Yield the members that have a place."""
         if self.is_withdrawn:
             return
         for look in self.looks:
@@ -224,18 +223,18 @@ class MemberColumns(Sequence[MemberDecision]):
                 yield Place(member, consumer, host, claim_id, look.layout, row, allocations)
 
     def alternates_of(self, row: int, consumer: str) -> list[Selection]:
-        """The alternates of a member that was placed on a row."""
+        """Return the alternates of a member that was placed on a row."""
         if self.is_withdrawn:
             return []
         rows = self.alternates.get(row, ())
         return [_replace(self.places[other], consumer=consumer) for other in rows]
 
     def finalists(self) -> Iterator[list[Finalist]]:
-        """Of each member that has a place its host, then others that it could have gone to."""
+        """Yield by placed member its host, then its other candidates."""
         for look in self.looks:
             width, size = 1 + 3 * len(look.used), len(look.finalists) // len(look.members)
-            for at, pick in enumerate(look.rows):
-                lines = look.finalists[at * size : (at + 1) * size]
+            for index, pick in enumerate(look.rows):
+                lines = look.finalists[index * size : (index + 1) * size]
                 best = [line for line in lines if look.line_rows[line] == pick]
                 others = [line for line in lines if look.line_rows[line] != pick]
                 yield [
@@ -257,12 +256,12 @@ class MemberColumns(Sequence[MemberDecision]):
             if self.claims:
                 claim_id = self._claim_id(look, at)
             parts = look.allocations[at] if look.allocations else ()
-            of = (look.layout, row, parts)
-            selection = Place(member, consumer, self.places[row], claim_id, *of).selected(
+            place_fields = (look.layout, row, parts)
+            selection = Place(member, consumer, self.places[row], claim_id, *place_fields).selected(
                 claim_id=claim_id
             )
         verdicts = b''
-        # Of a request of many members the first few say it all.
+        # Verdicts of the first members are enough for a request of many members.
         if not position or (position + 1) * size <= VERDICT_BYTES_MAX:
             bytes_ = look.verdicts.copy()
             bytes_[row] = PASSED if self.is_withdrawn else CHOSEN
@@ -299,17 +298,17 @@ class MemberColumns(Sequence[MemberDecision]):
 
 
 def placed_of(decision: Decision) -> Iterator[Place]:
-    """The members of a decision that have a place, whatever form it has."""
+    """Yield the members of a decision that have a place, for either form of members."""
     members = decision.members
     if isinstance(members, MemberColumns):
         yield from members.placed()
         return
-    for one in members:
-        if one.selection is not None:
-            host = one.selection
+    for member in members:
+        if member.selection is not None:
+            host = member.selection
             yield Place(
-                one.member,
-                one.consumer,
+                member.member,
+                member.consumer,
                 host,
                 host.claim_id,
                 host.layout,
@@ -320,11 +319,11 @@ def placed_of(decision: Decision) -> Iterator[Place]:
 
 # -- answered -----------------------------------------------------------------------------
 class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A host of an answer: what its Selections have in common.
+    """A host of an answer: the common fields of its Selections.
 
-    One that gives members different amounts, of pools besides, stands once for each.
+    A host that gives members different amounts, or amounts of pools, has an entry for each.
 
-    :ivar child: see ``Selection``, as ``place``: of a place in a zone below there is no more
+    :ivar child: as ``place``, see ``Selection``; a place in a child zone has no other fields
     """
 
     host: str
@@ -341,10 +340,10 @@ class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
-    """Of one consumer; on the wire a list in this order.
+    """Member of an answer, for one consumer; on the wire a list in this order.
 
-    :ivar hosts: places in the list of hosts: the chosen one, then alternates
-    :ivar claim_id: and what follows: of the chosen one
+    :ivar hosts: indices in the list of hosts: the chosen one, then alternates
+    :ivar claim_id: of the chosen host, as all following fields
     """
 
     consumer: str
@@ -355,7 +354,7 @@ class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer as it is sent over RPC: hosts stand once, and there are no ``selections``.
+    """An answer as it is sent over RPC: each host once, and no ``selections``.
 
     :ivar members: by consumer, as ``selections`` are
     """
@@ -365,10 +364,10 @@ class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SelectionColumns(Sequence[list[Selection]]):
-    """The selections of an answer: each host stands once, and members say where.
+    """The selections of an answer: each host is stored once, and members refer to it.
 
-    The lists are made from the columns when somebody reads them; what is sent over RPC are the
-    columns as they are.
+    The lists are created from the columns when they are read; the columns themselves are sent
+    over RPC.
 
     :ivar hosts: of all members, chosen and alternates
     :ivar members: by consumer
@@ -382,45 +381,48 @@ class SelectionColumns(Sequence[list[Selection]]):
 
     @classmethod
     def of(cls, members: MemberColumns, lease: float, *, claims: bool) -> 'SelectionColumns':
-        """Of the members that were placed, by their numbers.
+        """Create the selections of the members that were placed, sorted by member number.
 
         :param lease: seconds, of claims
         """
-        place = {row: i for i, row in enumerate(members.places)}
+        index_of_row = {row: i for i, row in enumerate(members.places)}
         of_row = {
-            row: [place[row], *map(place.__getitem__, members.alternates.get(row, ()))]
+            row: [
+                index_of_row[row],
+                *map(index_of_row.__getitem__, members.alternates.get(row, ())),
+            ]
             for row in {row for look in members.looks for row in look.rows}
         }
-        made = [
+        answer_members = [
             AnswerMember(
-                one.consumer,
-                of_row[one.row],
-                one.claim_id if claims else None,
-                lease if claims and one.claim_id is not None else 0.0,
-                one.layout,
+                place.consumer,
+                of_row[place.row],
+                place.claim_id if claims else None,
+                lease if claims and place.claim_id is not None else 0.0,
+                place.layout,
             )
-            for one in sorted(members.placed(), key=operator.attrgetter('member'))
+            for place in sorted(members.placed(), key=operator.attrgetter('member'))
         ]
-        return cls([_host(host) for host in members.places.values()], made)
+        return cls([_host(host) for host in members.places.values()], answer_members)
 
     @classmethod
     def of_lists(cls, lists: Sequence[list[Selection]]) -> 'SelectionColumns':
-        """Of lists of selections, as an answer has them."""
+        """Create the columns from lists of selections, as an answer has them."""
         hosts: list[AnswerHost] = []
         places: dict[tuple[int, str], int] = {}
         members = []
         for selections in lists:
-            taken = []
+            host_indices = []
             for selection in selections:
                 key = selection.provider_id, selection.place
-                at = places.get(key)
-                if at is None or not _is_of(selection, hosts[at]):
-                    at = places[key] = len(hosts)
+                index = places.get(key)
+                if index is None or not _is_of(selection, hosts[index]):
+                    index = places[key] = len(hosts)
                     hosts.append(_host(selection))
-                taken.append(at)
+                host_indices.append(index)
             first = selections[0]
             chosen = (first.claim_id, first.lease_seconds, first.layout)
-            members.append(AnswerMember(first.consumer, taken, *chosen))
+            members.append(AnswerMember(first.consumer, host_indices, *chosen))
         return cls(hosts, members)
 
     def __len__(self) -> int:
@@ -445,7 +447,10 @@ class SelectionColumns(Sequence[list[Selection]]):
         return repr(self._all())
 
     def _all(self) -> list[list[Selection]]:
-        """:raises IndexError: a member names a host that there is not"""
+        """Return the lists of selections.
+
+        :raises IndexError: a member refers to a missing host
+        """
         if self._made is None:
             self._made = [_selections(member, self.hosts) for member in self.members]
         return self._made
@@ -454,7 +459,7 @@ class SelectionColumns(Sequence[list[Selection]]):
 def selections_of(
     members: MemberColumns, lease: float, *, claims: bool
 ) -> Sequence[list[Selection]]:
-    """Of the members that were placed, by their numbers: the chosen hosts, then alternates.
+    """Return the selections of placed members by number: the chosen hosts, then alternates.
 
     :param lease: seconds, of claims
     """
@@ -462,18 +467,18 @@ def selections_of(
         place.allocations for place in members.places.values()
     ):
         return SelectionColumns.of(members, lease, claims=claims)
-    found: list[list[Selection]] = []
-    for one in sorted(members.placed(), key=operator.attrgetter('member')):
-        claim_id = one.claim_id if claims else None
-        chosen = one.selected(
+    selections: list[list[Selection]] = []
+    for member in sorted(members.placed(), key=operator.attrgetter('member')):
+        claim_id = member.claim_id if claims else None
+        chosen = member.selected(
             claim_id=claim_id, lease_seconds=lease if claim_id is not None else 0.0
         )
-        found.append([chosen, *members.alternates_of(one.row, one.consumer)])
-    return found
+        selections.append([chosen, *members.alternates_of(member.row, member.consumer)])
+    return selections
 
 
 def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool = False) -> Answer:
-    """The answer to a request whose members were placed by one decision.
+    """Return the answer to a request whose members were placed by one decision.
 
     :param lease: seconds, of its claims
     """
@@ -494,7 +499,7 @@ def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool =
 
 
 class AnswerReference(msgspec.Struct, frozen=True, array_like=True):
-    """What is stored in place of an answer of which a decision says all the rest.
+    """A reference that is stored in place of an answer that follows from a decision.
 
     :ivar lease_seconds: of its claims
     """
@@ -506,43 +511,47 @@ class AnswerReference(msgspec.Struct, frozen=True, array_like=True):
 _encode = msgspec.msgpack.Encoder().encode
 _answer = msgspec.msgpack.Decoder(Answer).decode
 _reference = msgspec.msgpack.Decoder(AnswerReference).decode
-#: How msgpack says that a list of two follows; answers are maps.
+#: The msgpack prefix of a list of two; answers are maps.
 _OF_TWO = b'\x92'
-#: What the answer about a planned group begins with, which msgpack never does.
+#: Prefix of the answer about a planned group, which msgpack never emits.
 GROUP_ANSWER = b'\xc1group'
 
 
 def pack(answer: Answer | AnswerReference) -> bytes:
-    """An answer, or a reference to it, as it is stored with its request."""
+    """Return an answer, or a reference to it, as it is stored with its request."""
     return _encode(answer if isinstance(answer, AnswerReference) else plain(answer))
 
 
 def unpack(stored: bytes) -> Answer | AnswerReference:
-    """The same as it was stored; of a planned group, of which claims tell, a reference to none."""
+    """Return the stored answer or reference; for a planned group, an empty reference."""
     if stored.startswith(GROUP_ANSWER):
         return AnswerReference('', 0.0)
     return _reference(stored) if stored.startswith(_OF_TWO) else _answer(stored)
 
 
 def plain(answer: Answer) -> Answer:
-    """An answer that can be encoded: its selections in lists."""
-    found = answer.selections
-    if not isinstance(found, SelectionColumns):
+    """Return an answer that can be encoded: its selections in lists."""
+    selections = answer.selections
+    if not isinstance(selections, SelectionColumns):
         return answer
-    return _replace(answer, selections=list(found))
+    return _replace(answer, selections=list(selections))
 
 
 def by_hosts(answer: Answer) -> AnswerByHosts:
-    """An answer whose hosts stand once."""
-    found = answer.selections
-    columns = found if isinstance(found, SelectionColumns) else SelectionColumns.of_lists(found)
+    """Return an answer in which each host is stored once."""
+    selections = answer.selections
+    columns = (
+        selections
+        if isinstance(selections, SelectionColumns)
+        else SelectionColumns.of_lists(selections)
+    )
     return AnswerByHosts(**_rest(answer), hosts=columns.hosts, members=columns.members)
 
 
 def in_lists(answer: AnswerByHosts) -> Answer:
-    """The same with a list of selections for each member.
+    """Return an answer with a list of selections for each member.
 
-    :raises IndexError: a member names a host that there is not
+    :raises IndexError: a member refers to a missing host
     """
     return Answer(**_rest(answer), selections=list(SelectionColumns(answer.hosts, answer.members)))
 
@@ -563,16 +572,16 @@ def _host(selection: Selection) -> AnswerHost:
 
 
 def _is_of(selection: Selection, host: AnswerHost) -> bool:
-    """Whether it says of its host what another one said."""
+    """Return whether a selection has the same host fields."""
     return bool(_of_host(selection) == _of_host(host))
 
 
 def _selections(member: AnswerMember, hosts: list[AnswerHost]) -> list[Selection]:
-    found = []
+    selections = []
     claim_id, lease_seconds, layout = member.claim_id, member.lease_seconds, member.layout
     for place in member.hosts:
         host = hosts[place]
-        found.append(
+        selections.append(
             Selection(
                 host=host.host,
                 node=host.node,
@@ -592,4 +601,4 @@ def _selections(member: AnswerMember, hosts: list[AnswerHost]) -> list[Selection
             )
         )
         claim_id, lease_seconds, layout = None, 0.0, None
-    return found
+    return selections

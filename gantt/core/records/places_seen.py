@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a create was offered of the plan of its group, from which its decision follows."""
+"""The places of a group's plan that were offered to a create, as inputs of its decision."""
 
 import msgspec
 
@@ -7,12 +7,12 @@ from gantt.core.messages.request import RequestSpec
 
 
 class SeenPlace(msgspec.Struct, frozen=True, array_like=True):
-    """A place of a plan that is free to a create.
+    """A place of a plan that is free for a create.
 
-    :ivar name: of the member that it is for, as ``web-2``
-    :ivar claim_id: of the claim that holds it
+    :ivar name: name of its member, such as ``web-2``
+    :ivar claim_id: id of the claim that holds it
     :ivar allocations: provider id -> class -> amount
-    :ivar layout: of that claim
+    :ivar layout: layout of that claim
     """
 
     name: str
@@ -23,14 +23,14 @@ class SeenPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PlacesSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """See the module docstring.
+    """The places of a group's plan that were offered to a create.
 
     :ivar group: uuid of the group; ``revision`` of its plan
-    :ivar named: the member that the create names; None: it is as the places are described
-    :ivar planned: what the member was planned with that is named, where the create differs
+    :ivar named: the member that the create names; None: it matches the places' description
+    :ivar planned: spec that the named member was planned with, if the create differs
     :ivar free: the places that it may have, one for each of its members
-    :ivar why: '' or why it gets none of them
-    :ivar replaces: the places that are let go for what the create gets elsewhere
+    :ivar why: '' or the reason why it gets none of them
+    :ivar replaces: the places that are released for the create's places elsewhere
     """
 
     group: str

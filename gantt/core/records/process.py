@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a site, as they note themselves in the database."""
+"""Processes of a site, as they register in the database."""
 
 import msgspec
 
-#: Between two notes of a process; its row is written so often and no oftener.
+#: Seconds between two heartbeats of a process, each a write of its row.
 NOTE_SECONDS = 30.0
-#: A process that has not noted itself for so long is silent: three notes did not come.
+#: Seconds after which a process without a heartbeat is silent: three were missed.
 SILENT_SECONDS = 100.0
-#: A silent one is remembered for so long.
+#: Seconds for which a silent process stays stored.
 STORED_SECONDS = 86_400.0
-#: As many processes are listed, those seen last first.
+#: Upper bound of listed processes, last seen first.
 LISTED_MAX = 1000
 
 
 class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process says of itself; times as ages in seconds.
+    """Heartbeat of a process; times as ages in seconds.
 
-    :ivar name: no other process, and no earlier start of this one, has it
+    :ivar name: unique over processes and restarts
     :ivar kind: scheduler | planner | api
-    :ivar configuration: digest of the options that decide what is answered, see ``conf.digest``
-    :ivar problem: why the options that were read again last were not taken over, else empty
-    :ivar alarm: what an operator has to look into, as forged messages; else empty
-    :ivar up_seconds: since it was started
-    :ivar configured_seconds: since the options in force were read
+    :ivar configuration: digest of the options that affect decisions, see ``conf.digest``
+    :ivar problem: why the options that were reloaded last were rejected, else empty
+    :ivar alarm: a problem for the operator, such as forged messages; else empty
+    :ivar up_seconds: since its start
+    :ivar configured_seconds: since the current options were read
     """
 
     name: str
@@ -37,14 +37,14 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceRecord(ServiceNote, frozen=True, kw_only=True):
-    """The same as the database has it, by its clock.
+    """A process's heartbeat as stored in the database, by its clock.
 
-    :ivar seen_seconds: since it noted itself last
+    :ivar seen_seconds: since its last heartbeat
     """
 
     seen_seconds: float
 
     @property
     def is_silent(self) -> bool:
-        """Whether it was killed, hangs, or does not reach the database."""
+        """True where the process was killed, hangs, or does not reach the database."""
         return self.seen_seconds >= SILENT_SECONDS

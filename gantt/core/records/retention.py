@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes where more is kept than may be: the oldest of who has the most.
+"""Retention beyond a bound: the oldest rows of the owner with the most are deleted first.
 
-So all who have much end with as much as each other, who has less than an equal part loses
-nothing, and nobody can flush what another has.
+So all large owners end with equal amounts, an owner with less than an equal share loses
+nothing, and no owner can evict rows of another.
 """
 
 import heapq
@@ -12,19 +12,19 @@ from typing import NamedTuple, TypeVar
 
 Owner = TypeVar('Owner')
 
-#: For so long a decision stays whatever their number, within the bytes that they may take: answers
-#: of requests refer to it, which are asked for again until an hour after their budget, and that is
-#: ten minutes at most.
+#: Seconds for which decisions stay regardless of their number, within the bound of bytes: answers
+#: of requests refer to them, which may be repeated until an hour after their budget of at most
+#: ten minutes.
 DECISION_SECONDS = 4200.0
 
 
 class Piece(NamedTuple):
-    """Rows of one owner, one after another.
+    """Consecutive rows of one owner.
 
     :ivar last: number of the newest
-    :ivar rows: how many
-    :ivar bytes: what they take
-    :ivar at: when the newest was made, in seconds
+    :ivar rows: number of rows
+    :ivar bytes: their size
+    :ivar at: creation time of the newest, in seconds
     """
 
     last: int
@@ -40,24 +40,24 @@ def excess(
     limit: int,
     young: float = math.inf,
 ) -> dict[Owner, int]:
-    """How many pieces of each owner are to go, the oldest first.
+    """Return the number of pieces of each owner to delete, the oldest first.
 
     :param held: the pieces of each owner, oldest first
-    :param most: rows that may stay
-    :param most_bytes: likewise; None: any
-    :param limit: rows that may go, about: one piece more where it is of several rows
-    :param young: pieces that are not older go for bytes alone
+    :param most: upper bound of rows that stay
+    :param most_bytes: upper bound of their bytes; None: no bound
+    :param limit: approximate bound of rows to delete: a last piece of several rows may exceed it
+    :param young: pieces with ``at`` not before it are deleted for bytes only
     """
     taken = dict.fromkeys(held, 0)
     counts = {owner: sum(piece.rows for piece in pieces) for owner, pieces in held.items()}
     sizes = {owner: sum(piece.bytes for piece in pieces) for owner, pieces in held.items()}
-    # Bytes first: what goes for them is counted no more.
-    for has, bound, older in ((sizes, most_bytes, math.inf), (counts, most, young)):
+    # Bytes first: pieces deleted for them no longer count.
+    for amounts, bound, older in ((sizes, most_bytes, math.inf), (counts, most, young)):
         if bound is None:
             continue
-        over = sum(has.values()) - bound
+        over = sum(amounts.values()) - bound
         heap = [
-            (-has[owner], held[owner][taken[owner]].last, number, owner)
+            (-amounts[owner], held[owner][taken[owner]].last, number, owner)
             for number, owner in enumerate(held)
             if taken[owner] < len(held[owner]) and held[owner][taken[owner]].at < older
         ]
@@ -65,14 +65,14 @@ def excess(
         while heap and over > 0 and limit > 0:
             _, _, number, owner = heapq.heappop(heap)
             piece = held[owner][taken[owner]]
-            before = has[owner]
+            amount_before = amounts[owner]
             taken[owner] += 1
             counts[owner] -= piece.rows
             sizes[owner] -= piece.bytes
-            over -= before - has[owner]
+            over -= amount_before - amounts[owner]
             limit -= piece.rows
             if taken[owner] < len(held[owner]):
                 following = held[owner][taken[owner]]
                 if following.at < older:
-                    heapq.heappush(heap, (-has[owner], following.last, number, owner))
+                    heapq.heappush(heap, (-amounts[owner], following.last, number, owner))
     return {owner: count for owner, count in taken.items() if count}

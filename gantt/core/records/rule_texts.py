@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules as callers may know them: their own in full, an operator's by where it stands.
+"""Rules as callers may read them: their own in full, an operator's by its source.
 
-Who asks for a place is told which rule was in the way, not what it says: the text
-of an operator's rule may name projects, tenants and hosts.  It is kept in the
+A caller receives the source of the rule that refused a host, not its text: the text
+of an operator's rule may name projects, tenants and hosts.  It is stored in the
 decision, for operators.
 """
 
 import re
 
-#: Source of the rules of who asks, and of the policies of a server group.
+#: Sources of the rules of a caller, and of the policies of a server group.
 USER = 'user'
 GROUP = 'group'
 _PLACES = (
@@ -22,16 +22,16 @@ _OPERATORS = re.compile(
 
 
 def is_users(shown: str) -> bool:
-    """Whether a rule as operators see it, with its source, is one of a user or of a group's."""
+    """Return whether a rule, shown with its source, is one of a user or of a group."""
     return shown.endswith((f' ({USER})', f' ({GROUP})'))
 
 
 def plain_text(shown: str) -> str:
-    """A rule for who asks, from what operators see of it; what was told already stays."""
+    """Return a rule for the caller, from its form for operators; converted texts stay."""
     if is_users(shown) or _OPERATORS.fullmatch(shown):
         return shown
-    for place, words in _PLACES:
-        found = place.search(shown)
-        if found:
-            return f"the operator's {words.format(found[1])}"
+    for place, template in _PLACES:
+        matched = place.search(shown)
+        if matched:
+            return f"the operator's {template.format(matched[1])}"
     return "an operator's rule"

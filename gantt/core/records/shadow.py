@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shadow mode: what another scheduler chose for a guest, beside what is decided here.
+"""Shadow mode: another scheduler's choice for a guest, compared with the decision here.
 
-Pure: what is heard, what a comparison says, and the verdict from an explanation.
+Pure values: observations, comparisons, and verdicts.
 """
 
 import enum
@@ -13,7 +13,7 @@ from gantt.core.messages.request import SelectDestinations
 
 
 class ShadowVerdict(enum.StrEnum):
-    """How two choices compare."""
+    """Verdicts of a comparison of two choices."""
 
     SAME = 'same'
     TIE = 'tie'
@@ -26,7 +26,7 @@ class ShadowVerdict(enum.StrEnum):
     NOT_DECIDED = 'not_decided'
 
 
-#: For people.
+#: Texts of the verdicts.
 WORDS: dict[ShadowVerdict, str] = {
     ShadowVerdict.SAME: 'the same host',
     ShadowVerdict.TIE: "another host; Nova's is as good here",
@@ -39,20 +39,20 @@ WORDS: dict[ShadowVerdict, str] = {
     ShadowVerdict.NOT_DECIDED: 'nothing was decided here',
 }
 
-#: Both came to the same end: of hosts that are as good either is right.
+#: Both have the same result: of equally good hosts either is right.
 AGREE = frozenset({ShadowVerdict.SAME, ShadowVerdict.TIE, ShadowVerdict.NEITHER})
-#: They came to different ones; the others tell nothing of either.
+#: The results differ; the other verdicts compare nothing.
 DIFFER = frozenset(
     {ShadowVerdict.OTHER, ShadowVerdict.REMOVED, ShadowVerdict.NOT_KNOWN, ShadowVerdict.NOVA_NONE}
 )
 
 
-# -- what is heard --------------------------------------------------------------------------
+# -- observations ---------------------------------------------------------------------------
 class ObservedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that another scheduler is asked as well.
+    """A request that another scheduler receives as well.
 
     :ivar origin: its id there, of the API request
-    :ivar source: the host that its guest is on and leaves; None: nowhere, or not said
+    :ivar source: the host that its guest is on and leaves; None: none, or not reported
     """
 
     request: SelectDestinations
@@ -61,10 +61,10 @@ class ObservedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedBegin(msgspec.Struct, frozen=True, kw_only=True):
-    """The other scheduler has taken a request up; where no end follows it found no host.
+    """The other scheduler has begun a request; if no end follows, it found no host.
 
-    :ivar origin: '' where it is not said
-    :ivar consumer: one of its guests; '' where it is not said
+    :ivar origin: '' if not reported
+    :ivar consumer: one of its guests; '' if not reported
     """
 
     origin: str = ''
@@ -72,7 +72,7 @@ class ObservedBegin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """The other scheduler has placed a request; where is not said."""
+    """The other scheduler has placed a request, on a host that is not reported."""
 
     origin: str = ''
     consumer: str = ''
@@ -88,7 +88,7 @@ class ObservedGuests(msgspec.Struct, frozen=True, kw_only=True):
 Observation = ObservedRequest | ObservedBegin | ObservedEnd | ObservedGuests
 
 
-# -- what is kept --------------------------------------------------------------------------
+# -- comparisons ---------------------------------------------------------------------------
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """Two choices for one guest.
 

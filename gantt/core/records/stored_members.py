@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of a decision as they are stored with it, and back; see ``core.records.members``."""
+"""Encoding of a decision's members for storage, and back; see ``core.records.members``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _ROW, _FLOAT = np.dtype('<i4'), np.dtype('<f8')
 
 
 class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """See ``LookResult``: rows, members and numbers of lines as int32, lines as float64.
+    """The stored ``LookResult``: rows, members and numbers of lines as int32, lines as float64.
 
     :ivar claim_ids: of places of a plan; of other members they derive from the request
     """
@@ -41,7 +41,7 @@ class StoredLook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """See ``MemberColumns``; the consumers are those of the request."""
+    """The stored ``MemberColumns``; the consumers are those of the request."""
 
     attempt: int
     weighers: int
@@ -52,16 +52,16 @@ class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     places: list[Selection]
     host_rows: list[int]
     hosts: list[tuple[str, int]]
-    alternates: list[tuple[list[int], list[int]]]  # rows of picks, and theirs
+    alternates: list[tuple[list[int], list[int]]]  # rows of picks, and rows of their alternates
     failed: MemberDecision | None = None
     takes_over: bool = False
 
 
 def stored(members: MemberColumns) -> StoredMembers:
-    """Members as they are stored."""
-    of: dict[int, tuple[list[int], list[int]]] = {}
+    """Return members as they are stored."""
+    by_alternates: dict[int, tuple[list[int], list[int]]] = {}
     for row, rows in members.alternates.items():
-        of.setdefault(id(rows), ([], rows))[0].append(row)
+        by_alternates.setdefault(id(rows), ([], rows))[0].append(row)
     return StoredMembers(
         attempt=members.attempt,
         weighers=members.weighers,
@@ -90,29 +90,35 @@ def stored(members: MemberColumns) -> StoredMembers:
         places=list(members.places.values()),
         host_rows=list(members.hosts),
         hosts=list(members.hosts.values()),
-        alternates=list(of.values()),
+        alternates=list(by_alternates.values()),
         failed=members.failed,
         takes_over=members.takes_over,
     )
 
 
 def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) -> MemberColumns:
-    """Members as they were stored."""
+    """Return stored members as columns."""
     members = MemberColumns(request_id, found.attempt, consumers, found.weighers, found.claims)
     members.is_withdrawn, members.failed = found.is_withdrawn, found.failed
     members.takes_over = found.takes_over
     members.places = dict(zip(found.place_rows, found.places, strict=True))
     members.hosts = dict(zip(found.host_rows, found.hosts, strict=True))
     members.alternates = {row: rows for picks, rows in found.alternates for row in picks}
-    for one in found.looks:
+    for stored_look in found.looks:
         look = LookResult(
-            one.filters, one.survivors, np.frombuffer(one.verdicts, np.uint8), one.used
+            stored_look.filters,
+            stored_look.survivors,
+            np.frombuffer(stored_look.verdicts, np.uint8),
+            stored_look.used,
         )
-        look.line_rows, look.lines = _unpacked(one.line_rows), _unpacked(one.lines, _FLOAT)
-        look.members, look.rows = _unpacked(one.members), _unpacked(one.rows)
-        look.finalists, look.layout = _unpacked(one.finalists), one.layout
-        look.level, look.given_up = one.level, one.given_up
-        look.allocations, look.claim_ids = one.allocations, one.claim_ids
+        look.line_rows, look.lines = (
+            _unpacked(stored_look.line_rows),
+            _unpacked(stored_look.lines, _FLOAT),
+        )
+        look.members, look.rows = _unpacked(stored_look.members), _unpacked(stored_look.rows)
+        look.finalists, look.layout = _unpacked(stored_look.finalists), stored_look.layout
+        look.level, look.given_up = stored_look.level, stored_look.given_up
+        look.allocations, look.claim_ids = stored_look.allocations, stored_look.claim_ids
         members.looks.append(look)
     return members
 
@@ -122,5 +128,5 @@ def _packed(numbers: list[int]) -> bytes:
 
 
 def _unpacked(packed: bytes, kind: np.dtype[Any] = _ROW) -> list[Any]:
-    found: list[Any] = np.frombuffer(packed, kind).tolist()
-    return found
+    numbers: list[Any] = np.frombuffer(packed, kind).tolist()
+    return numbers

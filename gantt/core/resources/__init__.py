@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host has: its provider with inventories and facts, and the key that signs its reports.
+"""Resources of a host: its provider with inventories and facts, and the key of its reports.
 
-Not here: what of it is used (``core.claims``, ``core.table``).
+Usage is in ``core.claims`` and ``core.table``.
 """

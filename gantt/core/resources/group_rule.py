@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule of a server group, and when two of them are the same.
+"""The rule of a server group, and the comparison of two rules.
 
-A rule never changes while its group is there; a group may be removed and made
-again with another one.  So what was planned under a rule is compared with the
+A rule never changes while its group exists; a group may be removed and created
+again with another rule.  So the rule that a request was planned under is compared with the
 stored one at the commit, by ``core.claims.commit.is_behind``, in every store.
 """
 
@@ -16,19 +16,19 @@ from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import POLICIES
 from gantt.core.messages.request import GroupRef, SelectDestinations
 
-#: A group begins at a drawn multiple of it, and counts up from there.
+#: The first generation of a group is a random multiple of it; generations count up from there.
 STEP = 1 << 20
 _NUMBERS = 1 << 32
-#: Those that a request makes begin below, those that somebody made by itself from there on.
+#: Groups created by a placement request begin below, groups created by themselves above.
 APART = _NUMBERS * STEP
-#: The one policy that ``max_per_host`` means something to.
+#: The only policy to which ``max_per_host`` applies.
 _COUNTED = 'anti-affinity'
-#: Characters of a set of policies that an error says.
+#: Characters of a set of policies that an error message repeats.
 _WORDS_MAX = 400
 
 
 class Ruled(Protocol):
-    """Whatever has the rule of a group: as stored, as asked for, as planned with."""
+    """An object with the rule of a group: as stored, as requested, as planned with."""
 
     @property
     def policy(self) -> str | None: ...
@@ -38,15 +38,15 @@ class Ruled(Protocol):
 
     @property
     def policies(self) -> str | None:
-        """Of a rule whose policy is ``policies``: all of them, see ``PolicySet.text``."""
+        """Text of all policies of a rule whose policy is ``policies``, see ``PolicySet.text``."""
 
 
 class GroupRule(msgspec.Struct, gc=False, frozen=True):
     """A rule as it is stored, with the generation that guards placements under it.
 
     :ivar policies: of a rule whose policy is ``policies``: all of them, see ``PolicySet.text``
-    :ivar rule_generation: of the rule itself, read where zones are told: a rule that the group has
-        later has a higher one, also once it was made anew; None: not known
+    :ivar rule_generation: of the rule itself, for messages to zones: a later rule of the group has
+        a higher one, also after the group was created again; None: not known
     """
 
     policy: str
@@ -57,30 +57,30 @@ class GroupRule(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody was ever placed under its guard."""
+        """True where no member was ever placed under this generation."""
         return since_first(self.generation) == 0
 
 
 def first_generation(number: int, *, by_itself: bool = False) -> int:
-    """Where a group begins.
+    """Return the first generation of a group.
 
-    A group goes, removed or as nobody is in it any more, and may come back: what is
-    remembered of its first life must match nothing of the second.  It also tells a group
-    that a request makes from one that somebody made by itself, which stays, named or not.
+    A group is deleted, on request or without members, and may be created again: remembered
+    generations of the first one must not match any of the second.  The range also separates
+    groups created by a placement request from groups created by themselves, which stay.
 
-    :param number: another one for each
+    :param number: unique for each group
     """
     first = (number % _NUMBERS or 1) * STEP
     return first + APART if by_itself else first
 
 
 def since_first(generation: int) -> int:
-    """How many times a group was placed under since it began."""
+    """Return the number of placements under a group since its first generation."""
     return generation % STEP
 
 
 def agree(one: Ruled, other: Ruled) -> bool:
-    """Whether two rules are the same rule; ``max_per_host`` counts where it has a meaning."""
+    """Return whether two rules are equal; ``max_per_host`` counts only if it applies."""
     if one.policy != other.policy:
         return False
     if one.policy == POLICIES:
@@ -89,7 +89,7 @@ def agree(one: Ruled, other: Ruled) -> bool:
 
 
 def named(group: GroupRef) -> GroupRule | None:
-    """The rule that a request names of its group; None: it names none."""
+    """Return the rule that a request names for its group; None if it names none."""
     if group.policies is not None:
         return GroupRule(POLICIES, policies=group.policies.text)
     if group.policy is not None:
@@ -98,7 +98,7 @@ def named(group: GroupRef) -> GroupRule | None:
 
 
 def problem_of(rule: Ruled) -> str:
-    """Why a stored rule cannot be read; '' where it can be."""
+    """Return the reason why a stored rule cannot be read; '' if it can be read."""
     try:
         if rule.policies is not None:
             policy_set.read(rule.policies)
@@ -112,22 +112,22 @@ def problem_of(rule: Ruled) -> str:
 
 
 def ruled(group: GroupRef, rule: GroupRule) -> GroupRef:
-    """The group of a request with the rule that is stored of it.
+    """Return the group of a request with the stored rule.
 
-    :raises RuleUnreadable: by this release
+    :raises RuleUnreadable: this release cannot read the rule
     """
     if rule.policies is not None:
-        found = policy_set.read(rule.policies)
-        return msgspec.structs.replace(group, policy=None, max_per_host=1, policies=found)
+        policies = policy_set.read(rule.policies)
+        return msgspec.structs.replace(group, policy=None, max_per_host=1, policies=policies)
     try:
-        policy, most = Policy(rule.policy), rule.max_per_host
+        policy, max_per_host = Policy(rule.policy), rule.max_per_host
     except ValueError as e:
         raise exceptions.RuleUnreadable(problem=str(e)) from e
-    return msgspec.structs.replace(group, policy=policy, max_per_host=most, policies=None)
+    return msgspec.structs.replace(group, policy=policy, max_per_host=max_per_host, policies=None)
 
 
 def with_rule(request: SelectDestinations, rule: GroupRule) -> SelectDestinations:
-    """A request of a group under the rule that holds for it."""
+    """Return a request with the rule that applies to its group."""
     group = request.spec.group
     if group is None:
         return request
@@ -136,25 +136,25 @@ def with_rule(request: SelectDestinations, rule: GroupRule) -> SelectDestination
 
 
 def of_request(group: GroupRef, stored: GroupRule | None) -> GroupRule:
-    """The rule that holds for a request of a group.
+    """Return the rule that applies to a request of a group.
 
-    :param stored: None: the group is not there
-    :raises NotFound: nobody says which
-    :raises Refused: the request names another one than is stored
+    :param stored: None: the group does not exist
+    :raises NotFound: neither the request nor the store has a rule
+    :raises Refused: the request names another rule than the stored one
     """
-    asked = named(group)
+    named_rule = named(group)
     if stored is None:
-        if asked is None:
+        if named_rule is None:
             raise unknown_group(group.uuid)
-        return asked
-    # Policies that somebody gave the group stand for what Nova says of it.
-    if asked is not None and (stored.policies is None or group.policies is not None):
-        check(group.uuid, asked, stored)
+        return named_rule
+    # Policies that were set on the group take precedence over those that Nova sends.
+    if named_rule is not None and (stored.policies is None or group.policies is not None):
+        check(group.uuid, named_rule, stored)
     return stored
 
 
 def holds(group: GroupRef, stored: GroupRule | None) -> bool:
-    """Whether a group is stored with a rule that a request of it may be placed under."""
+    """Return whether a group is stored with a rule that a request may be placed under."""
     try:
         return stored is not None and of_request(group, stored) is stored
     except (exceptions.Refused, exceptions.RuleUnreadable):
@@ -162,7 +162,7 @@ def holds(group: GroupRef, stored: GroupRule | None) -> bool:
 
 
 def unknown_group(uuid: str) -> exceptions.NotFound:
-    """The error for who names a group that is not there."""
+    """Return the error for a request that names an unknown group."""
     return exceptions.NotFound(
         f'request.spec.group: server group {uuid!r} is not known here; '
         'name its policy, or create it first',
@@ -172,18 +172,20 @@ def unknown_group(uuid: str) -> exceptions.NotFound:
 
 
 def in_words(rule: Ruled) -> str:
-    """The rule for people."""
+    """Return the rule as text."""
     if rule.policies is not None:
-        found = policy_set.read(rule.policies).in_words()
-        return f'policies {found if len(found) <= _WORDS_MAX else found[:_WORDS_MAX] + " …"}'
-    most = f' and max_per_host {rule.max_per_host}' if rule.policy == _COUNTED else ''
-    return f'policy {str(rule.policy)!r}{most}'
+        policies = policy_set.read(rule.policies).in_words()
+        return (
+            f'policies {policies if len(policies) <= _WORDS_MAX else policies[:_WORDS_MAX] + " …"}'
+        )
+    limit = f' and max_per_host {rule.max_per_host}' if rule.policy == _COUNTED else ''
+    return f'policy {str(rule.policy)!r}{limit}'
 
 
 def check(uuid: str, wanted: Ruled, stored: Ruled) -> None:
-    """Refuse a rule that contradicts the stored one.
+    """Check that a rule does not contradict the stored one.
 
-    :raises Refused: it names both rules
+    :raises Refused: names both rules
     """
     if not agree(wanted, stored):
         raise exceptions.Refused(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host as the database knows it: what the host table is filled from.
+"""A host as the database stores it: the source of the host table.
 
 ``generation`` grows with every change of usage or of a fact (a layout chosen
-at one generation is void at another); ``version`` grows with every write at
-all and orders what is read of one row.  There are hundreds of thousands of
-these and no cycles among them, hence ``gc=False``: the garbage collector need
-not look at them, which it would do in the middle of a decision.
+at one generation is void at another); ``version`` grows with every write and
+orders the reads of one row.  There are hundreds of thousands of these objects and no
+cycles among them, hence ``gc=False``: the garbage collector need not traverse them, which
+it would do in the middle of a decision.
 """
 
 import enum
@@ -26,23 +26,23 @@ from gantt.core.resources.host_keys import HostKey
 
 
 class HostKind(enum.StrEnum):
-    """What a provider is."""
+    """Kinds of providers."""
 
     HOST = 'host'  # it has the record of a host, see ``HostRow``
-    POOL = 'pool'  # a root that is no host
+    POOL = 'pool'  # a root that is not a host
     NESTED = 'nested'  # below another provider
 
 
-#: ``HostRow.inventories_by`` of a host that requests to Placement's interface speak for.
+#: ``HostRow.inventories_by`` of a host whose inventories are set via Placement's interface.
 API = 'api'
 
 
 class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """The facts that an agent next to nova-compute sent last; see ``core.claims.host_facts``.
 
-    :ivar sequence: of that word; later words have larger ones, over restarts too
+    :ivar sequence: of the message; grows with each message, also over restarts
     :ivar reported_at: seconds of the database's clock
-    :ivar metrics: as they were told then
+    :ivar metrics: as they were reported then
     """
 
     sequence: int
@@ -51,7 +51,7 @@ class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
 
 
 class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """What a host said about itself, beyond usage."""
+    """Facts that a host reported, beyond usage."""
 
     inventories: dict[str, Inventory] = {}
     traits: list[str] = []
@@ -60,40 +60,40 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     devices: list[DevicePool] = []
     hypervisor: Hypervisor = Hypervisor()
     metrics: dict[str, ReportedMetric] = {}
-    beside: AgentFacts | None = None  # an agent tells numa, devices and metrics beside the reports
+    beside: AgentFacts | None = None  # numa, devices and metrics from an agent
 
 
 class UnreadableFacts(HostFacts, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """What can be read of a host whose record cannot, as of one that a later release has written.
+    """The readable facts of a host with an unreadable record, such as one of a later release.
 
-    Its ``service_disabled`` says what cannot.  Until a full report says all of it anew, nothing
-    is placed there and the record stays as it is.
+    Its ``service_disabled`` names the unreadable part.  Until a full report replaces the record,
+    nothing is placed there and the record stays as it is.
 
-    :ivar stored: column -> what it has, of those that ``HostRow`` has otherwise
+    :ivar stored: column -> stored value, of columns for which ``HostRow`` has another value
     """
 
     stored: dict[str, Any] = {}
 
     @property
     def readable(self) -> HostFacts:
-        """The part of it that can be read."""
+        """Facts that can be read."""
         return HostFacts(**{name: getattr(self, name) for name in HostFacts.__struct_fields__})
 
 
 class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """One host, whole.
+    """Complete state of a host.
 
-    :ivar parent: of what is nested below a pool: the id of what it is directly below of; else 0
+    :ivar parent: of a provider nested below a pool: the id of its direct parent; else 0
     :ivar used: sum of the live claims' allocations, by class
-    :ivar foreign: use by what runs outside any claim, by class
+    :ivar foreign: usage outside of any claim, by class
     :ivar aggregates: uuids of the aggregates it is in
-    :ivar disabled: operator's reason, None where enabled
-    :ivar service_disabled: the reason the service itself gave, None where up
-    :ivar over_committed: found with more use than capacity: nothing new lands
+    :ivar disabled: operator's reason, None if enabled
+    :ivar service_disabled: the reason that the service itself reported, None if up
+    :ivar over_committed: usage exceeds capacity: nothing new is placed there
     :ivar reported_at: seconds of the database's clock; 0: never
     :ivar full_sequence: sequence of the last full report of this epoch
-    :ivar journal: of the agent that registered last, as far as it said
-    :ivar journal_count: of its registrations, the last one taken
+    :ivar journal: of the agent that registered last, if it sent one
+    :ivar journal_count: number of its last accepted registration
     """
 
     id: int
@@ -121,20 +121,20 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     service_disabled: str | None = None
     over_committed: bool = False
     reported_at: float = 0.0
-    # 'host': an agent of ours confirms; 'nova': casts only
+    # 'host': a Gantt agent confirms; 'nova': casts only
     speaks_for: str = 'host'
     key: HostKey | None = None  # of the agent that reports for it
-    # Whose word on inventories, traits and aggregates counts: API, or None: its reports'
+    # Source of inventories, traits and aggregates: API, or None: the host's reports
     inventories_by: str | None = None
     parent: int = 0
 
     def cap(self, resource_class: str) -> int:
-        """How much of a class may be promised here."""
+        """Return the capacity of a class."""
         inventory = self.facts.inventories.get(resource_class)
         return inventory.cap if inventory else 0
 
     def free(self, resource_class: str) -> int:
-        """Capacity less use; negative where over-committed."""
+        """Return capacity less usage; negative if over-committed."""
         return (
             self.cap(resource_class)
             - self.used.get(resource_class, 0)
@@ -143,21 +143,21 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
 
     @property
     def reports_inventories(self) -> bool:
-        """Whether its reports say what it has, and not requests to Placement's interface."""
+        """True where inventories come from its reports, not from Placement's interface."""
         return self.inventories_by != API
 
     @property
     def is_open(self) -> bool:
-        """Whether a new claim may be written here, liveness aside."""
+        """True where a new claim may be written, liveness aside."""
         return self.disabled is None and self.service_disabled is None and not self.over_committed
 
     @property
     def membership(self) -> tuple[object, ...]:
-        """What its aggregates, its zone and its cell follow from."""
+        """The fields that its aggregates, its zone and its cell follow from."""
         return self.name, self.cell, self.zone, self.aggregates
 
     def differs_in_counters_only(self, new: 'HostRow') -> bool:
-        """Whether all else is as it was: mostly it is made from the very same facts."""
+        """Return whether all but counters is unchanged; mostly both rows share their facts."""
         return (
             new.facts is self.facts
             and new.over_committed == self.over_committed
@@ -172,9 +172,9 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
 
 
 class Placed(msgspec.Struct, gc=False, frozen=True):
-    """A consumer with a live claim on a host: what group and host hints need.
+    """A consumer with a live claim on a host, as group and host hints need it.
 
-    :ivar layout: what it got inside of the host; None: plain amounts say everything
+    :ivar layout: its layout inside of the host; None: it has plain amounts only
     :ivar image: properties of its image, see :mod:`gantt.core.messages.image_properties`
     :ivar flavor: name of its flavor; None: not known
     :ivar member: name of the member of the group that it is; None: not known
@@ -191,9 +191,9 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
 
 
 class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One entry of the feed: a host as it is now, with all that is placed on it.
+    """An entry of the feed: the current state of a host, with all claims placed on it.
 
-    ``row`` is None where the host was removed.
+    ``row`` is None if the host was removed.
     """
 
     provider_id: int
@@ -234,29 +234,29 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def rule(self) -> GroupRule:
-        """Its rule as it is compared.
+        """The rule in its comparable form.
 
-        :raises RuleUnreadable: nobody may be placed as if it had none
+        :raises RuleUnreadable: no member may be placed as if the group had no rule
         """
         if self.problem:
             raise exceptions.RuleUnreadable(self.problem)
         if self.policy != POLICIES:
             return GroupRule(str(self.policy), self.max_per_host, self.generation)
-        found = PolicySet(
+        rule_policies = PolicySet(
             policies=self.policies, subgroups=self.subgroups, members=self.member_names
         )
-        return GroupRule(POLICIES, generation=self.generation, policies=found.text)
+        return GroupRule(POLICIES, generation=self.generation, policies=rule_policies.text)
 
     def ruled(self, rule: Ruled) -> 'Group':
-        """The group under another rule."""
+        """Return the group with another rule."""
         problem = group_rule.problem_of(rule)
-        found = None if rule.policies is None or problem else policy_set.read(rule.policies)
+        policies = None if rule.policies is None or problem else policy_set.read(rule.policies)
         return msgspec.structs.replace(
             self,
             policy=str(rule.policy),
             max_per_host=rule.max_per_host,
-            policies=[] if found is None else found.policies,
-            subgroups={} if found is None else found.subgroups,
-            member_names=[] if found is None else found.members,
+            policies=[] if policies is None else policies.policies,
+            subgroups={} if policies is None else policies.subgroups,
+            member_names=[] if policies is None else policies.members,
             problem=problem,
         )

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may report for a host: its key, what a signature covers, and who may register.
+"""Host keys: authentication of a host's reports and registrations by signatures.
 
-A host signs with Ed25519 (RFC 8032).  What it signs is one MessagePack array
+A host signs with Ed25519 (RFC 8032).  The signed value is one MessagePack array
 
     ["gantt message 1", method, host, epoch, sequence, body]
 
 in the one encoding that MessagePack has for it when each number, text, list and map is written
-as short as it can be, and the keys of a map stand in the order of their UTF-8 bytes.  ``body``
+as short as it can be, and the keys of a map are in the order of their UTF-8 bytes.  ``body``
 is the argument as it is sent, without ``signature`` and ``proof``; a number is an integer where
 its JSON has neither a fraction nor an exponent, else a float of 64 bits.  A registration has no
-epoch yet: its epoch is 0, and its sequence the number in its proof.  So nothing that was signed
-counts for another host, in another epoch, or as another method.
+epoch yet: its epoch is 0, and its sequence the number in its proof.  So no signature
+is valid for another host, in another epoch, or for another method.
 
 The proof of a registration is text, its parts separated by a space:
 
@@ -19,13 +19,14 @@ The proof of a registration is text, its parts separated by a space:
 with each older key's signature over the array ["gantt key 1", the key that came after it].
 Keys and signatures are base64 for URLs without padding.  NUMBER grows with every registration.
 
-The first key that a host registers with is its key from then on, until the host shows that it
-has another one (a rotation) or an operator forgets or revokes it.
+The first key that a host registers with is its key from then on, until the host proves a
+successor (a rotation) or an operator forgets or revokes it.
 
-For hosts of Nova a report source speaks: its key is that of all its hosts.  What no report has
-room for is signed like a message of epoch 0: a list of guests with sequence 0, as its times put
-it in order; what an agent next to nova-compute tells with its own sequence, which is the number
-of its proof.  The agent's key is another one than the source's, kept and replaced the same way.
+Hosts of Nova are reported by a report source, whose key is the key of all its hosts.  Messages
+beside the reports are signed like a message of epoch 0: a list of guests with sequence 0, since
+its times order it; a message of an agent next to nova-compute with its own sequence, which is
+the number of its proof.  The agent's key differs from the source's, and is stored and replaced
+the same way.
 """
 
 import base64
@@ -43,9 +44,9 @@ from gantt.core.messages.report import RegisterHost
 MESSAGE, LINK = 'gantt message 1', 'gantt key 1'
 ALGORITHM = 'ed25519'
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
-#: Keys before the present one that a proof names.
+#: Upper bound of earlier keys that a proof names.
 OLDER_MOST = 5
-#: Revoked keys that are remembered of a host, the newest.
+#: Upper bound of revoked keys that are stored for a host, the newest.
 REVOKED_MOST = 16
 NUMBER_MOST = 2**53
 #: Fields that hold a signature, and are not signed.
@@ -56,11 +57,11 @@ _replace = msgspec.structs.replace
 
 
 class Mode(enum.StrEnum):
-    """Which messages of a host are taken."""
+    """Modes of accepting messages of a host."""
 
-    OFF = 'off'  # all; nothing is verified and no key is kept
-    KNOWN = 'known'  # of a host that has a key only those that it has signed
-    REQUIRED = 'required'  # only those that are signed
+    OFF = 'off'  # all; nothing is verified and no key is stored
+    KNOWN = 'known'  # of a host that has a key, only messages that it has signed
+    REQUIRED = 'required'  # only signed messages
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class Rules(msgspec.Struct, frozen=True):
     of_hosts: tuple[tuple[str, Mode], ...] = ()
 
     def of(self, host: str) -> Mode:
-        """The mode of one host."""
+        """Return the mode of one host."""
         for pattern, mode in self.of_hosts:
             if fnmatch.fnmatchcase(host, pattern):
                 return mode
@@ -81,14 +82,14 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of the key of a host.
+    """The stored key of a host.
 
     :ivar public: the key; '': there is none, or it was forgotten
-    :ivar beside: the key of the agent next to nova-compute, '' where none has come
-    :ivar number: of the last registration that it has signed
-    :ivar since: when it was kept, by the database's clock
-    :ivar is_revoked: nobody reports for the host until an operator forgets the key
-    :ivar revoked: keys that are never taken for this host again
+    :ivar beside: the key of the agent next to nova-compute, '' if there is none
+    :ivar number: number of the last registration that it has signed
+    :ivar since: time at which it was stored, by the database's clock
+    :ivar is_revoked: no report for the host is accepted until an operator forgets the key
+    :ivar revoked: keys that are never accepted for this host again
     """
 
     public: str = ''
@@ -99,12 +100,12 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked: tuple[str, ...] = ()
 
 
-#: In place of a stored key that cannot be read: nobody reports until an operator forgets it.
+#: Replaces an unreadable stored key: no report is accepted until an operator forgets it.
 UNREADABLE = HostKey(is_revoked=True)
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a registration proves: its sender holds ``key``, which came after ``older``.
+    """Proof of a registration: its sender holds ``key``, the successor of ``older``.
 
     :ivar older: keys that passed on to the next one, the newest first
     """
@@ -115,7 +116,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Introduced(RegisterHost, frozen=True, kw_only=True):
-    """A registration whose sender was looked at; never sent.
+    """A registration whose sender was verified; never sent.
 
     :ivar proven: None: it proves nothing
     """
@@ -136,17 +137,17 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 def signed_bytes(
     method: str, host: str, epoch: int, sequence: int, body: Mapping[str, Any]
 ) -> bytes:
-    """The bytes that the signature of a message covers.
+    """Return the bytes that the signature of a message covers.
 
-    :raises ValueError: the body has what no agent sends: a number beyond 64 bits, half a
-        character
+    :raises ValueError: the body has a value that no agent sends: a number beyond 64 bits, or
+        half a character
     """
     signed = {key: value for key, value in body.items() if key not in UNSIGNED}
     return _encoded([MESSAGE, method, host, epoch, sequence, signed])
 
 
 def link(newer: bytes) -> bytes:
-    """The bytes that a key signs to pass on to a newer one."""
+    """Return the bytes that a key signs to authorise its successor."""
     return _encoded([LINK, text(newer)])
 
 
@@ -158,29 +159,29 @@ def _encoded(value: Any) -> bytes:
 
 
 def text(value: bytes) -> str:
-    """A key or a signature as it is sent."""
+    """Return a key or a signature as it is sent."""
     return base64.urlsafe_b64encode(value).decode().rstrip('=')
 
 
 def read(value: str, size: int) -> bytes | None:
-    """A key or a signature out of its text, None where it is none of ``size`` bytes."""
+    """Return a key or a signature from its text, None if it does not have ``size`` bytes."""
     try:
-        found = base64.b64decode(value + '=' * (-len(value) % 4), altchars=b'-_', validate=True)
+        raw = base64.b64decode(value + '=' * (-len(value) % 4), altchars=b'-_', validate=True)
     except (ValueError, TypeError):
         return None
-    # One text for each value: nothing is hidden in the bits that the last character leaves over.
-    return found if len(found) == size and text(found) == value else None
+    # One text for each value: unused bits of the last character must be zero.
+    return raw if len(raw) == size and text(raw) == value else None
 
 
 def fingerprint(public: str) -> str:
-    """A key as people compare it: SHA256 and base64, as OpenSSH shows keys."""
+    """Return the fingerprint of a key: SHA256 and base64, as OpenSSH shows keys."""
     raw = read(public, KEY_BYTES) or b''
     digest = base64.b64encode(hashlib.sha256(raw).digest()).decode().rstrip('=')
     return f'SHA256:{digest}'
 
 
 def written(parts: Parts) -> str:
-    """The proof as it is sent."""
+    """Return the proof as it is sent."""
     pieces = [ALGORITHM, str(parts.number), text(parts.key), text(parts.signature)]
     for key, signature in parts.older:
         pieces += [text(key), text(signature)]
@@ -188,14 +189,14 @@ def written(parts: Parts) -> str:
 
 
 def parse(proof: str) -> Parts | None:
-    """The parts of a proof, None where it is none."""
+    """Return the parts of a proof, None if the text is not a proof."""
     algorithm, *pieces = proof.split(' ')
     is_fit = algorithm == ALGORITHM and 3 <= len(pieces) <= 3 + 2 * OLDER_MOST and len(pieces) % 2
     if not is_fit or not (pieces[0].isascii() and pieces[0].isdigit() and len(pieces[0]) <= 16):
         return None
     number = int(pieces[0])
-    keys = [read(one, KEY_BYTES) for one in pieces[1::2]]
-    signatures = [read(one, SIGNATURE_BYTES) for one in pieces[2::2]]
+    keys = [read(piece, KEY_BYTES) for piece in pieces[1::2]]
+    signatures = [read(piece, SIGNATURE_BYTES) for piece in pieces[2::2]]
     pairs = [
         (key, signature)
         for key, signature in zip(keys, signatures, strict=True)
@@ -210,11 +211,11 @@ def parse(proof: str) -> Parts | None:
 def admitted(
     known_key: HostKey | None, message: RegisterHost, *, is_repeat: bool, now: float
 ) -> HostKey | None:
-    """The key to keep after a registration.
+    """Return the key to store after a registration.
 
     :param known_key: None: the host has none
-    :param is_repeat: it is the registration that was taken last
-    :raises NotProven: it is not the host's; nothing may change
+    :param is_repeat: it is the registration that was accepted last
+    :raises NotProven: the sender is not the host; nothing may change
     """
     if not isinstance(message, Introduced) or message.mode is Mode.OFF:
         return known_key
@@ -233,9 +234,9 @@ def admitted(
                 problem='it comes with a key that was revoked',
                 fix='Let the host make another one: remove the key file there, restart the agent',
             )
-        also = '' if known_key is None else known_key.beside
+        agent_key = '' if known_key is None else known_key.beside
         return HostKey(
-            public=proven.key, beside=also, number=proven.number, since=now, revoked=revoked
+            public=proven.key, beside=agent_key, number=proven.number, since=now, revoked=revoked
         )
     if proven.key == known_key.public:
         if proven.number <= known_key.number and not is_repeat:
@@ -254,25 +255,25 @@ def admitted(
 def admitted_agent(
     known_key: HostKey | None, host: str, mode: Mode, proven: Proof | None
 ) -> HostKey | None:
-    """The keys to keep after a message of an agent next to nova-compute.
+    """Return the keys to store after a message of an agent next to nova-compute.
 
     :param known_key: None: the host has none
     :param proven: None: it proves nothing
-    :raises NotProven: it is not that agent's; nothing may change
+    :raises NotProven: the sender is not that agent; nothing may change
     """
     if mode is Mode.OFF:
         return known_key
-    known = known_key or HostKey()
-    if known.is_revoked:
+    stored = known_key or HostKey()
+    if stored.is_revoked:
         raise was_revoked(host)
     if proven is None:
-        if known.beside or known.public or mode is Mode.REQUIRED:
+        if stored.beside or stored.public or mode is Mode.REQUIRED:
             raise unsigned(host, known_key)
         return known_key
-    is_fit = not known.beside or known.beside in (proven.key, *proven.older)
-    if not is_fit or proven.key in known.revoked:
+    is_fit = not stored.beside or stored.beside in (proven.key, *proven.older)
+    if not is_fit or proven.key in stored.revoked:
         raise _another(host)
-    return _replace(known, beside=proven.key)
+    return _replace(stored, beside=proven.key)
 
 
 def _another(host: str) -> exceptions.NotProven:
@@ -285,7 +286,7 @@ def _another(host: str) -> exceptions.NotProven:
 
 
 def unsigned(host: str, known_key: HostKey | None) -> exceptions.NotProven:
-    """Why a message without a signature is not taken."""
+    """Return the error for a message without a signature."""
     if known_key is None or not known_key.public:
         return exceptions.NotProven(
             host=host,
@@ -301,7 +302,7 @@ def unsigned(host: str, known_key: HostKey | None) -> exceptions.NotProven:
 
 
 def was_revoked(host: str) -> exceptions.NotProven:
-    """Why no message of a host whose key was revoked is taken."""
+    """Return the error for a message of a host whose key was revoked."""
     return exceptions.NotProven(
         host=host,
         problem='its key was revoked',
@@ -310,12 +311,12 @@ def was_revoked(host: str) -> exceptions.NotProven:
 
 
 def revoked(known_key: HostKey) -> HostKey:
-    """Nobody reports for the host until the key is forgotten, and it is never taken again."""
+    """Return the revoked key, which blocks reports until forgotten and is never accepted again."""
     present = [key for key in (known_key.public, known_key.beside) if key]
     keys = tuple(dict.fromkeys((*known_key.revoked, *present)))[-REVOKED_MOST:]
     return _replace(known_key, is_revoked=True, revoked=keys)
 
 
 def forgotten(known_key: HostKey) -> HostKey | None:
-    """The next key that the host registers with is taken, but for those that were revoked."""
+    """Return the record of a forgotten key: the next key that is not revoked is accepted."""
     return HostKey(revoked=known_key.revoked) if known_key.revoked else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers as Placement means them: what has inventories, in trees.
+"""Resource providers in the sense of Placement: trees of objects with inventories.
 
-A provider with the record of a host is one, see ``HostRow``; it is a root.  Others are pools, which
-are roots too, or nested below any provider.  What all stores refuse about them stands here.
+A provider with the record of a host is a host, see ``HostRow``; it is a root.  Others are pools,
+which are roots too, or nested below any provider.  The checks of all stores are defined here.
 """
 
 import re
@@ -19,20 +19,20 @@ _NAME = re.compile(base.NAME)
 _UUID = re.compile(base.UUID)
 
 
-#: Why a parent is refused, or a name or uuid: ``why`` of the error.
+#: Reasons for refusing a parent, or a name or uuid: ``why`` of the error.
 UNKNOWN, LOOP, FIXED = 'unknown', 'loop', 'fixed'
 NAME_TAKEN, UUID_TAKEN = 'name taken', 'uuid taken'
 
 
 class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider, a host or not.
+    """A resource provider, a host or not.
 
-    :ivar name: its own, by which no other provider goes
-    :ivar root: uuid of the root of its tree; its own of a root
+    :ivar name: its own, unique among providers
+    :ivar root: uuid of the root of its tree; its own if it is the root
     :ivar parent: uuid; None: it is a root
     :ivar host: name of the service host, of a host
-    :ivar generation: grows with every change of its inventories and of what is used
-    :ivar used: by class, what live claims take
+    :ivar generation: grows with every change of its inventories and usage
+    :ivar used: by class, usage by live claims
     :ivar changed_at: seconds; None: never by a request
     """
 
@@ -50,30 +50,30 @@ class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kind_of(parent: object) -> HostKind:
-    """What a provider that is no host is, by what it is below of."""
+    """Return the kind of a provider that is not a host, by its parent."""
     return HostKind.POOL if parent is None else HostKind.NESTED
 
 
 def subtree(top: int, parents: Mapping[int, int | None]) -> set[int]:
-    """A provider and all that are below it.
+    """Return a provider and all its descendants.
 
-    :param parents: of all providers of its tree
+    :param parents: parents of all providers of its tree
     """
     children: dict[int | None, list[int]] = {}
-    for one, parent in parents.items():
-        children.setdefault(parent, []).append(one)
-    found, open_ones = {top}, [top]
+    for provider, parent in parents.items():
+        children.setdefault(parent, []).append(provider)
+    descendants, open_ones = {top}, [top]
     while open_ones:
-        new = [one for one in children.get(open_ones.pop(), ()) if one not in found]
-        found.update(new)
-        open_ones += new
-    return found
+        added = [child for child in children.get(open_ones.pop(), ()) if child not in descendants]
+        descendants.update(added)
+        open_ones += added
+    return descendants
 
 
 class VocabularyEntry(msgspec.Struct, frozen=True):
     """A resource class or a trait.
 
-    :ivar changed_at: seconds; None: it is a standard one, or was made by no request
+    :ivar changed_at: seconds; None: it is a standard one, or was not created by a request
     """
 
     name: str
@@ -81,7 +81,7 @@ class VocabularyEntry(msgspec.Struct, frozen=True):
 
 
 class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider is called and where it stands; see ``ResourceProvider``."""
+    """Names and position of a provider in its tree; see ``ResourceProvider``."""
 
     uuid: str
     name: str
@@ -92,14 +92,14 @@ class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which providers are wanted: those that meet all of it.
+    """A filter of providers: matching ones meet all conditions.
 
     :ivar in_tree: uuid of any provider of the tree
-    :ivar member_of: of each of these sets of aggregates' uuids it is in one at least
-    :ivar not_member_of: it is in none of these
-    :ivar required: of each of these sets of traits it has one at least
-    :ivar forbidden: it has none of these
-    :ivar resources: class -> amount, which it could give in one piece
+    :ivar member_of: sets of aggregates' uuids, of each of which it is in at least one
+    :ivar not_member_of: aggregates of which it is in none
+    :ivar required: sets of traits, of each of which it has at least one
+    :ivar forbidden: traits of which it has none
+    :ivar resources: class -> amount, available in one piece
     """
 
     name: str | None = None
@@ -113,7 +113,7 @@ class ProviderFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> frozenset[str]:
-        """All that are named."""
+        """Required and forbidden traits."""
         return self.forbidden.union(*self.required)
 
 
@@ -131,9 +131,9 @@ class ProviderAggregates(msgspec.Struct, frozen=True):
     aggregates: list[str]
 
 
-# -- what is refused ----------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------
 def check(name: str, uuid: str | None, inventories: Mapping[str, Inventory]) -> None:
-    """Whether a provider may be called so, and have these.
+    """Check name, uuid and inventories of a provider.
 
     :raises InvalidMessage: names the field
     """
@@ -146,7 +146,10 @@ def check(name: str, uuid: str | None, inventories: Mapping[str, Inventory]) -> 
 
 
 def check_inventories(inventories: Mapping[str, Inventory]) -> None:
-    """:raises InvalidMessage: names the class and the field"""
+    """Check the inventories of a provider.
+
+    :raises InvalidMessage: names the class and the field
+    """
     for name, inventory in inventories.items():
         if not resource_classes.is_class_name(name):
             raise exceptions.UnknownResourceClass(field='provider.inventories', name=name)
@@ -158,7 +161,7 @@ def check_inventories(inventories: Mapping[str, Inventory]) -> None:
 
 
 def check_below(parent: str, ids: Collection[int], parent_id: int) -> None:
-    """Whether a provider may go below another one.
+    """Check that a provider may be moved below another one.
 
     :param ids: its subtree
     :raises InvalidMessage: the new parent is in it
@@ -171,22 +174,22 @@ def check_below(parent: str, ids: Collection[int], parent_id: int) -> None:
 
 
 def check_used(uuid: str, used: Mapping[str, int], inventories: Iterable[str]) -> None:
-    """Whether it may have no other classes than these.
+    """Check that a provider may be left with no other classes than ``inventories``.
 
-    :raises InUse: one of the others is used
+    :raises InUse: one of the other classes is used
     """
-    gone = sorted(name for name, amount in used.items() if amount and name not in inventories)
-    if gone:
+    lost = sorted(name for name, amount in used.items() if amount and name not in inventories)
+    if lost:
         raise exceptions.InUse(
-            f'provider.inventories.{gone[0]}: {used[gone[0]]} are claimed on provider {uuid}; a '
+            f'provider.inventories.{lost[0]}: {used[lost[0]]} are claimed on provider {uuid}; a '
             'class can be taken away when nothing of it is',
             uuid=uuid,
-            classes=gone,
+            classes=lost,
         )
 
 
 def check_unused(uuid: str, children: int, claims: int) -> None:
-    """Whether a provider may be deleted.
+    """Check that a provider may be deleted.
 
     :raises InUse: it has children, or live claims
     """
@@ -199,19 +202,19 @@ def check_unused(uuid: str, children: int, claims: int) -> None:
 
 
 def check_generation(uuid: str, current: int, given: int | None) -> None:
-    """Whether a change was made from what is so now.
+    """Check that a change is based on the current generation.
 
-    :param given: None: whatever it is
-    :raises StaleGeneration: it was not
+    :param given: None: any generation
+    :raises StaleGeneration: it is based on another one
     """
     if given is not None and given != current:
         raise exceptions.StaleGeneration(uuid=uuid, generation=given, current=current)
 
 
 def check_known(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Whether there are such traits, or resource classes.
+    """Check that traits or resource classes exist.
 
-    :raises NotFound: ``names`` are those that are not
+    :raises NotFound: its ``names`` are the missing ones
     """
     missing = sorted(set(names) - set(known))
     if missing:
@@ -219,36 +222,36 @@ def check_known(kind: str, names: Iterable[str], known: Collection[str]) -> None
 
 
 def not_there(uuid: str) -> exceptions.NotFound:
-    """To be raised where there is no such provider."""
+    """Return the error for an unknown provider."""
     return exceptions.NotFound(kind='provider', name=uuid)
 
 
 def unknown_parent(parent: str) -> exceptions.InvalidMessage:
-    """To be raised where there is no such provider."""
+    """Return the error for an unknown parent provider."""
     problem = f'no provider has the uuid {parent}; expected that of one that is there'
     return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=UNKNOWN)
 
 
 def keeps_its_parent(parent: str | None) -> exceptions.InvalidMessage:
-    """To be raised where a provider that has a parent is to get another, or none."""
+    """Return the error for a change of the parent of a provider that has one."""
     problem = f'expected the parent that it has; got {parent}'
     return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=FIXED)
 
 
 def name_taken(name: str, uuid: str) -> exceptions.InvalidMessage:
-    """To be raised where another provider goes by the name."""
+    """Return the error for a name that another provider has."""
     problem = f'{name!r} is the name of provider {uuid}; expected one of its own'
     return exceptions.InvalidMessage(field='provider.name', problem=problem, why=NAME_TAKEN)
 
 
 def uuid_taken(uuid: str, name: str) -> exceptions.InvalidMessage:
-    """To be raised where another provider has the uuid."""
+    """Return the error for a uuid that another provider has."""
     problem = f'{uuid} is the uuid of provider {name!r}; expected one of its own'
     return exceptions.InvalidMessage(field='provider.uuid', problem=problem, why=UUID_TAKEN)
 
 
 def reports_it_itself(uuid: str, host: str) -> exceptions.ReportedByHost:
-    """To be raised where requests change what the reports of a host say that it has."""
+    """Return the error for a request that changes inventories that a host reports itself."""
     return exceptions.ReportedByHost(
         f'provider {uuid} is host {host!r}: its reports say what it has; that requests say it is '
         f'for "gantt-manage host inventories {host} --by api"',
@@ -258,7 +261,7 @@ def reports_it_itself(uuid: str, host: str) -> exceptions.ReportedByHost:
 
 
 def is_a_host(uuid: str, host: str) -> exceptions.Refused:
-    """To be raised where a host is treated as if it were none."""
+    """Return the error for an operation that is not allowed on a host."""
     return exceptions.ReportedByHost(
         f'provider {uuid} is host {host!r}: it is a root, and it is deleted by "gantt-manage host '
         'decommission"',

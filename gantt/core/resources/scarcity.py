@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several that will do is given, so that what is scarce stays for who names it."""
+"""The choice among suitable devices, so that scarce ones stay free for requests that need them."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -8,16 +8,18 @@ from collections.abc import Hashable, Sequence
 def need(
     kinds: Sequence[Hashable], features: Sequence[int], counts: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """How much others need each of what one host has, by place; the least is to be given first.
+    """Return a rank of each device or pool of one host, by position; the least is allocated first.
 
-    That is what has the fewest features, which are what else could be asked for, and of those the
-    kind that the host has most of, so that a wish for any of them leaves the few.
+    Items with the fewest features come first, as other requests may name features; of those, the
+    kind of which the host has most, so that a request for any kind leaves the scarce ones.
 
-    :param kinds: the same of those that are of one kind
-    :param features: how many each has
-    :param counts: how much each has to give, given away or not
+    :param kinds: equal for items of one kind
+    :param features: number of features of each
+    :param counts: amount of each, allocated or not
     """
     total = Counter[Hashable]()
     for kind, count in zip(kinds, counts, strict=True):
         total[kind] += count
-    return [(many, -total[kind]) for kind, many in zip(kinds, features, strict=True)]
+    return [
+        (feature_count, -total[kind]) for kind, feature_count in zip(kinds, features, strict=True)
+    ]

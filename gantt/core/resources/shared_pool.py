@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts take from that is no host: pools that they share, and what is nested below one.
+"""Providers that are not hosts but serve hosts: shared pools, and nested providers.
 
-A pool is a provider of its own that serves hosts, say with storage.  What is nested below a host,
-say a device or a cell, serves that host alone.
+A pool is a separate provider that serves hosts, for example with storage.  A provider nested
+below a host, such as a device or a cell, serves that host alone.
 """
 
 import msgspec
 
 from gantt.core.messages.resource_classes import Inventory
 
-#: The trait by which a provider says that it shares what it has within its aggregates.
+#: The trait of a provider that shares its inventories within its aggregates.
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
 
 
 class SharedPool(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """One such provider, whole.
+    """State of one shared or nested provider.
 
-    :ivar id: of the provider, which is no host
-    :ivar name: its own, by which no other provider goes
+    :ivar id: of the provider, which is not a host
+    :ivar name: its own, unique among providers
     :ivar version: grows with each write
-    :ivar usage_version: of its inventories and use, where a commit of ours has told these at a
-        later version than all of it is known at; 0: it has not
+    :ivar usage_version: of its inventories and usage, if an own commit has returned these at a
+        later version than the complete state; 0: it has not
     :ivar used: sum of the live claims' allocations, by class
     :ivar foreign: use by what runs outside any claim, by class
     :ivar aggregates: uuids; it serves every host that is in one of them, if it shares
@@ -44,15 +44,15 @@ class SharedPool(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
 
     @property
     def is_shared(self) -> bool:
-        """Whether it serves hosts by their aggregates."""
+        """True where it serves hosts by their aggregates."""
         return bool(self.aggregates) and (not self.root or SHARES in self.traits)
 
 
 class PoolUsage(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """A pool as a commit left it, or as it read it under the lock.
 
-    :ivar version: that it has with it
-    :ivar is_written: the commit has written it, one version up
+    :ivar version: version of the pool after the commit
+    :ivar is_written: the commit has written it, and increased the version by one
     """
 
     id: int

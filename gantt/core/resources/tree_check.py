@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit looks for in the trees that providers form."""
+"""Audit checks of provider trees."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,15 +8,15 @@ from typing import NamedTuple
 from gantt.core.resources.host import HostKind
 from gantt.core.resources.provider import kind_of
 
-#: Providers of a circle that its line names.
+#: Upper bound of the providers of a circle that its line names.
 NAMES_MAX = 5
 
 
 class TreeNode(NamedTuple):
-    """A provider as its row says where it stands.
+    """The position of a provider in its tree, as stored in its row.
 
-    :ivar name: of a host that of its service, of others their own
-    :ivar kind: a word, which need not be one of ``HostKind``
+    :ivar name: of a host the name of its service, of others their own
+    :ivar kind: as stored, not necessarily one of ``HostKind``
     :ivar parent: id; None: it is a root
     :ivar root: id of the root of its tree; its own of a root
     :ivar is_host: it has the record of a host
@@ -32,50 +32,59 @@ class TreeNode(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """How a line names it: the uuid is what commands take."""
+        """Name of the provider in a line of the audit, with the uuid that commands accept."""
         return f'provider {self.uuid} ({self.name})'
 
 
 def roots_of(parents: Mapping[int, int | None]) -> dict[int, int]:
-    """The root that each provider reaches by its parents.
+    """Return the root that each provider reaches by its parents.
 
-    Those that reach none are left out: a parent is gone, or they lead into a circle.
+    Providers that reach none are left out: a parent is missing, or they lead into a circle.
 
-    :param parents: of every provider; None: it is a root
+    :param parents: parent of every provider; None: it is a root
     """
-    found: dict[int, int | None] = {}
-    for one in parents:
+    root_of: dict[int, int | None] = {}
+    for provider in parents:
         path: dict[int, None] = {}
-        at: int | None = one
-        while at is not None and at not in found and at not in path and at in parents:
-            path[at] = None
-            last, at = at, parents[at]
-        if at is None:
-            root: int | None = last
+        ancestor: int | None = provider
+        while (
+            ancestor is not None
+            and ancestor not in root_of
+            and ancestor not in path
+            and ancestor in parents
+        ):
+            path[ancestor] = None
+            root_candidate, ancestor = ancestor, parents[ancestor]
+        if ancestor is None:
+            root: int | None = root_candidate
         else:
-            root = found.get(at)  # of a circle, or where a parent is gone: none
-        found.update(dict.fromkeys(path, root))
-    return {one: root for one, root in found.items() if root is not None}
+            root = root_of.get(ancestor)  # in a circle, or below a missing parent: none
+        root_of.update(dict.fromkeys(path, root))
+    return {provider: root for provider, root in root_of.items() if root is not None}
 
 
 def broken(nodes: Sequence[TreeNode]) -> Iterator[str]:
-    """A line for each fault of the trees, where it is; what is below it is not named again.
+    """Yield a line for each fault of the trees; providers below a fault are not named again.
 
-    :param nodes: all providers there are
+    :param nodes: all providers
     """
-    of = {node.id: node for node in nodes}
+    node_of = {node.id: node for node in nodes}
     parents = {node.id: node.parent for node in nodes}
     roots = roots_of(parents)
-    yield from _orphans(nodes, of, roots)
+    yield from _orphans(nodes, node_of, roots)
     for circle in _circles(parents, roots):
-        names = [of[one].name for one in circle[:NAMES_MAX]]
-        more = f' and {len(circle) - NAMES_MAX} more' if len(circle) > NAMES_MAX else ''
-        yield f'{of[circle[0]].shown}: is below itself, by {", ".join(names)}{more}'
+        names = [node_of[provider].name for provider in circle[:NAMES_MAX]]
+        suffix = f' and {len(circle) - NAMES_MAX} more' if len(circle) > NAMES_MAX else ''
+        yield f'{node_of[circle[0]].shown}: is below itself, by {", ".join(names)}{suffix}'
     for node in nodes:
         root = roots.get(node.id)
         if root is not None and root != node.root:
-            noted = of[node.root].shown if node.root in of else f'row {node.root}, which is gone'
-            yield f'{node.shown}: its root is {of[root].shown}, its row says {noted}'
+            noted = (
+                node_of[node.root].shown
+                if node.root in node_of
+                else f'row {node.root}, which is gone'
+            )
+            yield f'{node.shown}: its root is {node_of[root].shown}, its row says {noted}'
     for node in nodes:
         yield from _kind(node)
 
@@ -83,33 +92,35 @@ def broken(nodes: Sequence[TreeNode]) -> Iterator[str]:
 def _orphans(
     nodes: Iterable[TreeNode], of: Mapping[int, TreeNode], roots: Mapping[int, int]
 ) -> Iterator[str]:
-    """Those whose parent is gone, with how many are below them."""
-    gone = {node.id for node in nodes if node.parent is not None and node.parent not in of}
-    if not gone:
+    """Yield a line for each provider whose parent is missing, with the number below it."""
+    orphans = {node.id for node in nodes if node.parent is not None and node.parent not in of}
+    if not orphans:
         return
     # As if each of these were a root.
-    parents = {one: None if one in gone else node.parent for one, node in of.items()}
-    trees = Counter(root for one, root in roots_of(parents).items() if one not in roots)
-    for one in sorted(gone):
-        below = trees[one] - 1
-        more = f'; {below} are below it' if below else ''
-        yield f'{of[one].shown}: its parent, row {of[one].parent}, is gone{more}'
+    parents = {
+        provider: None if provider in orphans else node.parent for provider, node in of.items()
+    }
+    trees = Counter(root for provider, root in roots_of(parents).items() if provider not in roots)
+    for provider in sorted(orphans):
+        descendants = trees[provider] - 1
+        suffix = f'; {descendants} are below it' if descendants else ''
+        yield f'{of[provider].shown}: its parent, row {of[provider].parent}, is gone{suffix}'
 
 
 def _circles(parents: Mapping[int, int | None], roots: Mapping[int, int]) -> Iterator[list[int]]:
-    """Circles of parents, each once, from its lowest id on."""
+    """Yield circles of parents, each once, beginning with its lowest id."""
     seen: set[int] = set()
-    for one in sorted(parents.keys() - roots.keys()):
+    for provider in sorted(parents.keys() - roots.keys()):
         path: dict[int, None] = {}
-        at: int | None = one
-        while at in parents and at not in seen and at not in path:
-            assert at is not None  # a root is reached by none of these
-            path[at] = None
-            at = parents[at]
+        ancestor: int | None = provider
+        while ancestor in parents and ancestor not in seen and ancestor not in path:
+            assert ancestor is not None  # a root is reached by none of these
+            path[ancestor] = None
+            ancestor = parents[ancestor]
         seen.update(path)
-        if at in path:
+        if ancestor in path:
             steps = list(path)
-            circle = steps[steps.index(at) :]
+            circle = steps[steps.index(ancestor) :]
             first = circle.index(min(circle))
             yield circle[first:] + circle[:first]
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single comparisons: checked against the type of their fact, then asked of all hosts at once.
+"""Single comparisons: checked against the type of their fact, then evaluated for all hosts at once.
 
-One engine for every type.  A comparison is a test of arrays where its fact is one number
-per host, and a predicate of each distinct value where not.  What differs between types is
-how a value is read before the test: as it is, as a version, or as Nova's filters do.  To a
-query of JsonFilter what cannot be compared is not equal, and neither smaller nor larger;
-to an extra spec everything is text, and a number where it is compared with one.
+One engine for every type.  A comparison is a test of arrays if its fact is one number
+per host, else a predicate of each distinct value.  Types differ in the conversion of a
+value before the test: none, as a version, or as Nova's filters do.  For a query of
+JsonFilter values that cannot be compared are not equal, and neither smaller nor larger;
+for an extra spec every value is text, and a number if it is compared with one.
 """
 
 import operator
@@ -21,7 +21,7 @@ from gantt.core.rules.columns import Column, Numbers, Predicate, Sets, Values, p
 from gantt.core.rules.facts import Fact, FactView, Kind
 from gantt.core.table.columns import BoolArray
 
-#: Hypervisors count versions as one number: so much each part may be.
+#: Bound of each part of a hypervisor's version, which is encoded as one number.
 _PART_MAX = 1000
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     '<': operator.lt,
@@ -36,7 +36,7 @@ _ORDERED = tuple(_RELATIONS)
 class TypeMismatch(Exception):
     """A comparison that the type of its fact does not allow.
 
-    :ivar part: what of it is wrong: ``fact``, ``op`` or ``value``
+    :ivar part: the wrong part: ``fact``, ``op`` or ``value``
     """
 
     def __init__(self, part: str, problem: str) -> None:
@@ -44,14 +44,14 @@ class TypeMismatch(Exception):
         self.part = part
 
 
-# -- asking ----------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------
 
 
 class Question:
-    """One comparison of one fact.
+    """A comparison of a fact.
 
-    :ivar used: the facts it is about
-    :ivar columns: columns of the host table that they follow from
+    :ivar used: the facts that it reads
+    :ivar columns: columns of the host table that they are read from
     """
 
     def __init__(self, fact: Fact, key: str, *others: Fact) -> None:
@@ -60,23 +60,23 @@ class Question:
         self.columns = frozenset(fact.columns(key)).union(*(other.reads for other in others))
 
     def where(self, view: FactView, negated: bool) -> BoolArray:
-        """Which hosts it, or its opposite, is known to hold for."""
+        """Return a mask of the hosts for which it, or its opposite, is known to hold."""
         return self.of(self.fact.read(view, self.key), negated)
 
     def of(self, column: Column, negated: bool) -> BoolArray:
-        """The same, by what hosts have of the fact."""
+        """Return the mask of :meth:`where` for a column of the fact."""
         raise NotImplementedError
 
 
 class IsKnown(Question):
-    """The host has the fact."""
+    """The question whether a host has the fact."""
 
     def of(self, column: Column, negated: bool) -> BoolArray:
         return column.found() != negated
 
 
 class IsSome(Question):
-    """The host has the fact, and it is neither 0, false nor empty."""
+    """The question whether a host has the fact, and it is neither 0, false nor empty."""
 
     def of(self, column: Column, negated: bool) -> BoolArray:
         if isinstance(column, Values):
@@ -89,10 +89,10 @@ class IsSome(Question):
 
 
 class WithValues(Question):
-    """A fact against fixed values.
+    """A comparison of a fact with fixed values.
 
-    :ivar predicate: asked of each distinct value
-    :ivar test: asked of numbers as one array; None: they are values like others
+    :ivar predicate: evaluated for each distinct value
+    :ivar test: evaluated for numbers as one array; None: numbers are values like others
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WithValues(Question):
 
 
 class WithFact(Question):
-    """A fact against another one."""
+    """A comparison of a fact with another one."""
 
     def __init__(self, fact: Fact, key: str, op: str, name: str) -> None:
         self.op, (self.other, self.other_key) = op, facts.resolve(name)
@@ -118,8 +118,10 @@ class WithFact(Question):
     def where(self, view: FactView, negated: bool) -> BoolArray:
         left = self.fact.read(view, self.key)
         if self.fact.kind in (Kind.TEXT, Kind.SET):
-            one = FactView(view.hosts, view.spec, np.zeros(1, np.int64))
-            return self._of_texts(left, self.other.read(one, self.other_key), len(view), negated)
+            first_host = FactView(view.hosts, view.spec, np.zeros(1, np.int64))
+            return self._of_texts(
+                left, self.other.read(first_host, self.other_key), len(view), negated
+            )
         right = self.other.read(view, self.other_key)
         if left.numbers is not None and right.numbers is not None:
             mask = _RELATIONS[self.op](left.numbers, right.numbers)
@@ -127,24 +129,24 @@ class WithFact(Question):
         assert isinstance(left, Values) and isinstance(right, Values)
         holds = _pairs(self.op, self.key, self.other_key)
         pairs = zip(left.plain(), right.plain(), strict=True)
-        found = (
-            one is not None and other is not None and holds(one, other) is not negated
-            for one, other in pairs
+        results = (
+            value is not None and other is not None and holds(value, other) is not negated
+            for value, other in pairs
         )
-        return np.fromiter(found, np.bool_, left.count)
+        return np.fromiter(results, np.bool_, left.count)
 
     def _of_texts(self, left: Any, right: Any, count: int, negated: bool) -> BoolArray:
-        """Against the texts of a request, any one of them."""
+        """Return a mask of the comparison with the texts of a request, of which any may match."""
         texts = right.sets[0] if isinstance(right, Sets) else right.names
-        each = [_of_texts(self.op, text) for text in texts if text]
-        if not each:
-            # How a fact compares with what nobody asked for is not known either.
+        predicates = [_of_texts(self.op, text) for text in texts if text]
+        if not predicates:
+            # A comparison with a text that the request does not have is unknown.
             return np.zeros(count, np.bool_)
-        return left.where(lambda value: any(one(value) for one in each), negated)
+        return left.where(lambda value: any(predicate(value) for predicate in predicates), negated)
 
 
 class OfPath(Question):
-    """A place in the topology: at or below one of others, or the very same."""
+    """A comparison of locations: at or below one of several places, or equal to it."""
 
     def __init__(self, fact: Fact, key: str, places: tuple[str, ...], exact: bool) -> None:
         super().__init__(fact, key)
@@ -156,18 +158,18 @@ class OfPath(Question):
 
 
 def _known(mask: BoolArray, negated: bool, *known: BoolArray | None) -> BoolArray:
-    """A mask, or its opposite, of those who are known."""
+    """Return a mask, or its opposite, of the hosts that have the facts."""
     mask = ~mask if negated else mask
-    for one in known:
-        mask = mask if one is None else mask & one
+    for known_mask in known:
+        mask = mask if known_mask is None else mask & known_mask
     return mask
 
 
-# -- what holds between a value and an operand -------------------------------------------
+# -- relations of a value and an operand -------------------------------------------------
 
 
 def related(op: str, one: Any, other: Any) -> bool:
-    """Whether a relation holds between values of any type; what cannot be compared: it does not."""
+    """Return whether a relation holds between values of any type; False if not comparable."""
     try:
         return bool(_RELATIONS[op](one, other))
     except (TypeError, RecursionError):
@@ -175,7 +177,7 @@ def related(op: str, one: Any, other: Any) -> bool:
 
 
 def _test(op: str, operand: Any) -> Callable[[Any], Any]:
-    """A relation to an operand, to be asked of one value or of an array of numbers."""
+    """Return a test of a relation to an operand, for one value or for an array of numbers."""
     if isinstance(operand, tree.Range):
         low: Any = operand.low
         high: Any = operand.high
@@ -187,20 +189,20 @@ def _test(op: str, operand: Any) -> Callable[[Any], Any]:
     if op == 'in':
 
         def among(value: Any) -> Any:
-            found = value != value
-            for one in operand:
-                found = found | (value == one)
-            return found
+            is_equal = value != value
+            for item in operand:
+                is_equal = is_equal | (value == item)
+            return is_equal
 
         return among
     if op == 'contains':
-        return lambda text: all(one in text for one in operand)
+        return lambda text: all(part in text for part in operand)
     relation = _RELATIONS[op]
     return lambda value: relation(value, operand)
 
 
 def _of_texts(op: str, operand: Any) -> Predicate:
-    """Texts by themselves, or as versions where they stand beside some."""
+    """Return a predicate of texts, which are compared as versions with versions."""
     if isinstance(operand, tree.Range):
         ends = (None if v is None else _parts(v) for v in (operand.low, operand.high))
         within = _test(op, tree.Range(*ends))
@@ -225,7 +227,7 @@ def _parts(version: Any) -> Any:
 
 
 def _pairs(op: str, key: str, other_key: str = '') -> Callable[[Any, Any], bool]:
-    """A relation of facts of a query, by their keys: a number of ``stats`` is text beside text."""
+    """Return a relation of facts of a query: a number of ``stats`` is text beside text."""
     prints, other_prints = _is_stat(key), _is_stat(other_key)
 
     def holds(one: Any, other: Any) -> bool:
@@ -243,9 +245,9 @@ def _is_stat(key: str) -> bool:
 
 
 def _of_words(op: str, operand: Any, whole: bool) -> Predicate:
-    """What extra specs compare: a text, or a number where it stands beside one.
+    """Return a predicate as of extra specs: on texts, or on numbers beside a number.
 
-    :param whole: a list is the text that Python prints of it, and has no members
+    :param whole: a list is compared as the text that Python prints, without members
     """
     as_number = op in _ORDERED and not isinstance(operand, str)
     if op == 'contains' and not isinstance(operand, tuple):
@@ -266,13 +268,13 @@ def _of_words(op: str, operand: Any, whole: bool) -> Predicate:
     return of
 
 
-# -- checking ----------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------
 
 
 def question_of(node: tree.Comparison | tree.Known | tree.Some) -> Question:
-    """The question that a comparison stands for; ``!=`` is left to the caller to turn round.
+    """Return the question of a comparison; the caller negates it for ``!=``.
 
-    :raises Misfit: the type of the fact does not allow it
+    :raises TypeMismatch: the type of the fact does not allow it
     """
     fact, key = _resolve('fact', node.fact)
     if isinstance(node, tree.Known):
@@ -298,13 +300,16 @@ def _other(fact: Fact, value: tree.Ref, expected: str, *kinds: Kind) -> Fact:
 
 
 def _misfit(fact: Fact, expected: str, value: Any, part: str = 'value') -> TypeMismatch:
-    """What is wrong with a relation or a value."""
+    """Return the error for a relation or a value."""
     got = value if part == 'op' else tree.operand_text(value)
     return TypeMismatch(part, f'{fact.name} is a {fact.kind}: expected {expected}, got {got}')
 
 
 def _allow(fact: Fact, op: str, *allowed: str) -> None:
-    """:raises Misfit: the relation is none of those"""
+    """Check that the type of a fact allows a relation.
+
+    :raises TypeMismatch: it does not
+    """
     if op not in allowed:
         shown = ', '.join((*allowed, '!=') if '==' in allowed else allowed)
         raise _misfit(fact, f'one of {shown}', op, 'op')
@@ -330,22 +335,22 @@ def _numeric(fact: Fact, key: str, op: str, value: Any) -> Question:
 
 
 def _ends(value: Any) -> list[Any] | None:
-    """The ends that a range has; None: it is no range, or has none."""
+    """Return the ends of a range; None if the value is not a range, or has no ends."""
     if not isinstance(value, tree.Range):
         return None
-    return [one for one in (value.low, value.high) if one is not None] or None
+    return [end for end in (value.low, value.high) if end is not None] or None
 
 
 def _of_version(fact: Fact, key: str, op: str, value: Any) -> Question:
-    """Versions of hypervisors are reported as one number."""
+    """Return the question of a hypervisor's version, which is reported as one number."""
     _allow(fact, op, *_ORDERED, 'in')
     if op != 'in':
         value = _as_number(fact, value)
     elif isinstance(value, tuple):
-        value = tuple(_as_number(fact, one) for one in value)
+        value = tuple(_as_number(fact, item) for item in value)
     elif _ends(value):
         ends = (value.low, value.high)
-        value = tree.Range(*(None if one is None else _as_number(fact, one) for one in ends))
+        value = tree.Range(*(None if end is None else _as_number(fact, end) for end in ends))
     else:
         raise _misfit(fact, 'a range such as v4.2..v5.1 or a list of versions', value)
     return _numeric(fact, key, op, value)
@@ -388,7 +393,7 @@ def _of_text(fact: Fact, key: str, op: str, value: Any) -> Question:
 
 
 def _of_set(fact: Fact, key: str, op: str, value: Any) -> Question:
-    # A member that is wanted has the whole text, not a part of it.
+    # A member has to equal the whole text, not contain it.
     return _of_text(fact, key, '==' if op == 'contains' else op, value)
 
 
@@ -417,7 +422,10 @@ def _of_value(fact: Fact, key: str, op: str, value: Any) -> Question:
     relation = _pairs('==' if op == 'in' else op, key)
     test = _test(op, value) if all(map(tree.is_number, operands)) else None
     return WithValues(
-        fact, key, lambda one: any(relation(one, operand) for operand in operands), test
+        fact,
+        key,
+        lambda host_value: any(relation(host_value, operand) for operand in operands),
+        test,
     )
 
 

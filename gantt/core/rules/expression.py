@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A condition compiled: which hosts it is known to hold for, as one mask.
+"""Compiled conditions: a mask of the hosts for which a condition is known to hold.
 
-Opposites are pushed down to the comparisons first.  So what is unknown of a host
-makes neither a comparison nor its opposite hold, and every node is one array.
+Negations are pushed down to the comparisons first.  So for an unknown fact of a host
+neither a comparison nor its opposite holds, and every node is one array.
 """
 
 import numpy as np
@@ -15,21 +15,21 @@ from gantt.core.table import metric_values
 from gantt.core.table.columns import FOLLOWED, TAKEN, BoolArray
 from gantt.core.table.host_table import HostTable
 
-#: Of so few rows a mask is made for them alone, where none is kept.
+#: Up to so many rows, a mask is computed for them alone if none is cached.
 _FEW = 64
 _METRIC = 'metrics.'
 
-#: Identity of a node -> the node, which is held so that no other gets that, and what it asks.
+#: Identity of a node -> the node, kept alive so that the identity stays unique, and its question.
 QuestionsByNode = dict[int, tuple[tree.Node, Question]]
 
 
 class Expression:
-    """A condition, checked and ready to be asked.
+    """A condition, checked and ready to be evaluated.
 
-    :ivar tree: what it was made from
-    :ivar facts: those it is about, each once
-    :ivar size: how many tests it has
-    :ivar volatile: whether a pick may change what it says of the picked host
+    :ivar tree: its syntax tree
+    :ivar facts: the facts that it reads, each once
+    :ivar size: number of its tests
+    :ivar volatile: whether a pick may change its result for the picked host
     """
 
     def __init__(
@@ -38,9 +38,10 @@ class Expression:
         bounds: tree.Bounds = tree.WRITTEN,
         known_questions: QuestionsByNode | None = None,
     ) -> None:
-        """
-        :param known_questions: what is known already of what nodes ask
-        :raises Misfit: a comparison is of the wrong type
+        """Compile a syntax tree.
+
+        :param known_questions: questions of nodes that were derived already
+        :raises TypeMismatch: a comparison is of the wrong type
         :raises TooLarge: it is beyond a bound
         """
         tree.check_size(expr, bounds)
@@ -49,26 +50,26 @@ class Expression:
         self._root = self._part(expr, False, known_questions or {})
         self.size = len(self._questions)
         self.facts: tuple[Fact, ...] = tuple(
-            {fact.name: fact for one in self._questions for fact in one.used}.values()
+            {fact.name: fact for question in self._questions for fact in question.used}.values()
         )
         self.volatile = any(not TAKEN.isdisjoint(fact.reads) for fact in self.facts)
-        columns = frozenset[str]().union(*(one.columns for one in self._questions))
+        columns = frozenset[str]().union(*(question.columns for question in self._questions))
         of_request = any(fact.of_request for fact in self.facts)
-        #: What its mask follows from, where that is followed and nothing else is asked.
+        #: Columns that its mask follows from, if all are followed and it reads nothing else.
         self._followed = (
             tuple(sorted(columns)) if FOLLOWED.issuperset(columns) and not of_request else None
         )
-        #: Of these it also follows how old they are, where they may be too old.
+        #: Metrics that it reads, whose age may matter as well.
         of_metrics = any(fact.name == _METRIC[:-1] for fact in self.facts)
         self._metrics = _metrics_of(expr) if of_metrics else ()
 
     @property
     def text(self) -> str:
-        """The text form."""
+        """Text form of the condition."""
         return tree.to_text(self.tree)
 
     def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
-        """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
+        """Return a mask of hosts, or of ``rows``, for which it is known to hold; read-only."""
         if not self._followed or (self._metrics and metric_values.may_age(hosts, self._metrics)):
             return self._root.mask(FactView(hosts, spec, rows))
         zone = hosts.default_zone if 'zone' in self._followed else ''
@@ -84,7 +85,7 @@ class Expression:
         return whole if rows is None else whole.take(rows)
 
     def holds(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        """Whether it is known to hold for one host."""
+        """Return whether it is known to hold for one host."""
         return bool(self.mask(hosts, spec, np.array([row]))[0])
 
     def _part(self, node: tree.Expr, negated: bool, known_questions: QuestionsByNode) -> '_Part':
@@ -95,22 +96,24 @@ class Expression:
             return _Joined(parts, isinstance(node, tree.And) != negated)
         if isinstance(node, tree.Always):
             return _Joined([], node.value != negated)
-        known = known_questions.get(id(node))
-        question = comparison.question_of(node) if known is None else known[1]
+        node_and_question = known_questions.get(id(node))
+        question = (
+            comparison.question_of(node) if node_and_question is None else node_and_question[1]
+        )
         self._questions.append(question)
         return _One(question, negated != isinstance(node, tree.NotEqual))
 
 
 def _metrics_of(expr: tree.Expr) -> tuple[str, ...]:
-    """Names of the metrics that are asked for, on either side of a comparison."""
-    known_questions: list[str] = []
+    """Return the names of the metrics of a condition, on either side of a comparison."""
+    fact_names: list[str] = []
     for node, _ in tree.walk(expr):
         value = getattr(node, 'value', None)
-        known_questions += [
+        fact_names += [
             getattr(node, 'fact', ''),
             value.name if isinstance(value, tree.Ref) else '',
         ]
-    return tuple({n.removeprefix(_METRIC) for n in known_questions if n.startswith(_METRIC)})
+    return tuple({n.removeprefix(_METRIC) for n in fact_names if n.startswith(_METRIC)})
 
 
 class _One:
@@ -124,7 +127,7 @@ class _One:
 
 
 class _Joined:
-    """All of some parts, or any of them."""
+    """Conjunction or disjunction of parts."""
 
     def __init__(self, parts: 'list[_Part]', every: bool) -> None:
         self._parts, self._every = parts, every

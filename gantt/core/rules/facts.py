@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts that conditions may be about: their names, their types, where they stand.
+"""The facts of conditions: their names, their types, and the columns that they are read from.
 
-Those of a host are columns of the host table; those of the request are the same for
-every host, so that an operator's rule may depend on who asks for what.
+Facts of a host are columns of the host table; facts of the request are the same for
+every host, so that an operator's rule may depend on the request and its caller.
 """
 
 import enum
@@ -24,12 +24,12 @@ from gantt.core.table import metric_values
 from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
 
-#: Rows to look at; None: all of them.
+#: Rows to evaluate; None: all.
 Rows = IntArray | None
 
 
 class FactView(msgspec.Struct, frozen=True):
-    """The hosts that facts are read of, and the request that they are read for."""
+    """The hosts whose facts are read, and the request for which they are read."""
 
     hosts: HostTable
     spec: RequestSpec
@@ -39,12 +39,12 @@ class FactView(msgspec.Struct, frozen=True):
         return len(self.hosts) if self.rows is None else len(self.rows)
 
     def at(self, array: np.ndarray) -> np.ndarray:
-        """What a column, or one of several lines, has of these hosts."""
+        """Return the values of a column, or of one with several lines, for these hosts."""
         return array if self.rows is None else array.take(self.rows, axis=-1)
 
 
 class Kind(enum.StrEnum):
-    """What a fact is."""
+    """Types of facts."""
 
     NUMBER = 'number'
     TEXT = 'text'
@@ -58,11 +58,11 @@ class Kind(enum.StrEnum):
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One fact, or a family of them told apart by a key.
+    """A fact, or a family of facts distinguished by a key.
 
-    :ivar key: what follows the name after a dot, '' for nothing
+    :ivar key: placeholder of the key that follows the name after a dot, '' for no key
     :ivar reads: columns of the host table
-    :ivar reads_of: those that one key reads, where they are fewer; None: all of them
+    :ivar reads_of: returns the columns that one key reads, if fewer; None: all of them
     """
 
     name: str
@@ -74,29 +74,29 @@ class Fact(msgspec.Struct, frozen=True):
     reads_of: Callable[[str], tuple[str, ...] | None] | None = None
 
     def columns(self, key: str) -> tuple[str, ...]:
-        """Columns that the fact follows from, of this key."""
-        found = None if self.reads_of is None else self.reads_of(key)
-        return self.reads if found is None else found
+        """Return the columns that the fact with this key is read from."""
+        columns_of_key = None if self.reads_of is None else self.reads_of(key)
+        return self.reads if columns_of_key is None else columns_of_key
 
     @property
     def of_request(self) -> bool:
-        """Whether it is the same for every host."""
+        """True where the fact is the same for every host."""
         return self.name.startswith('request.')
 
     @property
     def shown(self) -> str:
-        """The name with its key, as it is written."""
+        """Name with the placeholder of its key, as in a rule."""
         return f'{self.name}.{self.key}' if self.key else self.name
 
 
 class UnknownValue(Exception):
-    """No fact of that name; says which is nearest."""
+    """No fact of that name; the message names the nearest one."""
 
 
 def resolve(name: str) -> tuple[Fact, str]:
-    """A fact by what stands in a rule, and its key.
+    """Return a fact by its name in a rule, and its key.
 
-    :raises Unknown: names the nearest one
+    :raises UnknownValue: names the nearest one
     """
     parts = name.split('.')
     for count in range(len(parts), 0, -1):
@@ -127,8 +127,8 @@ def _near_class(name: str) -> str:
 
 
 def _metric(view: FactView, key: str) -> Numbers:
-    found = metric_values.values(view.hosts, key)
-    values = view.at(np.full(len(view.hosts), np.nan) if found is None else found)
+    measured = metric_values.values(view.hosts, key)
+    values = view.at(np.full(len(view.hosts), np.nan) if measured is None else measured)
     return Numbers(values, ~np.isnan(values))
 
 
@@ -163,30 +163,31 @@ def _platform(get: Callable[[Hypervisor, str], str]) -> Any:
 
 
 def _platforms(view: FactView) -> list[Hypervisor]:
-    known = view.hosts.platforms.values
-    return [known[code] for code in range(len(known))]
+    platforms = view.hosts.platforms.values
+    return [platforms[code] for code in range(len(platforms))]
 
 
 @functools.lru_cache(maxsize=256)
 def _decoded(text: str) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(text)
+        decoded = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _cpu(hypervisor: Hypervisor, field: str, kind: type) -> Any:
-    """What is said of the processors; what is of another kind says nothing."""
+    """Return a reported field of the processors, or an empty value if it has another type."""
     info = hypervisor.cpu_info
-    found = (_decoded(info) if isinstance(info, str) else info).get(field)
-    return found if isinstance(found, kind) else kind()
+    field_value = (_decoded(info) if isinstance(info, str) else info).get(field)
+    return field_value if isinstance(field_value, kind) else kind()
 
 
 def _cpu_features(view: FactView, key: str) -> Sets:
-    found = [_cpu(platform, 'features', list) for platform in _platforms(view)]
+    feature_lists = [_cpu(platform, 'features', list) for platform in _platforms(view)]
     return Sets(
-        view.at(view.hosts.platform), [[f for f in of if isinstance(f, str)] for of in found]
+        view.at(view.hosts.platform),
+        [[f for f in features if isinstance(f, str)] for features in feature_lists],
     )
 
 
@@ -195,16 +196,16 @@ def _traits(view: FactView, key: str) -> Members:
 
 
 def _in_aggregates(get: Callable[[Aggregate, str], list[str]], with_uuids: bool = False) -> Any:
-    """Texts of each host's aggregates."""
+    """Return a reader of texts of each host's aggregates."""
 
     def read(view: FactView, key: str) -> Members:
         codes = view.hosts.aggregate_codes
-        found: list[tuple[int, str]] = list(enumerate(codes.names)) if with_uuids else []
+        texts_by_code: list[tuple[int, str]] = list(enumerate(codes.names)) if with_uuids else []
         for uuid, aggregate in view.hosts.known_aggregates.items():
             code = codes.get(uuid)
             if code is not None:
-                found += ((code, text) for text in get(aggregate, key))
-        return Members(view.at(view.hosts.aggregates), found)
+                texts_by_code += ((code, text) for text in get(aggregate, key))
+        return Members(view.at(view.hosts.aggregates), texts_by_code)
 
     return read
 
@@ -219,7 +220,7 @@ def _one(texts: Mapping[str, str], key: str) -> list[str]:
 
 # -- by the names of Nova's filters ------------------------------------------------------
 
-#: Columns that these may follow from.
+#: Columns that facts by Nova's names may be read from.
 NOVA_COLUMNS = (
     'platform',
     'metrics',
@@ -242,34 +243,38 @@ NOVA_COLUMNS = (
 def capability(
     hosts: HostTable, path: Sequence[str], with_stats: bool = True
 ) -> list[nova_facts.NovaFact]:
-    """What hosts have at a path, best source first: their own attribute, else ``stats``."""
+    """Return the facts of hosts at a path, best source first: their attribute, else ``stats``."""
     if path[0] == 'stats' and len(path) > 1:
         return [fact.inside(path[2:]) for fact in nova_facts.stats(hosts, path[1])]
-    own = nova_facts.fact(hosts, path[0])
-    found = [] if own is None else [own]
-    found += nova_facts.stats(hosts, path[0]) if with_stats else []
-    return [fact.inside(path[1:]) for fact in found]
+    attribute = nova_facts.fact(hosts, path[0])
+    sources = [] if attribute is None else [attribute]
+    sources += nova_facts.stats(hosts, path[0]) if with_stats else []
+    return [fact.inside(path[1:]) for fact in sources]
 
 
 def _nova(name: str, kind: Kind, help: str, sign: str, with_stats: bool) -> Fact:
-    """A family of facts by their names in Nova.
+    """Return a family of facts by their names in Nova.
 
-    :param sign: what leads inside of a structure
+    :param sign: separator of the parts of a path
     """
 
     def path_of(key: str) -> list[str]:
         return key.split(sign) if with_stats else key.split(sign, nova_facts.STEPS_MAX)
 
     def read(view: FactView, key: str) -> Values:
-        found, rows = capability(view.hosts, path_of(key), with_stats), view.rows
-        return Values(found if rows is None else [f.of_rows(rows) for f in found], len(view))
+        sources, rows = capability(view.hosts, path_of(key), with_stats), view.rows
+        return Values(sources if rows is None else [f.of_rows(rows) for f in sources], len(view))
 
     def reads_of(key: str) -> tuple[str, ...] | None:
         path = path_of(key)
         if path[0] == 'stats' and len(path) > 1:
             return nova_facts.STATS_READ
-        own = nova_facts.reads_of(path[0])
-        return own if own is None or not with_stats else (*own, *nova_facts.STATS_READ)
+        columns_read = nova_facts.reads_of(path[0])
+        return (
+            columns_read
+            if columns_read is None or not with_stats
+            else (*columns_read, *nova_facts.STATS_READ)
+        )
 
     return Fact(name, kind, help, read, 'PATH', (*NOVA_COLUMNS, 'hypervisor_version'), reads_of)
 
@@ -284,7 +289,7 @@ def _of_column(
     get: Callable[[HostTable], np.ndarray] | None = None,
     reads: tuple[str, ...] = (),
 ) -> Fact:
-    """Numbers by row: a column under its own name, or what is made of columns."""
+    """Return a fact of numbers by row: a column under its own name, or computed from columns."""
 
     def read(view: FactView, key: str) -> Numbers:
         return Numbers(view.at(getattr(view.hosts, name) if get is None else get(view.hosts)))
@@ -293,7 +298,7 @@ def _of_column(
 
 
 def _of_class(name: str, help: str, *reads: str) -> Fact:
-    """An amount of a resource class."""
+    """Return a fact that is an amount of a resource class."""
 
     def read(view: FactView, key: str) -> Numbers:
         code = view.hosts.class_code(key)
@@ -307,7 +312,7 @@ def _of_class(name: str, help: str, *reads: str) -> Fact:
 
 
 def _text(name: str, help: str, codes: str, names: str, kind: Kind = Kind.TEXT) -> Fact:
-    """A column of texts, by code or one by one."""
+    """Return a fact that is a column of texts, by code or one by one."""
 
     def read(view: FactView, key: str) -> Coded:
         texts = getattr(view.hosts, names)
@@ -323,7 +328,7 @@ def _of_hypervisor(name: str, help: str, read: Any, key: str = '', kind: Kind = 
 
 
 def _of_request(name: str, help: str, get: Callable[[RequestSpec], str | None]) -> Fact:
-    """A text of the request, the same for every host."""
+    """Return a fact that is a text of the request, the same for every host."""
 
     def read(view: FactView, key: str) -> Coded:
         return Coded(np.zeros(len(view), np.int64), [get(view.spec) or ''])

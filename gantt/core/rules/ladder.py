@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perfect matches first, then rules given up in their order; and what stands in the way.
+"""The ladder of rules: perfect matches first, then rules given up in order; and conflicts.
 
-A ladder that gives up one step after the other ends where a look at each step from the
-last to the first does: a step that any host meets beside those kept before is kept.
-It is a little more as well: a rule that can be kept although an earlier one was not is.
+Giving up one step after the other has the same result as an evaluation of the steps from
+the last to the first: a step that any host meets beside those kept before is kept.
+The latter also keeps a rule that can be kept although an earlier one was not.
 """
 
 import enum
@@ -22,19 +22,19 @@ from gantt.core.rules.rule import Rule
 from gantt.core.table.columns import BoolArray, FloatArray
 from gantt.core.table.host_table import HostTable
 
-#: Sums that differ by less are the same.
+#: Sums that differ by less are equal.
 _SLACK = 1e-9
 
 
 class Scope(enum.StrEnum):
-    """Whom a conflict of rules is about."""
+    """Hosts that a conflict of rules concerns."""
 
     EVER = 'any host that could be'
     KNOWN = 'all hosts that are known'
     FITTING = 'those that pass everything else'
 
 
-#: What else is given up with the last layer: order -> what each host breaks of it, by row.
+#: Further rules given up with the last layer: order -> violations of each host, by row.
 Dropped = Callable[[BoolArray], Mapping[int, FloatArray]]
 
 
@@ -45,36 +45,38 @@ def narrow(
     layers: Sequence[Layer],
     dropped: Dropped | None = None,
 ) -> BoolArray:
-    """Who of those ``alive`` is left: layer by layer its hard rules, then its ladder.
+    """Return a mask of the ``alive`` hosts that remain: by layer its hard rules, then its ladder.
 
-    :param dropped: asked with those who meet all that is hard
+    :param dropped: called with the hosts that meet all hard rules
     """
-    left = alive.copy()
-    for at, layer in enumerate(layers, 1):
+    remaining = alive.copy()
+    for layer_number, layer in enumerate(layers, 1):
         for rule in layer.hard:
-            left &= rule.mask(hosts, spec)
-        if not left.any():
-            return left
-        more = dropped(left) if dropped is not None and at == len(layers) else {}
-        for order, step in reversed(_with(layer, more)):
-            met = left.copy()
+            remaining &= rule.mask(hosts, spec)
+        if not remaining.any():
+            return remaining
+        violations = (
+            dropped(remaining) if dropped is not None and layer_number == len(layers) else {}
+        )
+        for order, step in reversed(_with(layer, violations)):
+            met = remaining.copy()
             for rule in step:
                 met &= rule.mask(hosts, spec)
-            if order in more:
-                lost = ~met + more[order]
-                left &= lost <= lost[left].min() + _SLACK
+            if order in violations:
+                lost = ~met + violations[order]
+                remaining &= lost <= lost[remaining].min() + _SLACK
             elif met.any():
-                left = met
-    return left
+                remaining = met
+    return remaining
 
 
 def _with(layer: Layer, more: Collection[int]) -> list[tuple[int, Sequence[Rule]]]:
-    """(order, rules) of each step, those of other orders without rules."""
+    """Return (order, rules) of each step, with no rules for the additional orders."""
     if not more:
         return [(step[0].order, step) for step in layer.steps]
-    of: dict[int, Sequence[Rule]] = dict.fromkeys(more, ())
-    of.update((step[0].order, step) for step in layer.steps)
-    return sorted(of.items())
+    rules_by_order: dict[int, Sequence[Rule]] = dict.fromkeys(more, ())
+    rules_by_order.update((step[0].order, step) for step in layer.steps)
+    return sorted(rules_by_order.items())
 
 
 def given_up(
@@ -84,51 +86,51 @@ def given_up(
     layers: Sequence[Layer],
     more: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> list[tuple[int, str]]:
-    """(step, rule) of what a host does not meet; the last layer's steps come first.
+    """Return (step, rule) of the rules that a host does not meet; the last layer's come first.
 
-    :param more: order -> what else it does not meet, of all orders there are
+    :param more: order -> further rules that it does not meet, for all orders
     """
-    found, before = [], 0
+    unmet, step_offset = [], 0
     for layer in reversed(layers):
         steps = _with(layer, more)
-        for number, (order, step) in enumerate(steps, before + 1):
-            found += [(number, str(rule)) for rule in step if not rule.is_met(hosts, spec, row)]
-            found += [(number, text) for text in more.get(order, ())]
+        for number, (order, step) in enumerate(steps, step_offset + 1):
+            unmet += [(number, str(rule)) for rule in step if not rule.is_met(hosts, spec, row)]
+            unmet += [(number, text) for text in more.get(order, ())]
         more = {}
-        before += len(steps)
-    return found
+        step_offset += len(steps)
+    return unmet
 
 
 def steps(
     hosts: HostTable, spec: RequestSpec, layers: Sequence[Layer]
 ) -> list[tuple[tuple[int, int], BoolArray]]:
-    """Each step that may be given up, and who meets all of it.
+    """Return each step that may be given up, with a mask of the hosts that meet all its rules.
 
     :returns: ((layer, order of its rules), mask); a step of an earlier layer is given up after all
         of a later one, and in a layer that of the smaller order first
     """
-    found = []
-    for at, layer in enumerate(layers):
+    step_masks = []
+    for layer_number, layer in enumerate(layers):
         for step in layer.steps:
             met = np.ones(len(hosts), np.bool_)
             for rule in step:
                 met &= rule.mask(hosts, spec)
-            found.append(((at, step[0].order), met))
-    return found
+            step_masks.append(((layer_number, step[0].order), met))
+    return step_masks
 
 
 def steadfast(layers: Sequence[Layer]) -> bool:
-    """Whether a pick changes nothing that the ladder looks at."""
+    """Return whether a pick does not affect any rule of the ladder."""
     return not any(rule.volatile for layer in layers for step in layer.steps for rule in step)
 
 
 def conflict(
     hosts: HostTable, spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
 ) -> tuple[list[Rule], Scope]:
-    """Rules that no host meets together, none of them in vain.
+    """Return a minimal set of rules that no host meets together.
 
-    :param alive: those that pass everything else
-    :returns: the rules, and of whom that is said; no rules: they are not it
+    :param alive: hosts that pass everything else
+    :returns: the rules, and the hosts that they concern; no rules: they are not the cause
     """
     rules, masks = _bound(hosts, spec, alive, layers)
     if not rules:
@@ -136,49 +138,49 @@ def conflict(
     never = _never(rules)
     if never:
         return never, Scope.EVER
-    everybody = np.ones(len(hosts), np.bool_)
-    if len(hosts) and not _all_of(everybody, masks).any():
-        return [rules[i] for i in minimal(everybody, masks)], Scope.KNOWN
+    all_hosts = np.ones(len(hosts), np.bool_)
+    if len(hosts) and not _all_of(all_hosts, masks).any():
+        return [rules[i] for i in minimal(all_hosts, masks)], Scope.KNOWN
     if alive.any() and not _all_of(alive, masks).any():
         return [rules[i] for i in minimal(alive, masks)], Scope.FITTING
     return [], Scope.FITTING
 
 
 def _never(rules: Sequence[Rule]) -> list[Rule]:
-    """Rules that contradict each other by themselves; without any one they would not."""
+    """Return a minimal set of rules that contradict each other for any host."""
     contradicting = [rule for rule in rules if rule.aggregate is None]
     if not impossible(rule.condition.tree for rule in contradicting):
         return []
-    at = 0
-    while at < len(contradicting):
-        # By place: a rule that was said twice may be one object.
-        fewer = contradicting[:at] + contradicting[at + 1 :]
-        if impossible(one.condition.tree for one in fewer):
+    index = 0
+    while index < len(contradicting):
+        # By position: a repeated rule may be one object.
+        fewer = contradicting[:index] + contradicting[index + 1 :]
+        if impossible(candidate.condition.tree for candidate in fewer):
             contradicting = fewer
         else:
-            at += 1
+            index += 1
     return contradicting
 
 
 def _bound(
     hosts: HostTable, spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
 ) -> tuple[list[Rule], list[BoolArray]]:
-    """The rules that may not be given up, with who meets them.
+    """Return the rules that may not be given up, with masks of the hosts that meet them.
 
-    Of the layers but the last also those steps that they kept: nobody may give
-    them up for the sake of a later layer.
+    These include the kept steps of all layers but the last, which may not be given up for
+    a later layer.
     """
     rules: list[Rule] = []
     masks: list[BoolArray] = []
-    for at, layer in enumerate(layers):
+    for layer_index, layer in enumerate(layers):
         bound = list(layer.hard)
-        left = narrow(hosts, spec, alive, layers[: at + 1])
-        if layer.steps and at + 1 < len(layers) and left.any():
-            row = int(np.flatnonzero(left)[0])
+        remaining = narrow(hosts, spec, alive, layers[: layer_index + 1])
+        if layer.steps and layer_index + 1 < len(layers) and remaining.any():
+            row = int(np.flatnonzero(remaining)[0])
             bound += [
                 rule
                 for step in layer.steps
-                if all(one.is_met(hosts, spec, row) for one in step)
+                if all(step_rule.is_met(hosts, spec, row) for step_rule in step)
                 for rule in step
             ]
         rules += bound
@@ -187,41 +189,41 @@ def _bound(
 
 
 def _all_of(base: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:
-    left = base.copy()
+    remaining = base.copy()
     for mask in masks:
-        left &= mask
-    return left
+        remaining &= mask
+    return remaining
 
 
 def minimal(base: BoolArray, masks: Sequence[BoolArray]) -> list[int]:
-    """Indices of masks that nobody of ``base`` passes together; without any one somebody does.
+    """Return a minimal set of indices of masks that no host of ``base`` passes together.
 
-    One after the other is left out where the rest is still too much; the earlier
-    ones are left out first.
+    Masks are left out one by one while the rest still has no host; the earlier ones are
+    left out first.
     """
     behind = [base.copy()]
     for mask in reversed(masks):
         behind.append(behind[-1] & mask)
     behind.reverse()
-    dropped, left = [], base.copy()
+    dropped, remaining = [], base.copy()
     for i, mask in enumerate(masks):
-        if (left & behind[i + 1]).any():
+        if (remaining & behind[i + 1]).any():
             dropped.append(i)
-            left &= mask
+            remaining &= mask
     return dropped
 
 
-# -- what no host could meet ----------------------------------------------------
+# -- impossible conditions ------------------------------------------------------
 #
-# Only what follows from comparisons of one fact with values, joined by ``and``: what is called
-# impossible is; of the rest nothing is said.
+# Derived only from comparisons of one fact with values, joined by ``and``: sound, but not
+# complete.
 
-#: A number, and of a lower bound whether it is itself left out, of an upper one whether not.
+#: A number; True: a lower bound is exclusive, an upper bound is inclusive.
 _Bound = tuple[float, bool]
 
 
 def impossible(conditions: Iterable[tree.Expr]) -> bool:
-    """Whether it is certain that no host could ever meet all of them."""
+    """Return whether it is certain that no host can ever meet all conditions."""
     about: dict[str, list[tree.Comparison]] = {}
     for part in _conjuncts(conditions):
         if isinstance(part, tree.Always) and not part.value:
@@ -232,7 +234,7 @@ def impossible(conditions: Iterable[tree.Expr]) -> bool:
 
 
 def _conjuncts(conditions: Iterable[tree.Expr]) -> Iterator[tree.Expr]:
-    """What has to hold each by itself."""
+    """Yield the conditions that each have to hold."""
     todo = list(conditions)
     while todo:
         part = todo.pop()
@@ -254,52 +256,54 @@ def _excluded(name: str, comparisons: list[tree.Comparison]) -> bool:
 def _no_number(comparisons: list[tree.Comparison]) -> bool:
     low: _Bound = (-math.inf, False)
     high: _Bound = (math.inf, False)
-    for one in comparisons:
-        value: Any = one.value
-        if isinstance(one, tree.Greater | tree.GreaterEqual | tree.Equal):
-            low = max(low, (value, isinstance(one, tree.Greater)))
-        if isinstance(one, tree.Less | tree.LessEqual | tree.Equal):
-            high = min(high, (value, not isinstance(one, tree.Less)))
+    for comparison in comparisons:
+        value: Any = comparison.value
+        if isinstance(comparison, tree.Greater | tree.GreaterEqual | tree.Equal):
+            low = max(low, (value, isinstance(comparison, tree.Greater)))
+        if isinstance(comparison, tree.Less | tree.LessEqual | tree.Equal):
+            high = min(high, (value, not isinstance(comparison, tree.Less)))
         if isinstance(value, tree.Range):
             ends: tuple[Any, Any] = (value.low, value.high)
             low = max(low, (-math.inf if ends[0] is None else ends[0], False))
             high = min(high, (math.inf if ends[1] is None else ends[1], True))
-    # Of equal upper bounds the one that leaves its number out is the smaller.
+    # Of equal upper bounds the exclusive one is the smaller.
     if low[0] > high[0] or (low[0] == high[0] and (low[1] or not high[1])):
         return True
     return _no_value(comparisons)
 
 
 def _no_value(comparisons: list[tree.Comparison]) -> bool:
-    """Whether lists and single values that are wanted have nothing in common."""
-    left: set[Any] | None = None
-    for one in comparisons:
-        if isinstance(one, tree.Equal):
-            wanted = {one.value}
-        elif isinstance(one, tree.In) and isinstance(one.value, tuple):
-            wanted = set(one.value)
+    """Return whether required lists and values have no value in common."""
+    possible: set[Any] | None = None
+    for comparison in comparisons:
+        if isinstance(comparison, tree.Equal):
+            allowed = {comparison.value}
+        elif isinstance(comparison, tree.In) and isinstance(comparison.value, tuple):
+            allowed = set(comparison.value)
         else:
             continue
-        if any(isinstance(value, tree.VersionNumber) for value in wanted):
-            continue  # several texts say the same version
-        left = wanted if left is None else left & wanted
-    return left is not None and not left
+        if any(isinstance(value, tree.VersionNumber) for value in allowed):
+            continue  # several texts are the same version
+        possible = allowed if possible is None else possible & allowed
+    return possible is not None and not possible
 
 
 def _no_place(comparisons: list[tree.Comparison]) -> bool:
-    """Whether two of them want to be in different branches of the tree."""
-    wanted: list[list[list[str]]] = []
-    for one in comparisons:
-        if isinstance(one, tree.Equal | tree.In):
-            places = one.value if isinstance(one.value, tuple) else (one.value,)
-            wanted.append([str(place).split('.') for place in places])
+    """Return whether two comparisons require different branches of the topology."""
+    required_places: list[list[list[str]]] = []
+    for comparison in comparisons:
+        if isinstance(comparison, tree.Equal | tree.In):
+            places = (
+                comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+            )
+            required_places.append([str(place).split('.') for place in places])
     return any(
         not any(_meet(a, b) for a in first for b in second)
-        for i, first in enumerate(wanted)
-        for second in wanted[:i]
+        for i, first in enumerate(required_places)
+        for second in required_places[:i]
     )
 
 
 def _meet(one: list[str], other: list[str]) -> bool:
-    """Whether a path can be below both."""
+    """Return whether a path can be below both places."""
     return all(a == b or '*' in (a, b) for a, b in zip(one, other, strict=False))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose rules bind a request.
+"""The layers of rules that apply to a request.
 
 The operator's are in the configuration, in extra specs ``rule:NAME`` of the flavor
-and in metadata ``rule:NAME`` of aggregates, which bind the aggregate's hosts only.
-A user's are in the hint ``rules``.  The operator's are looked at first, and what
-they came to is never looked at again on behalf of a user.
+and in metadata ``rule:NAME`` of aggregates, which apply to the aggregate's hosts only.
+A user's are in the hint ``rules``.  The operator's are evaluated first, and their
+result is never revised for a user's.
 """
 
 import functools
@@ -21,9 +21,9 @@ from gantt.core.rules.expression import Expression
 from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read, split
 from gantt.core.table.host_table import HostTable
 
-#: Keys of extra specs and of metadata that are rules.
+#: Prefix of the keys of extra specs and metadata that are rules.
 PREFIX = 'rule:'
-#: Tests in all rules of a user, and of a flavor.
+#: Upper bound of tests in all rules of a user, and of a flavor.
 TESTS_MAX = 128
 #: The hint with a user's rules.
 HINT = 'rules'
@@ -32,9 +32,9 @@ HINT = 'rules'
 class Layer(msgspec.Struct, frozen=True):
     """The rules of one party.
 
-    :ivar hard: given up by nobody
-    :ivar steps: given up together, the first step first
-    :ivar soft: with weights
+    :ivar hard: never given up
+    :ivar steps: rules that are given up together, the first step first
+    :ivar soft: preferences with weights
     """
 
     hard: tuple[Rule, ...] = ()
@@ -43,7 +43,7 @@ class Layer(msgspec.Struct, frozen=True):
 
     @property
     def binding(self) -> bool:
-        """Whether any of them can keep a host out."""
+        """True where any rule can remove a host."""
         return bool(self.hard or self.steps)
 
 
@@ -51,7 +51,7 @@ _EMPTY = Layer()
 
 
 def layer_of(rules: Iterable[Rule]) -> Layer:
-    """Rules by how much they bind; of equal order is one step."""
+    """Return a layer of rules, by strength; rules of equal order are one step."""
     return _layer(tuple(rules))
 
 
@@ -70,9 +70,9 @@ def _layer(rules: tuple[Rule, ...]) -> Layer:
 
 
 def of_operator(hosts: HostTable, spec: RequestSpec, configured: Sequence[Rule]) -> Layer:
-    """The operator's rules for a request.
+    """Return the operator's rules for a request.
 
-    :raises InvalidRule: of the flavor
+    :raises InvalidRule: a rule of the flavor
     """
     of_aggregates = _of_aggregates(hosts.known_aggregates)
     of_flavor = flavor_rules(spec) if spec.flavor.extra_specs else ()
@@ -82,7 +82,7 @@ def of_operator(hosts: HostTable, spec: RequestSpec, configured: Sequence[Rule])
 
 
 def of_user(spec: RequestSpec) -> Layer:
-    """The rules of who asks.
+    """Return the rules of the caller.
 
     :raises InvalidRule: names the rule, the character and what was expected there
     """
@@ -98,7 +98,7 @@ def _layer_of_user(texts: tuple[str, ...]) -> Layer:
 
 
 def flavor_rules(spec: RequestSpec) -> list[Rule]:
-    """Rules among the extra specs of the flavor.
+    """Return the rules among the extra specs of the flavor.
 
     :raises InvalidRule: names the extra spec
     """
@@ -108,39 +108,39 @@ def flavor_rules(spec: RequestSpec) -> list[Rule]:
         return []
     where = 'request.spec.flavor.extra_specs'
     _check_count(len(names), where)
-    found = [_with_source(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
-    _check_size(found, where)
-    return found
+    rules = [_with_source(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
+    _check_size(rules, where)
+    return rules
 
 
 @functools.lru_cache(maxsize=512)
 def user_rules(texts: tuple[str, ...]) -> Sequence[Rule]:
-    """Rules of the hint.
+    """Return the rules of the hint.
 
-    :raises InvalidRule: names which one
+    :raises InvalidRule: names the rule
     """
     where = f'request.spec.hints.{HINT}'
     _check_count(len(texts), where)
-    found = [_with_source(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
-    _check_size(found, where)
-    return found
+    rules = [_with_source(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
+    _check_size(rules, where)
+    return rules
 
 
 def configured(text: str) -> list[Rule]:
-    """Rules of an option.
+    """Return the rules of an option.
 
-    :raises InvalidRule: names which one
+    :raises InvalidRule: names the rule
     """
     texts = split(text)
     _check_count(len(texts), 'rules')
     return [
-        _with_source(read(one, f'rule {number}'), f'configuration, rule {number}')
-        for number, one in enumerate(texts, 1)
+        _with_source(read(rule_text, f'rule {number}'), f'configuration, rule {number}')
+        for number, rule_text in enumerate(texts, 1)
     ]
 
 
 def check_metadata(metadata: Mapping[str, str | None], field: str) -> None:
-    """Look at the rules among the metadata of an aggregate, before it is kept.
+    """Check the rules in the metadata of an aggregate, before it is stored.
 
     :raises InvalidRule: names the key, the character and what was expected there
     """
@@ -154,9 +154,9 @@ _last: list[tuple[Mapping[str, Aggregate], list[Rule]]] = []
 
 
 def _of_aggregates(known: Mapping[str, Aggregate]) -> list[Rule]:
-    """Rules in the metadata of aggregates; remembered for as long as these are the same.
+    """Return the rules in the metadata of aggregates, cached while the mapping is the same.
 
-    The table never edits what it knows of aggregates, it takes another mapping.
+    The table never edits its mapping of aggregates, but replaces it.
     """
     if not known:
         return []
@@ -178,7 +178,7 @@ def _of_aggregate(aggregate: Aggregate, key: str) -> Rule:
     try:
         rule = read(aggregate.metadata[key], key)
     except exceptions.InvalidRule as e:
-        # What is not understood cannot be kept: nothing lands there until it is mended.
+        # An invalid rule cannot be met: nothing is placed there until it is corrected.
         rule = Rule(f'{e.kwargs["field"]}, which is not understood: {e.kwargs["problem"]}', _NEVER)
     return msgspec.structs.replace(rule, source=source, aggregate=aggregate.uuid)
 
@@ -195,7 +195,7 @@ def _check_count(count: int, where: str) -> None:
 
 
 def _check_size(rules: Sequence[Rule], where: str) -> None:
-    """Each test of a rule is asked of all hosts, more than once where none of them will do."""
+    """Check the total number of tests, each of which is evaluated for all hosts."""
     count = sum(rule.condition.size for rule in rules)
     if count > TESTS_MAX:
         problem = f'expected at most {TESTS_MAX} tests in all of them together, got {count}'

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries of Nova's JsonFilter compiled to conditions of the rule language.
+"""Compiler of queries of Nova's JsonFilter to conditions of the rule language.
 
 A comparison of a query has any number of arguments: the first is compared with
-each of the others.  What a host lacks drops out of them, and a comparison of
-fewer than two is false; so where a host may lack a fact the condition asks
-whether it is known.  Every part of what comes out is known to hold or known not
-to, whatever a host has said: its opposite holds wherever it does not.
+each of the others.  Arguments that a host lacks are skipped, and a comparison of
+fewer than two is false; so for a fact that a host may lack the condition tests
+whether it is known.  Every part of the result is known to hold or known not to,
+for any host: its opposite holds wherever it does not.
 """
 
 import functools
@@ -23,7 +23,7 @@ from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked
 
 _YES, _NO = tree.Always(value=True), tree.Always(value=False)
-#: Texts beyond are compiled anew each time.
+#: Longer texts are not cached.
 _REMEMBERED_MAX = tree.TEXT_MAX
 
 #: Facts that every host has.
@@ -31,10 +31,10 @@ EVERYWHERE = frozenset(facts.NAMES) - {'cell_uuid', 'host_ip', 'hypervisor_type'
 
 
 def compiled(text: str, as_nova: bool = False) -> Expression | None:
-    """The condition that a query is; None: an empty one, which every host passes.
+    """Return the condition of a query; None for an empty one, which every host passes.
 
     :param as_nova: ``not`` within ``and`` and ``or`` holds wherever it has an argument
-    :raises InvalidMessage: it is not understood, or costs too much; says where and why
+    :raises InvalidMessage: it is invalid, or too large; names position and reason
     """
     return (_remembered if len(text) <= _REMEMBERED_MAX else _compiled)(text, as_nova)
 
@@ -53,17 +53,17 @@ _remembered = functools.lru_cache(maxsize=512)(_compiled)
 
 
 def every(parts: Iterable[tree.Expr]) -> tree.Expr:
-    """All of them hold."""
+    """Return the conjunction of the parts."""
     return _joined(tree.And, parts, _YES, _NO)
 
 
 def some(parts: Iterable[tree.Expr]) -> tree.Expr:
-    """One of them holds."""
+    """Return the disjunction of the parts."""
     return _joined(tree.Or, parts, _NO, _YES)
 
 
 def opposite(part: tree.Expr) -> tree.Expr:
-    """It does not hold."""
+    """Return the negation of a part."""
     if isinstance(part, tree.Always):
         return _NO if part.value else _YES
     return part.of if isinstance(part, tree.Not) else tree.Not(of=part)
@@ -81,14 +81,14 @@ def _joined(
 
 
 def operand(value: Any) -> tree.Operand:
-    """A value of JSON as what a comparison has on its right side."""
+    """Return a value of JSON as the right side of a comparison."""
     if isinstance(value, str | bool) or tree.is_number(value):
         return value
     return tree.Json(text=json.dumps(value))
 
 
 class _Unlike:
-    """What Nova's ``not`` is in a comparison: a list, equal to nothing."""
+    """Value of Nova's ``not`` in a comparison: a list, equal to nothing."""
 
 
 _UNLIKE = _Unlike()
@@ -99,24 +99,24 @@ class _Compiler:
         self._as_nova = as_nova
 
     def test(self, test: Condition) -> tree.Expr:
-        """An operator with its arguments, at the place where it becomes too large if it does."""
+        """Compile an operator with its arguments; a size error names its position."""
         parts = [part for part in test.of if not (isinstance(part, Look) and _is_nowhere(part))]
         if test.op == 'and':
-            found = every(some((_lacks(part), self._truth(part))) for part in parts)
+            compiled_test = every(some((_lacks(part), self._truth(part))) for part in parts)
         elif test.op == 'or':
-            found = some(every((_has(part), self._truth(part))) for part in parts)
+            compiled_test = some(every((_has(part), self._truth(part))) for part in parts)
         elif test.op == 'not':
-            found = some(every((_has(part), opposite(self._truth(part)))) for part in parts)
+            compiled_test = some(every((_has(part), opposite(self._truth(part)))) for part in parts)
         else:
-            found = self._compared(test.op, parts)
+            compiled_test = self._compared(test.op, parts)
         try:
-            tree.check_size(found, tree.COMPILED)
+            tree.check_size(compiled_test, tree.COMPILED)
         except tree.TooLarge as e:
             raise nova_query.bad(f'{e}, once compiled', test.at) from None
-        return found
+        return compiled_test
 
     def _truth(self, part: Part) -> tree.Expr:
-        """Where an argument of and, or, not is true."""
+        """Compile the condition that an argument of and, or, not is true."""
         if isinstance(part, Condition):
             if part.op == 'not' and self._as_nova:
                 return some(map(_has, part.of))
@@ -128,15 +128,17 @@ class _Compiler:
     # -- comparisons -------------------------------------------------------------------
 
     def _compared(self, op: str, parts: Sequence[Part]) -> tree.Expr:
-        texts = any(isinstance(p, Literal) and isinstance(p.value, str) for p in parts)
-        arguments = [_Argued(part, self._of_comparison(part), texts) for part in parts]
-        found: tree.Expr = _NO
-        # From the last: what is said with the first fits where no host lacks that one.
-        for at in range(len(arguments) - 2, -1, -1):
-            first, rest = arguments[at], arguments[at + 1 :]
+        has_texts = any(isinstance(p, Literal) and isinstance(p.value, str) for p in parts)
+        arguments = [_Argued(part, self._of_comparison(part), has_texts) for part in parts]
+        compiled_tail: tree.Expr = _NO
+        # From the last: the part with the first argument suffices if no host lacks that one.
+        for index in range(len(arguments) - 2, -1, -1):
+            first, rest = arguments[index], arguments[index + 1 :]
             compile_part = _with_each('==' if op in ('=', 'in') else op, op == 'in', first, rest)
-            found = some((every((first.has, compile_part)), every((first.lacks, found))))
-        return found
+            compiled_tail = some(
+                (every((first.has, compile_part)), every((first.lacks, compiled_tail)))
+            )
+        return compiled_tail
 
     def _of_comparison(self, part: Part) -> Any:
         if isinstance(part, Condition):
@@ -147,7 +149,7 @@ class _Compiler:
 class _Argued:
     """An argument of a comparison.
 
-    :ivar is_text: a stat that stands beside a text, and is text itself then
+    :ivar is_text: a stat that is compared with a text, and is text itself then
     """
 
     def __init__(self, part: Part, value: Any, texts: bool) -> None:
@@ -159,7 +161,7 @@ class _Argued:
 
 
 def _with_each(op: str, any_: bool, first: _Argued, rest: Sequence[_Argued]) -> tree.Expr:
-    """The first, which is there, against each of the others that is there, at least one."""
+    """Compile the comparison of the first with each of the others that is known."""
     if any_:
         return some(_in(first, rest))
     fits = [some((other.lacks, _related(op, first, other))) for other in rest]
@@ -167,28 +169,30 @@ def _with_each(op: str, any_: bool, first: _Argued, rest: Sequence[_Argued]) -> 
 
 
 def _in(first: _Argued, rest: Sequence[_Argued]) -> list[tree.Expr]:
-    """Equal to one of the others; values that lists can hold in few lists."""
+    """Compile equality with one of the others, with plain values joined to lists."""
     listed: list[Any] = []
-    found = []
+    tests = []
     for other in rest:
         value = other.value.value if isinstance(other.value, Literal) else None
-        plain = isinstance(value, str) or (tree.is_number(value) and not first.is_text)
-        if isinstance(first.value, Look) and plain:
+        is_plain = isinstance(value, str) or (tree.is_number(value) and not first.is_text)
+        if isinstance(first.value, Look) and is_plain:
             listed.append(value)
         else:
-            found.append(every((other.has, _related('==', first, other))))
-    most = tree.LIST_MAX
-    for start in range(0, len(listed), most):
-        few = tuple(listed[start : start + most])
+            tests.append(every((other.has, _related('==', first, other))))
+    chunk_size = tree.LIST_MAX
+    for start in range(0, len(listed), chunk_size):
+        chunk = tuple(listed[start : start + chunk_size])
         name = _name(first.value)
-        found.append(
-            tree.Equal(fact=name, value=few[0]) if len(few) == 1 else tree.In(fact=name, value=few)
+        tests.append(
+            tree.Equal(fact=name, value=chunk[0])
+            if len(chunk) == 1
+            else tree.In(fact=name, value=chunk)
         )
-    return found
+    return tests
 
 
 def _related(op: str, one: _Argued, other: _Argued) -> tree.Expr:
-    """A relation between two arguments that are both there."""
+    """Compile a relation between two arguments that are both known."""
     left, right = one.value, other.value
     if left is _UNLIKE or right is _UNLIKE:
         return _NO
@@ -206,7 +210,7 @@ def _related(op: str, one: _Argued, other: _Argued) -> tree.Expr:
 
 
 def _split(condition: tree.Expr, compile_part: Callable[[_Argued], tree.Expr]) -> tree.Expr:
-    """What is said of a condition, by whether it holds."""
+    """Compile a part for both values of a condition."""
     yes, no = (
         compile_part(_Argued(Literal(value), Literal(value), False)) for value in (True, False)
     )
@@ -231,18 +235,18 @@ def _name(look: Look) -> str:
 
 
 def _is_nowhere(look: Look) -> bool:
-    """Whether no host can have it."""
+    """Return whether no host can have the fact."""
     return look.path[0] not in facts.NAMES
 
 
 def _has(part: Part) -> tree.Expr:
-    """Whether a host has an argument at all."""
+    """Return the condition that a host has an argument."""
     if not isinstance(part, Look):
         return _YES
     if _is_nowhere(part):
         return _NO
-    sure = len(part.path) == 1 and part.path[0] in EVERYWHERE
-    return _YES if sure else tree.Known(fact=_name(part))
+    is_certain = len(part.path) == 1 and part.path[0] in EVERYWHERE
+    return _YES if is_certain else tree.Known(fact=_name(part))
 
 
 def _lacks(part: Part) -> tree.Expr:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirements of Nova's extra specs, such as ``>= 4`` or ``<in> avx``, as conditions.
+"""Compiler of requirements of Nova's extra specs, such as ``>= 4`` or ``<in> avx``.
 
-``=`` is "at least", Nova's oldest surprise.  What is no number fits no numeric
-operator, ``!=`` included, and what has no operand fits nothing.
+``=`` is "at least", Nova's oldest surprise.  A value that is not a number meets no numeric
+operator, ``!=`` included, and an operator without operand is never met.
 """
 
 import functools
@@ -20,29 +20,29 @@ _TEXTUAL = {'s==': '==', 's!=': '!=', 's<': '<', 's<=': '<=', 's>': '>', 's>=': 
 
 @functools.lru_cache(maxsize=2048)
 def expression(text: str, fact: str, as_nova: bool, absent: bool = False) -> Expression:
-    """The condition that a requirement is.
+    """Return the condition of a requirement.
 
     :param text: the requirement, at most as long as a text of a message
     :param fact: a fact of kind WORD or WORDS
     :param as_nova: see :func:`gantt.core.messages.extra_specs.parse`
-    :param absent: it holds as well where a host does not have the fact
+    :param absent: it also holds for hosts without the fact
     """
-    found = condition(extra_specs.parse(text, as_nova=as_nova), fact)
+    expr = condition(extra_specs.parse(text, as_nova=as_nova), fact)
     if absent:
-        found = some((tree.Not(of=tree.Known(fact=fact)), found))
-    return Expression(found, tree.COMPILED)
+        expr = some((tree.Not(of=tree.Known(fact=fact)), expr))
+    return Expression(expr, tree.COMPILED)
 
 
 def condition(requirement: Requirement, fact: str) -> tree.Expr:
-    """A requirement said about a fact; of a set: about any one of its members."""
+    """Return the condition of a requirement on a fact, or on any member of a set."""
     op, operands = requirement.operator, requirement.operands
     if not op:
         return tree.Equal(fact=fact, value=requirement.text)
     if op in _NUMERIC:
         if requirement.number is None:
             return _NEVER
-        whole = requirement.number.is_integer() and tree.is_number(requirement.number)
-        number = int(requirement.number) if whole else requirement.number
+        is_integer = requirement.number.is_integer() and tree.is_number(requirement.number)
+        number = int(requirement.number) if is_integer else requirement.number
         return _compared(_NUMERIC[op], fact, operand(number))
     if not operands:
         return _NEVER
@@ -55,6 +55,6 @@ def condition(requirement: Requirement, fact: str) -> tree.Expr:
 
 def _compared(op: str, fact: str, value: tree.Operand) -> tree.Expr:
     if op == '!=':
-        # Not "none is equal": of a set it is enough that one member differs.
+        # Not "none is equal": for a set it is enough that one member differs.
         return tree.Or(of=(tree.Less(fact=fact, value=value), tree.Greater(fact=fact, value=value)))
     return tree.RELATIONS[op](fact=fact, value=value)  # type: ignore[return-value]

@@ -19,7 +19,7 @@ from gantt.core.rules import tree
 from gantt.core.rules.comparison import TypeMismatch, question_of
 from gantt.core.rules.expression import Expression, QuestionsByNode
 
-#: Parentheses and ``not`` in one another; each may take two levels of the tree.
+#: Upper bound of nested parentheses and ``not``; each may take two levels of the tree.
 _NESTED_MAX = 12
 _STARTS = 'a comparison such as free.VCPU >= 4'
 
@@ -45,20 +45,22 @@ _QUOTED_PART = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 
 
 def parse(text: str, field: str = 'rule') -> Expression:
-    """The condition that a text says.
+    """Return the condition of a text.
 
-    :param field: what the text is called in an error
+    :param field: name of the text in an error
     :raises InvalidRule: names the character and what was expected there
     """
-    found = _parsed(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
-    if isinstance(found, Expression):
-        return found
-    at, problem = found
-    raise exceptions.InvalidRule(field=field, problem=f'character {at + 1}: {problem}', at=at + 1)
+    parsed = _parsed(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
+    if isinstance(parsed, Expression):
+        return parsed
+    position, problem = parsed
+    raise exceptions.InvalidRule(
+        field=field, problem=f'character {position + 1}: {problem}', at=position + 1
+    )
 
 
 def checked(expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRITTEN) -> Expression:
-    """A tree as a condition.
+    """Return a tree as a condition.
 
     :raises InvalidRule: names the part and what was expected there
     """
@@ -97,9 +99,9 @@ def _attempt(text: str) -> Expression | tuple[int, str]:
 
 
 class Wrong(Exception):
-    """A text that is no condition.
+    """A text that is not a condition.
 
-    :ivar at: where, counted from 0
+    :ivar at: position of the error, counted from 0
     """
 
     def __init__(self, at: int, problem: str) -> None:
@@ -108,11 +110,11 @@ class Wrong(Exception):
 
 
 class Word(msgspec.Struct, frozen=True):
-    """One word.
+    """A token of the text form.
 
     :ivar kind: text, version, name, number, keyword, sign, list (of plain texts) or end
-    :ivar text: as it stands there; of a text, without quotes; of a list, its first sign
-    :ivar at: where it begins, counted from 0
+    :ivar text: as in the source; of a text, without quotes; of a list, its first sign
+    :ivar at: its position, counted from 0
     :ivar items: of a list
     """
 
@@ -123,48 +125,50 @@ class Word(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """As an error names it."""
+        """Form of the token in an error message."""
         if self.kind == 'end':
             return 'the end'
         return tree.operand_text(self.text) if self.kind == 'text' else f"'{self.text[:40]}'"
 
 
 def _words_of(text: str) -> list[Word]:
-    """The words of a text, one that says where it ends being the last.
+    """Return the tokens of a text, with an end token.
 
-    :raises Wrong: something that is no word, or too much text
+    :raises Wrong: a part is not a token, or the text is too long
     """
     if len(text) > tree.TEXT_MAX:
         raise Wrong(tree.TEXT_MAX, f'expected at most {tree.TEXT_MAX} characters, got {len(text)}')
-    words, at = [], 0
-    while at < len(text):
-        if text[at] == ' ':
-            at += 1
+    tokens, position = [], 0
+    while position < len(text):
+        if text[position] == ' ':
+            position += 1
             continue
-        plain = _PLAIN_LIST.match(text, at)
-        if plain is not None and plain.group().count('"') <= 2 * tree.LIST_MAX:
-            words.append(Word('list', '[', at, tuple(_PLAIN_TEXT.findall(plain.group()))))
-            at = plain.end()
+        plain_list = _PLAIN_LIST.match(text, position)
+        if plain_list is not None and plain_list.group().count('"') <= 2 * tree.LIST_MAX:
+            tokens.append(
+                Word('list', '[', position, tuple(_PLAIN_TEXT.findall(plain_list.group())))
+            )
+            position = plain_list.end()
             continue
-        found = _WORDS.match(text, at)
-        if found is None:
-            raise Wrong(at, _complaint(text[at:]))
-        kind, tokens = found.lastgroup or '', found.group()
+        matched = _WORDS.match(text, position)
+        if matched is None:
+            raise Wrong(position, _complaint(text[position:]))
+        kind, token = matched.lastgroup or '', matched.group()
         if kind == 'text':
-            tokens = tokens[1:-1]
-            if '\\' in tokens:
-                tokens = _ESCAPED.sub(r'\1', tokens)
+            token = token[1:-1]
+            if '\\' in token:
+                token = _ESCAPED.sub(r'\1', token)
         elif kind == 'name':
-            kind, tokens = _named(tokens)
+            kind, token = _named(token)
         if kind != 'space':
-            words.append(Word(kind, tokens, at))
-        at = found.end()
-    words.append(Word('end', '', len(text)))
-    return words
+            tokens.append(Word(kind, token, position))
+        position = matched.end()
+    tokens.append(Word('end', '', len(text)))
+    return tokens
 
 
 def _named(tokens: str) -> tuple[str, str]:
-    """Kind and text of what looks like a name."""
+    """Return kind and text of a token with the form of a name."""
     if '"' in tokens:
         return 'name', _QUOTED_PART.sub(lambda quoted: _ESCAPED.sub(r'\1', quoted[1]), tokens)
     return 'keyword' if tokens in _KEYWORDS else 'name', tokens
@@ -194,7 +198,7 @@ class _Parser:
         self._next = 0
         self._depth = 0
         self._nodes = 0
-        #: What single nodes ask, by their identity.
+        #: Questions of single nodes, by the node's identity.
         self.questions: QuestionsByNode = {}
 
     @property
@@ -227,7 +231,7 @@ class _Parser:
     # -- connectives -----------------------------------------------------------
 
     def whole(self) -> tree.Expr:
-        """The condition that all the words make."""
+        """Parse the condition of all tokens."""
         expr = self._either()
         if self._word.kind != 'end':
             raise self._wanted("'and', 'or' or the end")
@@ -259,11 +263,11 @@ class _Parser:
 
     def _single(self) -> tree.Expr:
         if self._is('not'):
-            at = self._take().at
-            self._count(at)
+            position = self._take().at
+            self._count(position)
             self._depth += 1
             if self._depth > _NESTED_MAX:
-                raise Wrong(at, f'expected at most {_NESTED_MAX} levels of nesting')
+                raise Wrong(position, f'expected at most {_NESTED_MAX} levels of nesting')
             expr: tree.Expr = tree.Not(of=self._single())
             self._depth -= 1
             return expr
@@ -306,7 +310,7 @@ class _Parser:
         return expr
 
     def _alone(self, left: tree.Operand, word: Word) -> tree.Expr:
-        """A fact that is yes or no, or a plain ``true``."""
+        """Parse a boolean fact, or a plain ``true`` or ``false``."""
         if isinstance(left, bool):
             self._count(word.at)
             return tree.Always(value=left)
@@ -329,7 +333,7 @@ class _Parser:
         node: tree.Comparison
         if isinstance(left, tree.Ref):
             if op == 'in' and isinstance(right, tree.Ref):
-                # What stands in a set is asked of the set.
+                # Membership in a set is a question about the set.
                 node = tree.Contains(fact=right.name, value=left)
                 return self._checked(node, second, sign, first)
             return self._checked(
@@ -352,8 +356,8 @@ class _Parser:
         try:
             self.questions[id(node)] = (node, question_of(node))
         except TypeMismatch as e:
-            at = {'fact': fact.at, 'op': sign.at, 'value': value.at}[e.part]
-            raise Wrong(at, str(e)) from None
+            position = {'fact': fact.at, 'op': sign.at, 'value': value.at}[e.part]
+            raise Wrong(position, str(e)) from None
         return node  # type: ignore[return-value]
 
     # -- values ----------------------------------------------------------------
@@ -386,11 +390,11 @@ class _Parser:
         if not self._is('..'):
             return low
         self._take()
-        open_ = self._word.kind not in ('number', 'version')
-        return tree.Range(low=low, high=None if open_ else self._end())
+        is_open = self._word.kind not in ('number', 'version')
+        return tree.Range(low=low, high=None if is_open else self._end())
 
     def _json(self) -> tree.Json:
-        """A value of any type, as text in quotes."""
+        """Parse a value of any type, as text in quotes."""
         self._take()
         word = self._word
         if word.kind != 'text':
@@ -400,7 +404,7 @@ class _Parser:
         return tree.Json(text=word.text)
 
     def _end(self) -> int | float | tree.VersionNumber:
-        """A number or a version."""
+        """Parse a number or a version."""
         word = self._word
         if word.kind == 'version':
             self._take()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rule: a condition, how much it binds, and who says so.
+"""A rule: a condition, its strength, and its source.
 
-free.MEMORY_MB >= 4096                 hard: a host that does not meet it is out
+free.MEMORY_MB >= 4096                 hard: a host that does not meet it is removed
 soft 2.5: location in "site1"          preferred, by its weight
 drop 1: metrics.load < 0.8             hard, until nothing fits: then 1 goes before 2
 """
@@ -23,7 +23,7 @@ from gantt.core.rules.facts import Rows
 from gantt.core.table.columns import BoolArray
 from gantt.core.table.host_table import HostTable
 
-#: Rules that one layer may have.
+#: Upper bound of the rules of one layer.
 RULES_MAX = 32
 WEIGHT_MAX = 1000.0
 ORDER_MAX = 1000
@@ -38,7 +38,7 @@ _ORDER = re.compile(r'\s+([0-9]{1,4})\s*')
 
 
 class Strength(enum.StrEnum):
-    """How much a rule binds."""
+    """Strengths of a rule."""
 
     HARD = 'hard'
     SOFT = 'soft'
@@ -54,13 +54,13 @@ class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(msgspec.Struct, frozen=True, eq=False):
-    """One rule.
+    """A rule with its condition.
 
-    :ivar text: as it was written
-    :ivar weight: of a soft one
-    :ivar order: of one that is dropped: the smaller goes first
-    :ivar source: who says so, for people; '' for the rule by itself
-    :ivar aggregate: uuid of the only hosts that it binds; None: all of them
+    :ivar text: its source text
+    :ivar weight: of a soft rule
+    :ivar order: of a rule that may be dropped: the smaller is dropped first
+    :ivar source: its origin, for messages; '' to show the rule alone
+    :ivar aggregate: uuid of the aggregate whose hosts it applies to; None: all hosts
     """
 
     text: str
@@ -76,11 +76,11 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def volatile(self) -> bool:
-        """Whether a pick may change what it says of the picked host."""
+        """True where a pick may change its result for the picked host."""
         return self.condition.volatile
 
     def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
-        """Which hosts, or which of ``rows``, meet it, or are not bound by it."""
+        """Return a mask of hosts, or of ``rows``, that meet the rule or are exempt from it."""
         met = self.condition.mask(hosts, spec, rows)
         if self.aggregate is None:
             return met
@@ -88,22 +88,22 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
         return met | ~has_any(bits, hosts.aggregate_bits([self.aggregate]))
 
     def is_met(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        """Whether one host meets it."""
+        """Return whether one host meets the rule."""
         return bool(self.mask(hosts, spec, np.array([row]))[0])
 
 
 def read(text: str, field: str = 'rule') -> Rule:
-    """A rule from its text, or from JSON.
+    """Return a rule from its text, or from JSON.
 
-    :param field: what the text is called in an error
+    :param field: name of the text in an error
     :raises InvalidRule: names the character and what was expected there
     """
-    found = _read(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
-    if isinstance(found, Rule):
-        return found
-    at, problem = found
-    where = f'character {at}: ' if at else ''
-    raise exceptions.InvalidRule(field=field, problem=where + problem, at=at)
+    parsed = _read(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
+    if isinstance(parsed, Rule):
+        return parsed
+    position, problem = parsed
+    where = f'character {position}: ' if position else ''
+    raise exceptions.InvalidRule(field=field, problem=where + problem, at=position)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -119,9 +119,9 @@ def _attempt(text: str) -> Rule | tuple[int, str]:
         condition = parser.parse(text[start:], 'rule')
         return msgspec.structs.replace(rule, text=text.strip(), condition=condition)
     except exceptions.InvalidRule as e:
-        at = int(str(e.kwargs['at']))
-        problem_text = str(e.kwargs['problem']).removeprefix(f'character {at}: ')
-        return (at + start if at else 0), problem_text
+        position = int(str(e.kwargs['at']))
+        message = str(e.kwargs['problem']).removeprefix(f'character {position}: ')
+        return (position + start if position else 0), message
     except _Prefix as e:
         return e.at, str(e)
 
@@ -136,22 +136,22 @@ _TRUE = Expression(tree.Always(value=True))
 
 
 def _prefix(text: str) -> tuple[Rule, int]:
-    """How much the rule binds, and where its condition begins."""
-    if found := _SOFT.match(text):
-        number = _WEIGHT.fullmatch(found[1])
+    """Return a rule with its strength, and the position of its condition."""
+    if matched := _SOFT.match(text):
+        number = _WEIGHT.fullmatch(matched[1])
         weight = float(number[1]) if number else 0.0
         if not 0 < weight <= WEIGHT_MAX:
-            raise _Prefix(found.start(1) + 1, f'{_WEIGHT_EXPECTED}, as in soft 2.5:')
-        return Rule('', _TRUE, Strength.SOFT, weight=weight), found.end()
-    if found := _DROP.match(text):
-        number = _ORDER.fullmatch(found[1])
+            raise _Prefix(matched.start(1) + 1, f'{_WEIGHT_EXPECTED}, as in soft 2.5:')
+        return Rule('', _TRUE, Strength.SOFT, weight=weight), matched.end()
+    if matched := _DROP.match(text):
+        number = _ORDER.fullmatch(matched[1])
         order = int(number[1]) if number else 0
         if not 0 < order <= ORDER_MAX:
             problem = f'{_ORDER_EXPECTED}, as in drop 1:; the smaller goes first'
-            raise _Prefix(found.start(1) + 1, problem)
-        return Rule('', _TRUE, Strength.DROP, order=order), found.end()
-    found = _HARD.match(text)
-    return Rule('', _TRUE), found.end() if found else 0
+            raise _Prefix(matched.start(1) + 1, problem)
+        return Rule('', _TRUE, Strength.DROP, order=order), matched.end()
+    matched = _HARD.match(text)
+    return Rule('', _TRUE), matched.end() if matched else 0
 
 
 def _from_json(text: str) -> Rule | tuple[int, str]:
@@ -179,20 +179,20 @@ def _from_json(text: str) -> Rule | tuple[int, str]:
 
 
 def split(text: str) -> list[str]:
-    """Rules that stand in one text, separated by semicolons or line ends outside quotes."""
-    parts, start, quote, at = [], 0, '', 0
-    while at < len(text):
-        sign = text[at]
+    """Return the rules of one text, separated by semicolons or line ends outside quotes."""
+    parts, start, quote, position = [], 0, '', 0
+    while position < len(text):
+        char = text[position]
         if quote:
-            if sign == '\\':
-                at += 1
-            elif sign == quote:
+            if char == '\\':
+                position += 1
+            elif char == quote:
                 quote = ''
-        elif sign in '"\'':
-            quote = sign
-        elif sign in ';\n':
-            parts.append(text[start:at])
-            start = at + 1
-        at += 1
+        elif char in '"\'':
+            quote = char
+        elif char in ';\n':
+            parts.append(text[start:position])
+            start = position + 1
+        position += 1
     parts.append(text[start:])
     return [part.strip() for part in parts if part.strip()]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a condition is made of.
+"""The syntax tree of conditions.
 
-A tree of frozen structs: what the text form is parsed into, and, as JSON, a form of
-its own.  The left side of a comparison is always a fact; the text form turns
-comparisons round where they are written the other way.
+A tree of frozen structs: the result of parsing the text form, and, as JSON, a second
+form.  The left side of a comparison is always a fact; the parser of the text form swaps
+the sides of comparisons that are written the other way.
 """
 
 import json
@@ -21,12 +21,12 @@ NODES_MAX = 128  # tests and connectives of one rule
 DEPTH_MAX = 32  # of nesting
 LIST_MAX = 64  # items of one list
 LITERAL_MAX = 255  # characters of one text in a rule
-#: Numbers beyond are not told apart by the arrays.
+#: Larger numbers are not exact in the arrays.
 NUMBER_MAX = 2**53
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How large a tree may be: nodes, levels, items of a list, characters of a text."""
+    """Upper bounds of a tree: nodes, levels, items of a list, characters of a text."""
 
     nodes: int
     depth: int
@@ -34,9 +34,9 @@ class Bounds(msgspec.Struct, frozen=True):
     text: int
 
 
-#: Of rules that somebody wrote.
+#: Bounds of rules written by users and operators.
 WRITTEN = Bounds(NODES_MAX, DEPTH_MAX, LIST_MAX, LITERAL_MAX)
-#: Of what Nova's forms are compiled to: they say in one word what takes several here.
+#: Bounds of compiled conditions of Nova's forms, whose terms take several nodes here.
 COMPILED = Bounds(nodes=1024, depth=256, items=256, text=base.BYTES_MAX)
 
 
@@ -55,12 +55,12 @@ class VersionNumber(
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The numbers, without zeros at the end."""
+        """Numbers of the version, without zeros at the end."""
         return version_parts(self.text) or ()
 
 
 class Range(msgspec.Struct, frozen=True, tag='range', tag_field='is', forbid_unknown_fields=True):
-    """From ``low`` to ``high``, both included; an end that is left out is open."""
+    """A range ``low`` to ``high``, both included; an end that is left out is open."""
 
     low: int | float | VersionNumber | None = None
     high: int | float | VersionNumber | None = None
@@ -73,9 +73,9 @@ class Json(msgspec.Struct, frozen=True, tag='json', tag_field='is', forbid_unkno
 
     @property
     def value(self) -> Any:
-        """The value.
+        """Decoded value.
 
-        :raises ValueError: the text is no JSON
+        :raises ValueError: the text is not JSON
         """
         try:
             return json.loads(self.text)
@@ -92,78 +92,78 @@ class Node(msgspec.Struct, frozen=True, tag_field='op', forbid_unknown_fields=Tr
 
 
 class And(Node, frozen=True, tag='and'):
-    """Every one of ``of`` holds; with none of them it holds."""
+    """Conjunction: every one of ``of`` holds; an empty one holds."""
 
     of: tuple['Expr', ...]
 
 
 class Or(Node, frozen=True, tag='or'):
-    """At least one of ``of`` holds; with none of them it does not."""
+    """Disjunction: at least one of ``of`` holds; an empty one does not."""
 
     of: tuple['Expr', ...]
 
 
 class Not(Node, frozen=True, tag='not'):
-    """``of`` is known not to hold."""
+    """Negation: ``of`` is known not to hold."""
 
     of: 'Expr'
 
 
 class Always(Node, frozen=True, tag='always'):
-    """Holds everywhere, or nowhere."""
+    """A constant: true for all hosts, or for none."""
 
     value: bool
 
 
 class Known(Node, frozen=True, tag='known'):
-    """The host has the fact at all."""
+    """Test whether the host has the fact at all."""
 
     fact: str
 
 
 class Some(Node, frozen=True, tag='some'):
-    """The host has the fact, and it is neither 0, false nor empty."""
+    """Test whether the host has the fact, and it is neither 0, false nor empty."""
 
     fact: str
 
 
 class Comparison(Node, frozen=True):
-    """Base of what compares a fact with something."""
+    """Base of comparisons of a fact with a value."""
 
     fact: str
     value: Operand
 
 
 class Less(Comparison, frozen=True, tag='<'):
-    """Smaller."""
+    """Comparison: smaller."""
 
 
 class LessEqual(Comparison, frozen=True, tag='<='):
-    """Smaller or equal."""
+    """Comparison: smaller or equal."""
 
 
 class Greater(Comparison, frozen=True, tag='>'):
-    """Larger."""
+    """Comparison: larger."""
 
 
 class GreaterEqual(Comparison, frozen=True, tag='>='):
-    """Larger or equal."""
+    """Comparison: larger or equal."""
 
 
 class Equal(Comparison, frozen=True, tag='=='):
-    """Equal; of a set: one of its members is."""
+    """Comparison: equal; of a set: one of its members is."""
 
 
 class NotEqual(Comparison, frozen=True, tag='!='):
-    """``not (… == …)``."""
+    """Comparison: ``not (… == …)``."""
 
 
 class In(Comparison, frozen=True, tag='in'):
-    """One of a list, within a range, or at or below a place."""
+    """Comparison: in a list, within a range, or at or below a place."""
 
 
 class Contains(Comparison, frozen=True, tag='contains'):
-    """A text has the other in it, or all of a list; a set has it as a member."""
+    """Comparison: a text contains the other, or all of a list; a set has it as a member."""
 
 
 Expr = (
@@ -193,7 +193,7 @@ RELATIONS: dict[str, type[Comparison]] = {
     'in': In,
     'contains': Contains,
 }
-#: What a relation is from the other side.
+#: Relation -> the relation with swapped sides.
 TURNED = {'<': '>', '<=': '>=', '>': '<', '>=': '<=', '==': '==', '!=': '!='}
 
 
@@ -202,19 +202,19 @@ class TooLarge(Exception):
 
 
 def op_of(node: Node) -> str:
-    """The sign or word of a node."""
+    """Return the operator of a node."""
     return str(node.__struct_config__.tag)
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
-    """What a node connects."""
+    """Return the child nodes of a node."""
     if isinstance(node, And | Or):
         return node.of
     return (node.of,) if isinstance(node, Not) else ()
 
 
 def walk(expr: Expr) -> Iterator[tuple[Expr, int]]:
-    """Every node with its depth, without recursion."""
+    """Yield every node with its depth, without recursion."""
     todo: list[tuple[Expr, int]] = [(expr, 1)]
     while todo:
         node, depth = todo.pop()
@@ -223,7 +223,10 @@ def walk(expr: Expr) -> Iterator[tuple[Expr, int]]:
 
 
 def check_size(expr: Expr, bounds: Bounds = WRITTEN) -> None:
-    """:raises TooLarge: the tree is beyond a bound; says which"""
+    """Check that a tree is within bounds.
+
+    :raises TooLarge: names the bound
+    """
     for count, (node, depth) in enumerate(walk(expr), 1):
         if count > bounds.nodes:
             raise TooLarge(f'expected at most {bounds.nodes} tests and connectives in one rule')
@@ -237,19 +240,19 @@ def check_size(expr: Expr, bounds: Bounds = WRITTEN) -> None:
 
 
 def _texts(node: Expr, value: object) -> tuple[object, ...]:
-    named = (getattr(node, 'fact', ''),)
+    fact_names = (getattr(node, 'fact', ''),)
     if isinstance(value, tuple):
-        return named + tuple(v.text if isinstance(v, VersionNumber) else v for v in value)
+        return fact_names + tuple(v.text if isinstance(v, VersionNumber) else v for v in value)
     if isinstance(value, VersionNumber | Json):
-        return (*named, value.text)
+        return (*fact_names, value.text)
     if isinstance(value, Range):
         ends = (value.low, value.high)
-        return named + tuple(e.text for e in ends if isinstance(e, VersionNumber))
-    return (*named, value.name if isinstance(value, Ref) else value)
+        return fact_names + tuple(e.text for e in ends if isinstance(e, VersionNumber))
+    return (*fact_names, value.name if isinstance(value, Ref) else value)
 
 
 def version_parts(text: str) -> tuple[int, ...] | None:
-    """The numbers of ``4.2.1`` or ``v4.2.1`` without zeros at the end; None: no version."""
+    """Return the numbers of ``4.2.1`` or ``v4.2.1`` without zeros at the end; None: no version."""
     parts = text.removeprefix('v').split('.')
     if len(text) > LITERAL_MAX or not all(p.isascii() and p.isdigit() for p in parts):
         return None
@@ -266,7 +269,7 @@ _SHORT = Always | Known | Some | Not
 
 
 def to_text(expr: Expr) -> str:
-    """The text form; parsing it gives the same tree again, of trees within the bounds."""
+    """Return the text form; parsing it returns the same tree, if it is within the bounds."""
     if isinstance(expr, And | Or):
         if len(expr.of) == 1:
             return to_text(expr.of[0])
@@ -289,7 +292,7 @@ def to_text(expr: Expr) -> str:
 
 
 def operand_text(value: Operand | None) -> str:
-    """What stands on the right side, as text."""
+    """Return the right side of a comparison as text."""
     if isinstance(value, bool):
         return 'true' if value else 'false'
     if isinstance(value, str):
@@ -313,7 +316,7 @@ def _end(value: int | float | VersionNumber | None) -> str:
 
 
 def name_text(name: str) -> str:
-    """A name, the parts in quotes that could not stand there otherwise."""
+    """Return a name as text, with quotes where its parts need them."""
     first, *rest = name.split('.')
     if all(is_plain(part) for part in rest):
         return name
@@ -322,7 +325,7 @@ def name_text(name: str) -> str:
 
 
 def is_plain(part: str) -> bool:
-    """Whether a part of a name may stand without quotes."""
+    """Return whether a part of a name needs no quotes."""
     return (
         bool(part)
         and part.isascii()
@@ -332,7 +335,7 @@ def is_plain(part: str) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number that the arrays tell apart from its neighbours."""
+    """Return whether a value is a number that is exact in the arrays."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which aggregates, zone and cell a host is in, and the numbers that aggregates set.
+"""Aggregates, availability zone and cell of each host, and weight multipliers of aggregates.
 
-The key of such a number in the metadata is the option's name.  Of several aggregates of
-a host the smallest number counts; where one of them is no number, the option does,
-whatever the others say.
+The metadata key of a multiplier is the option's name. If a host is in several aggregates,
+the smallest number counts; if one of the values is not a number, the option counts,
+regardless of the others.
 """
 
 from collections.abc import Iterable
@@ -11,24 +11,24 @@ from collections.abc import Iterable
 from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.table.columns import Codes, Columns, words_of, write_bits
 
-#: The keys that are meant to be numbers end so.
+#: Suffix of the metadata keys whose values must be numbers.
 SUFFIX = '_weight_multiplier'
-#: Multipliers are no larger: sums of many weights stay numbers that can be told apart.
+#: Upper bound of multipliers, so that sums of many weights stay distinguishable.
 MULTIPLIER_MAX = 1e12
 EXPECTED = 'a number from -1e12 to 1e12'
-#: Of a value that is told in words no more than this is repeated.
+#: Characters of an invalid value that a problem message repeats.
 _SHOWN_MAX = 40
 
 
 class Membership:
-    """The aggregates, and which host is in which.
+    """The aggregates, and the membership of hosts in them.
 
-    :ivar known: uuid -> aggregate, in the order of their age
+    :ivar known: uuid -> aggregate, oldest first
     :ivar metadata: key -> uuid -> value
     """
 
     def __init__(self) -> None:
-        self.zones = Codes([''])  # code 0: the default zone, whatever it is called
+        self.zones = Codes([''])  # code 0: the default zone, whatever its name
         self.cells = Codes([''])
         self.codes = Codes()
         self.known: dict[str, Aggregate] = {}
@@ -39,12 +39,12 @@ class Membership:
         other = Membership()
         other.zones, other.cells = self.zones.copy(), self.cells.copy()
         other.codes = self.codes.copy()
-        # Replaced as a whole with each change.
+        # Never modified in place: each change replaces them as a whole.
         other.known, other.metadata, other._of = self.known, self.metadata, self._of
         return other
 
     def replace(self, aggregates: Iterable[Aggregate]) -> None:
-        """All aggregates anew."""
+        """Replace all aggregates."""
         self.known = {a.uuid: a for a in sorted(aggregates, key=lambda a: a.id)}
         self.metadata, self._of = {}, {}
         for uuid, aggregate in self.known.items():
@@ -55,43 +55,45 @@ class Membership:
                 self.metadata.setdefault(key, {})[uuid] = value
 
     def of(self, row: HostRow, service: str) -> list[str]:
-        """Uuids of the aggregates that a host is in, in the order of their age.
+        """Return the uuids of the aggregates that a host is in, oldest first.
 
-        :param service: its service host, where that has another name
+        :param service: the host's service host, if it has another name
         """
-        known = self._of.get(row.name, ())
+        uuids = self._of.get(row.name, ())
         if service:
-            # Nova lists services, and an operator of ours may list a node.
-            both = {*known, *self._of.get(service, ())}
-            known = tuple(uuid for uuid in self.known if uuid in both)
-        # Membership is told by the API (the list) and by the host's reporter (the
+            # Nova lists service hosts; an operator of Gantt may list a node.
+            both = {*uuids, *self._of.get(service, ())}
+            uuids = tuple(uuid for uuid in self.known if uuid in both)
+        # Membership comes from the API (the list) and from the host's reporter (the
         # row); either is enough.
-        return [*known, *(uuid for uuid in row.aggregates if uuid not in known)]
+        return [*uuids, *(uuid for uuid in row.aggregates if uuid not in uuids)]
 
     def bits(self, names: Iterable[str]) -> dict[int, int]:
-        """Aggregates by uuid or name as word -> bits; the unknown ones have none."""
-        wanted = set(names)
-        codes = {self.codes.get(name) for name in wanted}
-        codes.update(self.codes.get(uuid) for uuid, a in self.known.items() if a.name in wanted)
+        """Return aggregates, given by uuid or name, as word -> bits; unknown ones have none."""
+        uuids_or_names = set(names)
+        codes = {self.codes.get(name) for name in uuids_or_names}
+        codes.update(
+            self.codes.get(uuid) for uuid, a in self.known.items() if a.name in uuids_or_names
+        )
         return words_of(code for code in codes if code is not None)
 
     def write(self, columns: Columns, i: int, row: HostRow, service: str) -> None:
-        """What one row is in."""
+        """Write the aggregates, zone and cell of one row."""
         uuids = self.of(row, service)
         write_bits(columns, 'aggregates', i, words_of([self.codes.add(u) for u in uuids]))
-        named = [self.known[u].metadata.get('availability_zone') for u in uuids if u in self.known]
-        zone = next(filter(None, named), row.zone or '')
+        zones = [self.known[u].metadata.get('availability_zone') for u in uuids if u in self.known]
+        zone = next(filter(None, zones), row.zone or '')
         columns.arrays['zone'][i] = self.zones.add(zone)
         columns.arrays['cell'][i] = self.cells.add(row.cell or '')
 
 
 def is_usable(value: float) -> bool:
-    """Whether weights may be multiplied with it."""
+    """Return whether weights may be multiplied with the value."""
     return -MULTIPLIER_MAX <= value <= MULTIPLIER_MAX
 
 
 def number(text: str) -> float | None:
-    """What a value means; None: it is no number, or none that is usable."""
+    """Return the value of a metadata text; None if it is not a usable number."""
     try:
         value = float(text)
     except ValueError:
@@ -100,7 +102,7 @@ def number(text: str) -> float | None:
 
 
 def problems(aggregates: Iterable[Aggregate]) -> list[str]:
-    """What an operator should know: multipliers that are no numbers."""
+    """Return problems to report to the operator: multipliers that are not numbers."""
     return [
         f'aggregate {aggregate.name}: {key} is {value[:_SHOWN_MAX]!r}, expected {EXPECTED}; '
         'its hosts go by the option'

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns by resource class: dense for the common classes, sparse for the others.
 
-A class that many hosts have has a line in each of the columns, a value for every host.  One
-that few hosts have, say for a reservation or a type of device, has an entry for each of them,
-and no other host costs anything.  :class:`ByClass` is what readers see of a column, and gives
-the same for both.
+A class that many hosts have is a line in each of the columns, with a value for every host.  A
+class that few hosts have, such as one of a reservation or a type of device, has an entry for
+each of these hosts and costs nothing for others.  :class:`ByClass` is the readers' interface
+of a column, and returns the same for both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ import numpy as np
 T = TypeVar('T', bound=np.generic)
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
-#: SparseClasses that there is room for at first.
+#: Initial capacity of :class:`SparseClasses`, in entries.
 ENTRIES_MIN = 16
 NO_ENTRIES: dict[int, int] = {}
 
@@ -23,16 +23,19 @@ NO_ENTRIES: dict[int, int] = {}
 class SparseClasses:
     """Figures of the classes that few hosts have, by host and class.
 
-    Who has no entry has in every column what an unused place holds.
+    A host without an entry has the fill value of an unused place in every column.
 
     :ivar arrays: name of a column -> its values by entry
     :ivar of_class: code -> row -> entry; not to be written to
     :ivar of_row: row -> codes of the classes that it has entries of, ascending
-    :ivar seq: counts the entries that came and went
+    :ivar seq: number of entries added and dropped
     """
 
     def __init__(self, kinds: Mapping[str, tuple[type, Any]]) -> None:
-        """:param kinds: name of a column -> its type and what an unused place holds"""
+        """Create an empty container.
+
+        :param kinds: name of a column -> its type and fill value
+        """
         self._kinds = kinds
         self.arrays: dict[str, np.ndarray] = {
             name: np.full(ENTRIES_MIN, fill, array) for name, (array, fill) in kinds.items()
@@ -42,11 +45,11 @@ class SparseClasses:
         self.seq = 0
         self.size = 0  # entries up to the last one that was ever in use
         self._unused: list[int] = []
-        self._own: set[int] = set()  # classes whose rows no copy shares with us
+        self._own: set[int] = set()  # classes whose rows no copy shares
         self._places: dict[int, tuple[Rows, Rows]] = {}
 
     def copy(self, arrays: dict[str, np.ndarray]) -> 'SparseClasses':
-        """An independent version.
+        """Return an independent copy.
 
         :param arrays: its values, by column, of ``size`` entries
         """
@@ -54,17 +57,17 @@ class SparseClasses:
         other._kinds, other.arrays = self._kinds, arrays
         other.of_class, other.of_row = dict(self.of_class), dict(self.of_row)
         other.seq, other.size, other._unused = self.seq, self.size, list(self._unused)
-        # The rows of a class are copied by whoever changes them first.
+        # The rows of a class are copied on the first change by either version.
         self._own, other._own = set(), set()
         other._places = dict(self._places)
         return other
 
     def get(self, code: int, row: int) -> int | None:
-        """The entry of a host and class; None: it has none."""
+        """Return the entry of a host and class; None if it has none."""
         return self.of_class.get(code, NO_ENTRIES).get(row)
 
     def add(self, code: int, row: int) -> int:
-        """A new entry for a host that has none of the class."""
+        """Add and return an entry for a host that has none of the class."""
         if self._unused:
             entry = self._unused.pop()
         else:
@@ -75,7 +78,7 @@ class SparseClasses:
         return entry
 
     def drop(self, code: int, row: int) -> None:
-        """The host has none of the class any more."""
+        """Drop the entry of a host and class."""
         rows = self._rows_of(code)
         entry = rows.pop(row)
         if not rows:
@@ -90,20 +93,20 @@ class SparseClasses:
         self._unused.append(entry)
 
     def drop_blank(self, row: int) -> None:
-        """Forget the entries of a host that hold what no entry means as well."""
+        """Drop the entries of a host that hold only fill values, as no entry means the same."""
         for code in self.of_row.get(row, ()):
             entry = self.of_class[code][row]
             if all(self.arrays[name][entry] == fill for name, (_, fill) in self._kinds.items()):
                 self.drop(code, row)
 
     def blank(self, row: int, names: tuple[str, ...]) -> None:
-        """Columns of a host anew, with nothing in them."""
+        """Reset the named columns of a host to their fill values."""
         for code in self.of_row.get(row, ()):
             for name in names:
                 self.arrays[name][self.of_class[code][row]] = self._kinds[name][1]
 
     def move_row(self, source: int, target: int) -> None:
-        """The target has what the source had, which has nothing then."""
+        """Move the entries of the source row to the target row, and replace those there."""
         for code in self.of_row.get(target, ()):
             self.drop(code, target)
         codes = self.of_row.pop(source, ())
@@ -114,33 +117,33 @@ class SparseClasses:
             self.of_row[target] = codes
 
     def places(self, code: int) -> tuple[Rows, Rows]:
-        """The rows that have the class, and their entries; not to be written to."""
-        found = self._places.get(code)
-        if found is None:
+        """Return the rows that have the class, and their entries; not to be written to."""
+        rows_and_entries = self._places.get(code)
+        if rows_and_entries is None:
             entries = self.of_class.get(code, NO_ENTRIES)
-            found = self._places[code] = (
+            rows_and_entries = self._places[code] = (
                 np.fromiter(entries, np.int64, len(entries)),
                 np.fromiter(entries.values(), np.int64, len(entries)),
             )
-        return found
+        return rows_and_entries
 
     def line(self, name: str, code: int, count: int) -> np.ndarray:
-        """A column of a class for all ``count`` hosts, as an array of its own."""
+        """Return a column of a class for all ``count`` hosts, as a new array."""
         array, fill = self._kinds[name]
-        found: np.ndarray = np.full(count, fill, array)
+        values: np.ndarray = np.full(count, fill, array)
         rows, entries = self.places(code)
-        found[rows] = self.arrays[name][entries]
-        return found
+        values[rows] = self.arrays[name][entries]
+        return values
 
     def value(self, name: str, code: int, row: int) -> np.generic:
-        """A column of a class for one host."""
+        """Return a column's value for one class and host."""
         array, fill = self._kinds[name]
         entry = self.get(code, row)
-        found: np.generic = array(fill) if entry is None else self.arrays[name][entry]
-        return found
+        value: np.generic = array(fill) if entry is None else self.arrays[name][entry]
+        return value
 
     def _rows_of(self, code: int) -> dict[int, int]:
-        """Row -> entry, of a class that changes."""
+        """Return row -> entry of a class, to be modified by the caller."""
         self.seq += 1
         self._places.pop(code, None)
         if code not in self._own or code not in self.of_class:
@@ -160,8 +163,8 @@ class SparseClasses:
 class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
     """A column by class: ``hosts.free[code]`` is an array, a value for each host.
 
-    It may be used as an array of two dimensions, by class and row, which is made for whoever
-    does so: ``[code]`` and ``item(code, row)`` cost little.  It is not to be written to.
+    It may be used as an array of two dimensions, by class and row, which is created on such a
+    use: ``[code]`` and ``item(code, row)`` cost little.  It is not to be written to.
     """
 
     __slots__ = ('_array', '_lines', '_name', '_sparse')
@@ -169,7 +172,10 @@ class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
     def __init__(
         self, name: str, array: np.ndarray, lines: list[int], sparse: SparseClasses
     ) -> None:
-        """:param lines: code -> line of ``array``; negative: the class is sparse"""
+        """Create the view of a column.
+
+        :param lines: code -> line of ``array``; negative: the class is sparse
+        """
         self._name, self._array, self._lines, self._sparse = name, array, lines, sparse
 
     def __len__(self) -> int:
@@ -177,15 +183,15 @@ class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many classes and hosts there are."""
+        """Number of classes and number of hosts."""
         return len(self._lines), self._array.shape[1]
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, np.dtype[T]]:
         if key.__class__ is not int:
-            found: np.ndarray[Any, np.dtype[T]] = (
+            values: np.ndarray[Any, np.dtype[T]] = (
                 self[int(key)] if isinstance(key, np.integer) else self._whole()[key]
             )
-            return found
+            return values
         line = self._lines[key]
         if line >= 0:
             return self._array[line]
@@ -195,18 +201,20 @@ class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
         return (self[code] for code in range(len(self._lines)))
 
     def item(self, code: int, row: int) -> Any:
-        """The value of one class and host, as a number of Python."""
+        """Return the value of one class and host, as a Python number."""
         line = self._lines[code]
         if line >= 0:
             return self._array.item(line, row)
         return self._sparse.value(self._name, code, row).item()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = self._whole()
-        return found if dtype is None else found.astype(dtype, copy=bool(copy))
+        whole = self._whole()
+        return whole if dtype is None else whole.astype(dtype, copy=bool(copy))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        arrays = (one._whole() if isinstance(one, ByClass) else one for one in inputs)
+        arrays = (
+            operand._whole() if isinstance(operand, ByClass) else operand for operand in inputs
+        )
         return getattr(ufunc, method)(*arrays, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -215,7 +223,7 @@ class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
         return getattr(self._whole(), name)
 
     def _whole(self) -> np.ndarray:
-        """All classes and hosts, which cannot be written to."""
+        """Return a read-only array of all classes and hosts."""
         lines, count = self._lines, self._array.shape[1]
         whole = np.empty((len(lines), count), self._array.dtype)
         for code, values in enumerate(self):

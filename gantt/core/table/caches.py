@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks and arrays of earlier requests, which are used again while their columns are the same.
+"""Masks and arrays of earlier requests, reused while their columns are unchanged.
 
 A filter that names the ``fields`` of the spec and the ``columns`` that its mask follows from,
-and reads nothing else, gives the same mask while these are the same.  Every followed column
-has a version; a cached mask is valid at exactly the versions that it was made at.
+and reads nothing else, returns the same mask while these are the same.  Every followed column
+has a version; a cached mask is valid at exactly the versions at which it was computed.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -14,10 +14,10 @@ from gantt.core.table.columns import FOLLOWED, MADE_FROM, BoolArray
 
 T = TypeVar('T')
 
-#: Bytes that the masks of one table may take, and how many there may be of a small table.
+#: Upper bounds of the masks of one table: in bytes, and in number for a small table.
 BYTES_MAX = 64 << 20
 MASKS_MAX = 4096
-#: Arrays that are kept beside them.
+#: Upper bound of cached arrays.
 ARRAYS_MAX = 256
 
 _OF_FACTS = {f: names for f, names in MADE_FROM.items() if f in HostFacts.__struct_fields__}
@@ -25,9 +25,9 @@ _OF_ROW = {f: names for f, names in MADE_FROM.items() if f not in _OF_FACTS and 
 
 
 class Versions:
-    """How often each followed column has changed.
+    """Number of changes of each followed column.
 
-    :ivar rows: how often a host has come or gone
+    :ivar rows: number of hosts added and removed
     """
 
     __slots__ = ('_of', 'rows')
@@ -42,38 +42,38 @@ class Versions:
         return other
 
     def touch(self, columns: Iterable[str]) -> None:
-        """These columns have changed."""
+        """Count a change of the columns."""
         for column in columns:
             self._of[column] += 1
 
     def note(self, old: HostRow, new: HostRow) -> bool:
-        """A row has been written over another; ``old`` of version -1: a host has come.
+        """Count the changes of a row that was overwritten; ``old`` of version -1: a host was added.
 
-        :returns: whether anything has changed that is followed
+        :returns: whether a followed column has changed
         """
         if old.version < 0:
             self.rows += 1
             return True
         fields = [field for field in _OF_ROW if getattr(old, field) != getattr(new, field)]
         if old.facts is not new.facts:
-            before, facts = old.facts, new.facts
-            fields += [f for f in _OF_FACTS if getattr(before, f) != getattr(facts, f)]
-            if before.hypervisor.service != facts.hypervisor.service:
+            old_facts, new_facts = old.facts, new.facts
+            fields += [f for f in _OF_FACTS if getattr(old_facts, f) != getattr(new_facts, f)]
+            if old_facts.hypervisor.service != new_facts.hypervisor.service:
                 fields.append('name')  # a name as well
         for field in fields:
             self.touch(MADE_FROM[field])
         return bool(fields)
 
     def at(self, columns: tuple[str, ...]) -> tuple[int, ...]:
-        """The versions of these columns."""
-        of = self._of
-        return (self.rows, *[of[column] for column in columns])
+        """Return the versions of the columns."""
+        column_versions = self._of
+        return (self.rows, *[column_versions[column] for column in columns])
 
 
 class MaskCache:
-    """Masks by filter and signature, the oldest given up where there are too many.
+    """Masks by filter and signature; the oldest are evicted if there are too many.
 
-    :ivar hits, misses: how often a mask was there, and was not or was no longer valid
+    :ivar hits, misses: number of look-ups with and without a valid mask
     """
 
     def __init__(self) -> None:
@@ -84,45 +84,45 @@ class MaskCache:
         return len(self._cached)
 
     def get(self, rule: Hashable, signature: bytes, stamp: object) -> BoolArray | None:
-        """The mask of a filter, or of another rule.
+        """Return the cached mask of a filter, or of another rule.
 
-        :raises KeyError: it is not kept, or is not valid at ``stamp``
+        :raises KeyError: it is not cached, or is not valid at ``stamp``
         """
-        found = self._cached.get((rule, signature))
-        if found is None or found[0] != stamp:
+        stamp_and_mask = self._cached.get((rule, signature))
+        if stamp_and_mask is None or stamp_and_mask[0] != stamp:
             self.misses += 1
             raise KeyError(rule)
         self.hits += 1
-        return found[1]
+        return stamp_and_mask[1]
 
     def put(
         self, rule: Hashable, signature: bytes, stamp: object, mask: BoolArray | None, rows: int
     ) -> None:
-        """Keep a mask; nobody may write to it from now on."""
+        """Cache a mask and make it read-only."""
         if mask is not None:
             mask.flags.writeable = False
-        most = min(MASKS_MAX, BYTES_MAX // max(rows, 1))
-        while len(self._cached) >= max(most, 1):
+        masks_max = min(MASKS_MAX, BYTES_MAX // max(rows, 1))
+        while len(self._cached) >= max(masks_max, 1):
             del self._cached[next(iter(self._cached))]
         self._cached[rule, signature] = (stamp, mask)
 
 
 class ArrayCache:
-    """What follows from followed columns of one table, and from nothing else."""
+    """Cached results that follow only from followed columns of one table."""
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
         self._cached: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
 
     def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:
-        """What ``make`` made, anew where one of the columns has changed; not to be written to."""
+        """Return the result of ``make``, cached until one of the columns changes; read-only."""
         stamp = self._versions.at(columns)
-        found = self._cached.get(key)
-        if found is not None and found[0] == stamp:
-            cached_copy: T = found[1]
+        stamp_and_result = self._cached.get(key)
+        if stamp_and_result is not None and stamp_and_result[0] == stamp:
+            cached_copy: T = stamp_and_result[1]
             return cached_copy
-        made = make()
+        result = make()
         while len(self._cached) >= ARRAYS_MAX:
             del self._cached[next(iter(self._cached))]
-        self._cached[key] = (stamp, made)
-        return made
+        self._cached[key] = (stamp, result)
+        return result

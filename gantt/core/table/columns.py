@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of the host table: what each is, declared once, and the arrays that hold them.
+"""The columns of the host table: their declarations and the arrays that hold them.
 
-:class:`Columns` declares every column in one line: its type, what it holds, what an
-unused place holds, and how it is read from the row of a host.  Allocation, growth,
+:class:`Columns` declares every column in one line: its type, its meaning, its fill
+value, and the function that reads it from the row of a host.  Allocation, growth,
 copies, the writing of plain columns, the columns that plug-ins may name and their
 documentation follow from that line.
 
@@ -13,7 +13,7 @@ classes, …) become small integers once and stay so.
 
 Columns by class are dense or sparse: a line of the array, or entries for the hosts that have
 the class, see :mod:`gantt.core.table.by_class`.  A class becomes dense by the number of hosts
-that have it, and stays so: which form it has changes no answer.
+that have it, and stays so; the form does not affect any result.
 """
 
 import math
@@ -37,27 +37,27 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BitArray = np.ndarray[Any, np.dtype[np.uint64]]
 
 ROWS_MIN = 16
-#: Metric columns at most; a metric beyond them stays visible per host only.
+#: Upper bound of metric columns; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
-#: Values out of use that are put up with, beside twice the number of rows.
+#: Unused values that are tolerated, beside twice the number of rows.
 SPARE = 1024
-#: A class is dense where more hosts have it than this, and than one of so many.
+#: A class is dense if more than ``DENSE_MIN`` hosts and one host in ``DENSE_SHARE`` have it.
 DENSE_MIN = 16
 DENSE_SHARE = 16
-#: Dense classes at most: the others are sparse, however many hosts have them.
+#: Upper bound of dense classes: the others are sparse, however many hosts have them.
 DENSE_MAX = 64
 
 
 class Column(msgspec.Struct, frozen=True):
-    """What there is to know of a column.
+    """Declaration of a column.
 
-    :ivar doc: what it holds of each host, for authors of plug-ins
-    :ivar read: its value out of the row of a host; None: a part of the table writes it
-    :ivar made_from: fields of ``HostRow`` or ``HostFacts`` that it follows from, and nothing
-        else, with spaces between; none: it may change with every claim or report
-    :ivar fill: what an unused place holds
-    :ivar lines: how many lines it has at first; 0: one value per row
-    :ivar by: what its lines stand for: class or cell
+    :ivar doc: its meaning for each host, for authors of plug-ins
+    :ivar read: returns its value from the row of a host; None: a part of the table writes it
+    :ivar made_from: all fields of ``HostRow`` or ``HostFacts`` that it follows from, separated
+        by spaces; none: it may change with every claim or report
+    :ivar fill: value of an unused place
+    :ivar lines: initial number of lines; 0: one value per row
+    :ivar by: key of its lines: class or cell
     :ivar is_picked: whether a pick changes it
     """
 
@@ -71,21 +71,21 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def _by_class(doc: str, fill: object = 0) -> Column:
-    """A column of figures that an inventory has."""
+    """Return a column of an inventory's figures by class."""
     return Column(doc, made_from='inventories', fill=fill, lines=8, by='class')
 
 
 def _taken(doc: str) -> Column:
-    """A column of amounts by class that claims change."""
+    """Return a column of amounts by class that claims change."""
     return Column(doc, lines=8, by='class', is_picked=True)
 
 
 def _inside(doc: str, by: str = '') -> Column:
-    """A column of what is left inside of hosts; -1: no such cell or kind is there."""
+    """Return a column of free amounts inside of hosts; -1: the host has no such cell or kind."""
     return Column(doc, fill=-1, lines=1, by=by)
 
 
-#: What a plug-in may say it reads, beside the arrays: facts kept as objects.
+#: Facts kept as objects, which a plug-in may name as read, beside the arrays.
 OBJECTS = {
     'names': Column('names of the hosts, a list by row', made_from='name'),
     'nodes': Column('names of their hypervisors, a list by row', made_from='name node'),
@@ -109,14 +109,14 @@ class Codes:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = list(names)
         self._codes = {name: code for code, name in enumerate(self.names)}
-        #: The code of a name, None where nobody mentioned it yet.
+        #: Returns the code of a name, None if it is not known.
         self.get: Callable[[str], int | None] = self._codes.get
 
     def __len__(self) -> int:
         return len(self.names)
 
     def add(self, name: str) -> int:
-        """The code of a name, a new one where needed."""
+        """Return the code of a name, and add the name if it is new."""
         code = self._codes.get(name)
         if code is None:
             code = self._codes[name] = len(self.names)
@@ -130,7 +130,7 @@ class Codes:
 class Interned:
     """Large facts as small integers, in order of first mention: hosts of one kind share one.
 
-    A filter that looks at such a fact asks once per value, not once per host.
+    A filter on such a fact evaluates it once per value, not once per host.
 
     :ivar values: the value of each code
     """
@@ -143,7 +143,7 @@ class Interned:
         return len(self.values)
 
     def add(self, key: Hashable, value: Any) -> int:
-        """The code of a key; ``value`` is stored where the key is new."""
+        """Return the code of a key; ``value`` is stored if the key is new."""
         code = self._codes.get(key)
         if code is None:
             code = self._codes[key] = len(self.values)
@@ -156,7 +156,7 @@ class Interned:
         return other
 
     def compact(self, column: CodeArray) -> None:
-        """Forget what no row of ``column`` has, where that is most of it; the codes change."""
+        """Drop values that no row of ``column`` has, if most are unused; the codes change."""
         if len(self.values) <= 2 * len(column) + SPARE:
             return
         used, inverse = np.unique(column, return_inverse=True)
@@ -167,7 +167,7 @@ class Interned:
 
 
 def words_of(codes: Iterable[int]) -> dict[int, int]:
-    """Bit codes as word number -> bits of that word."""
+    """Return bit codes as word number -> bits of that word."""
     words: dict[int, int] = {}
     for code in codes:
         words[code >> 6] = words.get(code >> 6, 0) | (1 << (code & 63))
@@ -175,7 +175,7 @@ def words_of(codes: Iterable[int]) -> dict[int, int]:
 
 
 def write_bits(columns: 'Columns', name: str, i: int, words: dict[int, int]) -> None:
-    """The bits of one row, anew."""
+    """Rewrite the bits of one row."""
     columns.widen((name,), max(words, default=0) + 1)
     bits = columns.arrays[name]
     bits[:, i] = 0
@@ -186,14 +186,14 @@ def write_bits(columns: 'Columns', name: str, i: int, words: dict[int, int]) -> 
 class Columns:
     """The arrays of a table, each a view of its used part, and the declaration of each.
 
-    ``arrays`` holds what is allocated; writers that add rows work there and
+    ``arrays`` holds the allocated arrays; writers that add rows work there and
     call :meth:`renew` once at the end.
 
     :ivar count: rows in use
     :ivar lines: code of a class -> its line in columns by class; -1: it is sparse
     :ivar dense: line -> code of the class
     :ivar sparse: figures of the other classes
-    :ivar facts_seq: counts changes of columns that do not change with every claim or report
+    :ivar facts_seq: number of changes of columns that do not change with every claim or report
     """
 
     ids: Annotated[IntArray, Column('id of the host in the database', attrgetter('id'), 'id')]
@@ -282,7 +282,7 @@ class Columns:
         self.metrics: dict[str, FloatArray] = {}
         self.arrays: dict[str, np.ndarray] = {}
         self._metric_arrays: dict[str, FloatArray] = {}
-        #: Seconds since a value was measured, as the host said; of metrics where one did.
+        #: Seconds since a value was measured, of the metrics of which a host reported an age.
         self.metric_ages: dict[str, FloatArray] = {}
         self._age_arrays: dict[str, FloatArray] = {}
         self._copies: dict[str, tuple[tuple[int, int], np.ndarray]] = {}
@@ -297,7 +297,7 @@ class Columns:
         self.renew()
 
     def renew(self) -> None:
-        """Let the views show ``count`` rows of what is allocated now."""
+        """Renew the views, to show ``count`` rows of the arrays as allocated now."""
         for name in self.arrays:
             self._show(name)
         self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
@@ -310,16 +310,19 @@ class Columns:
         setattr(self, name, view)
 
     def check_writable(self) -> None:
-        """:raises Bug: this is a snapshot"""
+        """Check that the table may be written.
+
+        :raises Bug: this is a snapshot
+        """
         if self.frozen:
             raise exceptions.Bug(invariant='a snapshot of the host table is never written')
 
     def reserve(self, rows: int) -> None:
-        """Room for at least ``rows`` rows; the views are renewed where it was short."""
-        have = self.arrays['ids'].shape[0]
-        if rows <= have:
+        """Reserve capacity for ``rows`` rows, and renew the views if arrays were reallocated."""
+        capacity = self.arrays['ids'].shape[0]
+        if rows <= capacity:
             return
-        rows = max(rows, 2 * have)
+        rows = max(rows, 2 * capacity)
         for name, column in COLUMNS.items():
             old = self.arrays[name]
             new = np.full((*old.shape[:-1], rows), column.fill, old.dtype)
@@ -333,7 +336,7 @@ class Columns:
         self.renew()
 
     def widen(self, names: Iterable[str], width: int) -> None:
-        """Room for ``width`` lines in the columns named."""
+        """Reserve ``width`` lines in the named columns."""
         for name in names:
             old = self.arrays[name]
             if width <= old.shape[0]:
@@ -348,13 +351,13 @@ class Columns:
     # -- by class ----------------------------------------------------------------
 
     def append_class(self, is_dense: bool) -> None:
-        """The next class: whether it is dense from the start."""
+        """Append the next class; ``is_dense``: whether it is dense from the start."""
         self.lines.append(-1)
         if is_dense:
             self._make_dense(len(self.lines) - 1)
 
     def place(self, code: int, row: int) -> tuple[dict[str, np.ndarray], Any]:
-        """Where the figures of a class and host are written.
+        """Return the place to write the figures of a class and host.
 
         :returns: the columns, and the place in each of them; valid until the next class or host
         """
@@ -370,11 +373,11 @@ class Columns:
         return self.arrays, (line, row)
 
     def anybody_has(self, code: int) -> bool:
-        """Whether a host may have anything of a class."""
+        """Return whether any host may have inventory or usage of a class."""
         return self.lines[code] >= 0 or bool(self.sparse.of_class.get(code))
 
     def codes_at(self, row: int) -> list[int]:
-        """Codes of the classes that a host may have anything of, ascending."""
+        """Return the codes of the classes that a host may have figures of, ascending."""
         return sorted((*self.dense, *self.sparse.of_row.get(row, ())))
 
     def _is_dense(self, hosts: int) -> bool:
@@ -382,7 +385,7 @@ class Columns:
         return len(self.dense) < DENSE_MAX and hosts > max(DENSE_MIN, room // DENSE_SHARE)
 
     def _make_dense(self, code: int) -> int:
-        """Give a class a line, and its entries up."""
+        """Move the figures of a class from sparse entries to a new line, and return the line."""
         line = self.lines[code] = len(self.dense)
         self.dense.append(code)
         self.widen(BY_CLASS, line + 1)
@@ -394,7 +397,7 @@ class Columns:
         return line
 
     def declare_metric(self, name: str) -> FloatArray:
-        """The whole array of a metric, a new one of NaN where needed."""
+        """Return the allocated array of a metric, and add one of NaN if it is new."""
         array = self._metric_arrays.get(name)
         if array is None:
             array = self._metric_arrays[name] = np.full(self.arrays['ids'].shape[0], np.nan)
@@ -402,7 +405,7 @@ class Columns:
         return array
 
     def write_metrics(self, i: int, metrics: Mapping[str, ReportedMetric]) -> None:
-        """What a host measured, anew; what is no number is not there."""
+        """Rewrite the metrics of a host; a value that is not finite becomes NaN."""
         self.blank_metrics(i)
         for name, metric in metrics.items():
             if name not in self._metric_arrays and len(self._metric_arrays) >= METRICS_MAX:
@@ -416,7 +419,7 @@ class Columns:
                 ages[i] = max(metric.age_seconds, 0.0)
 
     def blank_metrics(self, row: int) -> None:
-        """Forget what a host measured."""
+        """Reset the metrics of a host."""
         for array in self._metric_arrays.values():
             array[row] = np.nan
         for array in self._age_arrays.values():
@@ -434,7 +437,7 @@ class Columns:
         self.blank_metrics(source)
 
     def copy_columns(self, into: 'Columns', writable: bool) -> None:
-        """Give ``into`` independent arrays of our rows.
+        """Give ``into`` independent copies of the arrays.
 
         Read-only copies of facts are shared between snapshots until a fact
         changes: usage changes a thousand times as often.
@@ -464,12 +467,12 @@ class Columns:
         shared, stamp = self._copies.get(name), (self.facts_seq, self.sparse.seq)
         if not writable and shared is not None and shared[0] == stamp:
             return shared[1]
-        new = array.copy()
+        copied = array.copy()
         if not writable:
-            new.flags.writeable = False
+            copied.flags.writeable = False
             if name.removeprefix('sparse ') not in _LIVELY:
-                self._copies[name] = (stamp, new)
-        return new
+                self._copies[name] = (stamp, copied)
+        return copied
 
 
 def _declared() -> tuple[dict[str, Column], dict[str, type]]:
@@ -482,25 +485,25 @@ def _declared() -> tuple[dict[str, Column], dict[str, type]]:
     return columns, types
 
 
-#: The arrays by name, in the order of their declaration.
+#: The columns by name, in the order of their declaration.
 COLUMNS, TYPES = _declared()
 #: Columns with one line per resource class, and per NUMA cell.
 BY_CLASS, BY_CELL = (
     tuple(name for name, column in COLUMNS.items() if column.by == by) for by in ('class', 'cell')
 )
 _BY_CLASS = frozenset(BY_CLASS)
-#: Columns that a pick changes; the rest changes with news of the host only.
+#: Columns that a pick changes; the others change only with their host.
 TAKEN = frozenset(name for name, column in (COLUMNS | OBJECTS).items() if column.is_picked)
 #: Columns written with every commit or report; the others only when a fact changes.
 _LIVELY = frozenset(name for name, column in COLUMNS.items() if not column.made_from)
-#: Columns that are read from the row of a host as they are: with every write, and with the rest.
+#: Columns that are read directly from the row of a host: all, and those of every write.
 PLAIN = [(name, column.read) for name, column in COLUMNS.items() if column.read is not None]
 PLAIN_LIVELY = [(name, read) for name, read in PLAIN if name in _LIVELY]
-#: Field of ``HostRow`` or ``HostFacts`` -> the columns that are made from it.
+#: Field of ``HostRow`` or ``HostFacts`` -> the columns that follow from it.
 MADE_FROM = {
-    field: tuple(n for n, one in (COLUMNS | OBJECTS).items() if field in one.made_from.split())
+    field: tuple(n for n, other in (COLUMNS | OBJECTS).items() if field in other.made_from.split())
     for column in (COLUMNS | OBJECTS).values()
     for field in column.made_from.split()
 }
-#: Columns whose changes are counted; what follows from them alone may be used again.
+#: Columns whose changes are counted; results that follow from them alone may be reused.
 FOLLOWED = frozenset(name for columns in MADE_FROM.values() for name in columns)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host says of itself, as columns: traits, place, hypervisor, address, metrics.
+"""Reported facts of hosts as columns: traits, location, hypervisor, address, metrics.
 
-A platform is all that a hypervisor says but for the host's own names: hosts of
-one kind share it.  An address is 128 bits in two words, IPv4 mapped into them.
+A platform is a hypervisor's report without the host's own names: hosts of one kind
+share it.  An address is 128 bits in two words, IPv4 mapped into them.
 """
 
 import ipaddress
@@ -24,9 +24,9 @@ _TRAIT_SETS_MAX = 4096
 
 
 class Facts:
-    """The codes of what hosts say.
+    """Codes of reported facts.
 
-    :ivar platforms: what hypervisors say at length, once each
+    :ivar platforms: distinct hypervisor reports, without the host's own names
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Facts:
         return other
 
     def write(self, columns: Columns, i: int, old: HostRow, facts: HostFacts) -> None:
-        """All of it of one row.
+        """Write all facts of one row.
 
         :param old: the row as it was
         """
@@ -50,38 +50,38 @@ class Facts:
         columns.arrays['location'][i] = self.locations.add(facts.location)
         columns.write_metrics(i, facts.metrics)
         if old.version >= 0 and old.facts.hypervisor == facts.hypervisor:
-            # Facts change with every metric; these do not: one copy is enough.
+            # Facts change with every metric, the hypervisor does not: one copy is enough.
             force_setattr(facts, 'hypervisor', old.facts.hypervisor)
         else:
             self._write_hypervisor(columns, i, facts.hypervisor)
 
     def _write_traits(self, columns: Columns, i: int, facts: HostFacts) -> None:
         key = tuple(facts.traits)
-        known = self._trait_sets.get(key)
-        if known is None:
+        names_and_bits = self._trait_sets.get(key)
+        if names_and_bits is None:
             if len(self._trait_sets) >= _TRAIT_SETS_MAX:
                 self._trait_sets.clear()
             codes = [self.trait_codes.add(name) for name in key]
             shared = [self.trait_codes.names[code] for code in codes]
-            known = self._trait_sets[key] = (shared, words_of(codes))
+            names_and_bits = self._trait_sets[key] = (shared, words_of(codes))
         # Hosts of one kind have equal lists of a hundred names: one of them is enough.
-        force_setattr(facts, 'traits', known[0])
-        write_bits(columns, 'traits', i, known[1])
+        force_setattr(facts, 'traits', names_and_bits[0])
+        write_bits(columns, 'traits', i, names_and_bits[1])
 
     def _write_hypervisor(self, columns: Columns, i: int, hypervisor: Hypervisor) -> None:
         blank = replace(hypervisor, hostname='', host_ip='')
         try:
             key = msgspec.msgpack.encode(blank)
         except (OverflowError, RecursionError, TypeError):
-            # Nothing that could have come over the wire: only the plain facts count.
+            # Not encodable, so it cannot have come over the wire: only the plain facts count.
             blank = replace(blank, cpu_info='', supported=[])
             key = msgspec.msgpack.encode(blank)
         column = columns.arrays['platform']
         code = self.platforms.add(key, blank)
-        # Hosts of one kind say the same at length: one copy is enough.
-        known: Hypervisor = self.platforms.values[code]
+        # Hosts of one kind report the same long texts: one copy is enough.
+        platform: Hypervisor = self.platforms.values[code]
         for field in ('cpu_info', 'supported', 'stats'):
-            force_setattr(hypervisor, field, getattr(known, field))
+            force_setattr(hypervisor, field, getattr(platform, field))
         column[i] = code
         self.platforms.compact(column[: columns.count])
         address = address_of(hypervisor.host_ip) or 0
@@ -89,7 +89,7 @@ class Facts:
 
 
 def address_of(text: str) -> int | None:
-    """An IP address as 128 bits; None: it is none."""
+    """Return an IP address as 128 bits; None if the text is not an address."""
     try:
         address = ipaddress.ip_address(text.strip())
     except ValueError:

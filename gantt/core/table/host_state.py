@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """HostState: a typed, read-only view of one host.
 
-What per-host plugins, the API and a person look at; the arrays stay behind it.
-A view reads the table it came from: on a working table it is valid until the
-next change, on a snapshot for ever.
+Per-host plug-ins, the API and the command line read it; the arrays are hidden behind it.
+A view reads its table: on a working table it is valid until the next change, on a
+snapshot for ever.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.table.pools import SharedPools
 from gantt.core.topology import fit
 
-#: fact -> who says so, where it is not the host's report.
+#: fact -> its source, if that is not the host's report.
 SOURCES = {
     'used': 'claims',
     'consumers': 'claims',
@@ -36,11 +36,11 @@ SOURCES = {
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """Where a fact comes from.
+    """Source of a fact.
 
     :ivar source: report, claims, operator, api, or what a metric names
     :ivar version: of the row the fact was read with
-    :ivar age_seconds: since it was said; None: never said
+    :ivar age_seconds: since it was reported; None: never reported
     """
 
     source: str
@@ -53,7 +53,7 @@ Allocations = dict[int, dict[str, int]]
 
 
 class Rows(Protocol):
-    """What a view reads of the table."""
+    """The attributes of the table that a view reads."""
 
     hosts: list[HostRow]
     classes: Codes
@@ -82,7 +82,7 @@ class Rows(Protocol):
 
 
 class HostState:
-    """One row of a host table."""
+    """A read-only view of one row of a host table."""
 
     __slots__ = ('_row', '_table', 'row')
 
@@ -105,7 +105,7 @@ class HostState:
 
     @property
     def name(self) -> str:
-        """Name of the host: of its service, but for one of several nodes."""
+        """Name of the host: the name of its service, or of one of several nodes."""
         return self._row.name
 
     @property
@@ -151,29 +151,29 @@ class HostState:
 
     @property
     def used(self) -> dict[str, int]:
-        """Use by claims and by picks not committed yet, by class."""
-        table, inventories, found = self._table, self.inventories, {}
+        """Usage by claims and by picks not committed yet, by class."""
+        table, inventories, amounts = self._table, self.inventories, {}
         codes = {*table.codes_at(self.row), *map(table.classes.get, inventories)}
         for code in sorted(code for code in codes if code is not None):
             name, amount = table.classes.names[code], table.used.item(code, self.row)
             if amount or name in inventories:
-                found[name] = amount
-        return found
+                amounts[name] = amount
+        return amounts
 
     @property
     def foreign(self) -> Mapping[str, int]:
-        """Use by what runs outside any claim, by class."""
+        """Usage outside of any claim, by class."""
         return self._row.foreign
 
     def free(self, resource_class: str) -> int:
-        """Capacity less all use; negative where over-committed."""
+        """Return capacity less all usage; negative if over-committed."""
         code = self._table.classes.get(resource_class)
         return 0 if code is None else int(self._table.free.item(code, self.row))
 
     def fit(self, demand: Mapping[str, int]) -> fit.Fit:
-        """Whether ``demand`` fits here now, and what is in the way.
+        """Return whether ``demand`` fits the host now, and the obstacles.
 
-        What a pool has for the host is not asked of the host itself.
+        Classes that a pool provides for the host are not requested of the host itself.
         """
         table, row = self._table, self.row
         if table.pools.have_any(demand):
@@ -188,7 +188,7 @@ class HostState:
     def devices(self) -> list[DevicePool]:
         return self._row.facts.devices
 
-    # -- what it can do, where it belongs ------------------------------------
+    # -- capabilities and membership -----------------------------------------
     @property
     def traits(self) -> frozenset[str]:
         return frozenset(self._row.facts.traits)
@@ -196,12 +196,12 @@ class HostState:
     @property
     def aggregates(self) -> list[Aggregate]:
         """Aggregates with their metadata, oldest first."""
-        known = self._table.known_aggregates
+        aggregates_by_uuid = self._table.known_aggregates
         uuids = self._table.aggregates_of(self._row)
-        return [known[uuid] for uuid in uuids if uuid in known]
+        return [aggregates_by_uuid[uuid] for uuid in uuids if uuid in aggregates_by_uuid]
 
     def metadata(self, key: str) -> set[str]:
-        """Values of one key over all aggregates of the host."""
+        """Return the values of one key over all aggregates of the host."""
         return {a.metadata[key] for a in self.aggregates if key in a.metadata}
 
     @property
@@ -215,7 +215,7 @@ class HostState:
     # -- service -------------------------------------------------------------
     @property
     def is_enabled(self) -> bool:
-        """Neither the operator nor the service itself has disabled it."""
+        """True where neither the operator nor the service itself has disabled the host."""
         return self._row.disabled is None and self._row.service_disabled is None
 
     @property
@@ -228,7 +228,7 @@ class HostState:
 
     @property
     def reported_at(self) -> float | None:
-        """When it last reported, in seconds of the database's clock; None: never."""
+        """Time of the last report, in seconds of the database's clock; None: never."""
         return self._row.reported_at or None
 
     @property
@@ -239,7 +239,7 @@ class HostState:
         return max(0.0, self._table.now - self._row.reported_at)
 
     def is_up(self, limit: float) -> bool:
-        """Whether it reported within ``limit`` seconds."""
+        """Return whether the host reported within ``limit`` seconds."""
         age = self.age_seconds
         return age is not None and age <= limit
 
@@ -255,7 +255,7 @@ class HostState:
     def epoch(self) -> int:
         return self._row.epoch
 
-    # -- who is there --------------------------------------------------------
+    # -- consumers -----------------------------------------------------------
     @property
     def consumers(self) -> list[str]:
         """Consumers with a live claim here, each once."""
@@ -264,7 +264,7 @@ class HostState:
 
     @property
     def instances(self) -> int:
-        """How many claims are live here."""
+        """Number of live claims on the host."""
         return len(self._table.placed.on(self.provider_id))
 
     @property
@@ -274,16 +274,16 @@ class HostState:
 
     @property
     def io_ops(self) -> int:
-        """How many guests are being built, moved or copied here, as far as is known."""
+        """Number of guests being built, moved or copied on the host, as far as is known."""
         return int(self._table.io_ops[self.row])
 
     def instances_of(self, group: str) -> list[str]:
-        """Consumers of a server group that are here."""
+        """Return the consumers of a server group that are on the host."""
         placed = self._table.placed.on(self.provider_id).values()
         return list(dict.fromkeys(p.consumer for p in placed if p.group == group))
 
     def provenance(self, fact: str) -> Provenance:
-        """Source, version and age of a fact, by the name of its property.
+        """Return source, version and age of a fact, by the name of its property.
 
         A metric is named ``metrics.<name>``.
 
@@ -291,17 +291,17 @@ class HostState:
         """
         _, _, metric = fact.partition('metrics.')
         if metric:
-            found = self.metrics.get(metric)
-            if found is None:
+            reported = self.metrics.get(metric)
+            if reported is None:
                 raise exceptions.NotFound(kind='metric', name=metric)
-            age = None if self.age_seconds is None else self.age_seconds + found.age_seconds
-            return Provenance(found.source or 'report', self.version, age)
+            age = None if self.age_seconds is None else self.age_seconds + reported.age_seconds
+            return Provenance(reported.source or 'report', self.version, age)
         if not isinstance(getattr(type(self), fact, None), property):
             raise exceptions.NotFound(kind='fact', name=fact)
         source = SOURCES.get(fact, 'report')
         if fact == 'zone' and self.zone != (self._row.zone or self._table.default_zone):
             source = 'api'
-        # Claims and what operators say are the database's own: as fresh as the row.
+        # Claims and operators' settings come from the database: as fresh as the row.
         age = self.age_seconds if source == 'report' else 0.0
         return Provenance(source, self.version, age)
 
@@ -313,7 +313,7 @@ class HostState:
         attempt: int = 1,
         allocations: Allocations | None = None,
     ) -> Claim:
-        """The claim of a new consumer on this host, to be committed.
+        """Return the claim of a new consumer on this host, to be committed.
 
         :param allocations: provider id -> class -> amount; None: as it would be picked now
         :raises InvalidMessage: the request is a move, or claims nothing
@@ -333,9 +333,9 @@ class HostState:
         attempt: int = 1,
         allocations: Allocations | None = None,
     ) -> Claim:
-        """The destination's claim of a move; the source keeps its own until the move ends.
+        """Return the destination's claim of a move; the source's claim is kept until the move ends.
 
-        The two are tied by ``move_id``, derived from the request where it names none.
+        The two are tied by ``move_id``, derived from the request if it names none.
 
         :param allocations: as of :meth:`instance_claim`
         :raises InvalidMessage: the request is not a move
@@ -355,9 +355,9 @@ class HostState:
         attempt: int = 1,
         allocations: Allocations | None = None,
     ) -> Claim:
-        """``resize_claim`` for a move, else ``instance_claim``."""
-        make = self.resize_claim if request.spec.purpose.is_move else self.instance_claim
-        return make(request, member, attempt, allocations)
+        """Return ``resize_claim`` for a move, else ``instance_claim``."""
+        create_claim = self.resize_claim if request.spec.purpose.is_move else self.instance_claim
+        return create_claim(request, member, attempt, allocations)
 
     def _claim(
         self,

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HostTable: what is believed of every host, a NumPy column per fact.
+"""HostTable: the assumed state of every host, a NumPy column per fact.
 
-The table is a cache of the database, fed by change news (``apply``), by what our own
-commits wrote (``correct_usage``) and, between the two, by the picks that are laid over it
-(``take`` and its inverse ``give``).  It is made of parts, each with the columns that it
-writes and a ``copy`` of its own.
+The table is a cache of the database, fed by change messages (``apply``), by the
+results of own commits (``correct_usage``) and, between the two, by the picks that are laid over it
+(``take`` and its inverse ``give``).  It consists of parts, each with the columns that it
+writes and its own ``copy``.
 
-There is one notion of version: a host is known *whole* at the version of its row, with
-everything that is placed on it.
+The version of a row is the version at which the host is known *completely*, with all claims
+placed on it.
 
-Invariants: a host's version never goes back.  A commit of ours whose version is the next
-one is whole; of any other only the usage is taken over and its claims stay laid over the
-host, until news at that version or a later one come.  ``free == cap - used - foreign`` for
+Invariants: a host's version never goes back.  An own commit whose version is the next
+one is complete; of any other only the usage is adopted and its claims stay laid over the
+host, until a change at that version or a later one arrives.  ``free == cap - used - foreign`` for
 every row and class, ``used`` being the row's figure plus the picks laid over it, so that
-never more is free than the database had at that version, or at a later one.  A snapshot
+``free`` never exceeds what the database had at that version, or at a later one.  A snapshot
 never changes.
 """
 
@@ -45,13 +45,13 @@ from gantt.core.topology.free import FreeTopology
 
 
 class HostTable(PooledColumns):
-    """All hosts; see the module docstring.  Not safe for writers in two threads.
+    """The table of all hosts; see the module docstring.  Not safe for concurrent writers.
 
     :ivar now: seconds of the database's clock, set by the owner
-    :ivar seq: counts folds and picks
+    :ivar seq: number of folds and picks
     :ivar default_zone: the zone of a host that is in no other
     :ivar location_parts: names of the parts of ``location``, the widest first
-    :ivar alone: a table of the pools that may be asked for alone; None: there are none
+    :ivar alone: a table of the pools that may be requested alone; None: there are none
     """
 
     def __init__(self, *, default_zone: str = 'nova', rows: int = ROWS_MIN) -> None:
@@ -82,7 +82,7 @@ class HostTable(PooledColumns):
         inside: InsideColumns,
         placed: PlacedIndex,
     ) -> None:
-        """Be made of these, and show what others read of them."""
+        """Adopt the parts, and publish their attributes that others read."""
         self._index, self._usage, self._facts = index, usage, facts
         self._membership, self._inside, self.placed = membership, inside, placed
         self.hosts, self.names, self.nodes = index.hosts, index.names, index.nodes
@@ -113,7 +113,7 @@ class HostTable(PooledColumns):
         alone: Sequence[HostChange] = (),
         default_zone: str = 'nova',
     ) -> 'HostTable':
-        """A table of everything, as ``Store.load_everything`` gives it."""
+        """Return a table of all hosts, as ``Store.load_everything`` returns them."""
         changes = list(hosts)
         table = cls(default_zone=default_zone, rows=len(changes))
         table.now = now
@@ -130,13 +130,13 @@ class HostTable(PooledColumns):
         table.apply_alone(alone)
         return table
 
-    # -- looking things up -------------------------------------------------------
+    # -- look-ups ----------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.count
 
     def of_kind(self, kind: RequestKind) -> 'HostTable':
-        """The table of what such requests are placed on, as of the same time."""
+        """Return the table that requests of a kind are placed on, as of the same time."""
         if kind is RequestKind.HOST:
             return self
         self.alone = others = self.others
@@ -144,7 +144,7 @@ class HostTable(PooledColumns):
         return others
 
     def host_state(self, name_or_row: str | int) -> HostState:
-        """A typed view of one row, valid until the table changes.
+        """Return a typed view of one row, valid until the table changes.
 
         :raises NotFound: no host of that name
         """
@@ -164,67 +164,67 @@ class HostTable(PooledColumns):
         return self._index.rows_of_services
 
     def aggregates_of(self, row: HostRow) -> list[str]:
-        """Uuids of the aggregates that a host is in, in the order of their age."""
+        """Return the uuids of the aggregates that a host is in, oldest first."""
         i = self.row_of_id(row.id)
         return self._membership.of(row, '' if i is None else self._index.service_apart(i))
 
     def rows_of_consumer(self, consumer: str) -> list[int]:
-        """Rows where a consumer has a live claim, as :meth:`row_of` counts them."""
+        """Return the rows of the hosts where a consumer has a live claim."""
         rows = map(self.row_of_id, self.placed.where(consumer))
         return [row for row in rows if row is not None]
 
     def zone_name(self, row: int) -> str:
-        """The availability zone of a row."""
+        """Return the availability zone of a row."""
         return self.zones.names[self.zone[row]] or self.default_zone
 
     def cell_name(self, row: int) -> str | None:
-        """The cell of a row, None where it has none."""
+        """Return the cell of a row, None if it has none."""
         return self.cells.names[self.cell[row]] or None
 
     def free_of(self, code: int) -> IntArray:
-        """Free amount of a class by row."""
+        """Return the free amount of a class by row."""
         return self.free[code]
 
     def cap_of(self, code: int) -> IntArray:
-        """Capacity of a class by row."""
+        """Return the capacity of a class by row."""
         return self.cap[code]
 
     def room(self, row: int) -> FreeTopology:
-        """What is left inside of a host: to be read, not to be changed."""
+        """Return the free topology of a host; not to be modified."""
         host = self.hosts[row]
         return self._inside.room(host, self.placed.on(host.id))
 
     def count_stale(self, limit: float) -> int:
-        """How many hosts last reported more than ``limit`` seconds ago, or never."""
+        """Count the hosts that last reported more than ``limit`` seconds ago, or never."""
         return int(np.count_nonzero(self.reported_at < self.now - limit))
 
     def count_reported_within(self, first: float, last: float) -> int:
-        """How many hosts last reported between two times."""
-        at = self.reported_at
-        return int(np.count_nonzero((at >= first) & (at <= last)))
+        """Count the hosts that last reported between two times."""
+        reported_at = self.reported_at
+        return int(np.count_nonzero((reported_at >= first) & (reported_at <= last)))
 
     def names_of_stale(self, limit: float, most: int) -> list[str]:
-        """Names of the first ``most`` of them, by row."""
+        """Return the names of the first ``most`` stale hosts, by row."""
         rows = np.flatnonzero(self.reported_at < self.now - limit)[:most]
-        names = self.names  # of a table that its owner may change meanwhile
+        names = self.names  # its owner may change the table concurrently
         return [names[row] for row in rows.tolist() if row < len(names)]
 
     def known_version(self, provider_id: int) -> int:
-        """The version that a host is known whole at; -1: unknown host."""
+        """Return the version at which a host is completely known; -1: unknown host."""
         row = self.row_of_id(provider_id)
         return -1 if row is None else self.hosts[row].version
 
     def provider_ids_bytes(self) -> bytes:
-        """The ids of all rows as packed int64."""
+        """Return the ids of all rows as packed int64."""
         if self._packed_ids is None:
             self._packed_ids = self.ids.tobytes()
         return self._packed_ids
 
     def changes(self) -> list[HostChange]:
-        """Every host as a piece of news, by row: a table built from them is alike.
+        """Return every host as a change, by row; a table built from them is equal.
 
-        For a table without open picks.  Where a commit of ours is not known whole, its
-        claims are in the news, which has the version that is.
+        Only for a table without open picks.  If an own commit is not completely known, its claims
+        are in the change, which has the completely known version.
         """
         return [
             HostChange(
@@ -246,19 +246,19 @@ class HostTable(PooledColumns):
         return replace(row, used=used)
 
     def generations(self) -> dict[str, int]:
-        """Generations of all known server groups."""
+        """Return the generations of all known server groups."""
         return dict(self._groups)
 
     def group_generation(self, uuid: str) -> int:
-        """The generation of a server group, 0 where it is not known."""
+        """Return the generation of a server group, 0 if it is not known."""
         return self._groups.get(uuid, 0)
 
-    # -- news ------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------
 
     def apply(self, change: HostChange) -> bool:
         """Fold one entry of the feed.
 
-        :returns: False where it says nothing newer than what is known
+        :returns: False if it is not newer than the known row
         """
         self.check_writable()
         count = self.count
@@ -268,10 +268,10 @@ class HostTable(PooledColumns):
         return changed
 
     def correct_usage(self, row: HostRow, claims: Container[str] | None = None) -> None:
-        """A host as a commit of ours left it; who is placed stays as ``take`` noted it.
+        """Update a host after an own commit; the placed claims stay as ``take`` noted them.
 
-        Where its version is the next one all of it is known.  Else others have written the
-        host since: its usage is taken over, and the rest is not known until news come.
+        If its version is the next one, the host is completely known.  Otherwise other instances
+        have written it since: its usage is adopted, and the rest is unknown until a change arrives.
 
         :param claims: ids of the picks that it contains; None: all that are laid over it
         """
@@ -284,24 +284,24 @@ class HostTable(PooledColumns):
     def stepped(
         self, versions: Mapping[int, int], claims: Container[str] | None = None
     ) -> list[HostRow]:
-        """What ``correct_usage`` takes, of hosts that a commit of ours tells the versions of alone.
+        """Return the rows for ``correct_usage`` where an own commit returned only versions.
 
-        :param versions: host -> version as it was written; hosts that are not known are left out
+        :param versions: host -> version as it was written; unknown hosts are left out
         :param claims: ids of the picks that are committed; None: all
         """
-        known = ((self.row_of_id(pid), version) for pid, version in versions.items())
+        row_versions = ((self.row_of_id(pid), version) for pid, version in versions.items())
         return [
             self._usage.stepped(self.hosts[i], version, claims)
-            for i, version in known
+            for i, version in row_versions
             if i is not None
         ]
 
     def add_class(self, name: str) -> int:
-        """The line of a resource class, a new one where needed."""
+        """Return the code of a resource class, and add the class if it is new."""
         return self._usage.add_class(self, name)
 
     def set_aggregates(self, aggregates: list[Aggregate]) -> None:
-        """All aggregates anew: membership and availability zones follow."""
+        """Replace all aggregates, and update membership and availability zones."""
         self.check_writable()
         membership = self._membership
         membership.replace(aggregates)
@@ -315,7 +315,7 @@ class HostTable(PooledColumns):
             self.alone.set_aggregates(aggregates)
 
     def apply_alone(self, changes: Sequence[HostChange]) -> None:
-        """Fold news of pools that may be asked for alone."""
+        """Fold changes of pools that may be requested alone."""
         if changes:
             self.alone = self.others
         for change in changes:
@@ -323,15 +323,15 @@ class HostTable(PooledColumns):
 
     @property
     def others(self) -> 'HostTable':
-        """The table of the pools that may be asked for alone; an empty one where there are none."""
+        """Table of the pools that may be requested alone; an empty one if there are none."""
         return self._empty() if self.alone is None else self.alone
 
     def known_pools(self) -> set[int]:
-        """Ids of all providers that are known and are no hosts."""
+        """Return the ids of all known providers that are not hosts."""
         return {*self.pools.of_id, *self.others.row_by_id}
 
     def _empty(self) -> 'HostTable':
-        """Another table, in which nothing is but the same aggregates."""
+        """Return a table without hosts, with the same aggregates."""
         other = HostTable(default_zone=self.default_zone)
         other.set_aggregates(list(self.known_aggregates.values()))
         return other
@@ -343,9 +343,9 @@ class HostTable(PooledColumns):
             alone.correct_usage(as_used(alone.hosts[i], usage), claims)
 
     def set_groups(self, groups: Mapping[str, int], whole: bool = False) -> None:
-        """Generations of server groups; 0 is that of a group that is not known.
+        """Update the generations of server groups; 0 removes a group.
 
-        :param whole: one that is left out is gone; else it stays as it was
+        :param whole: a group that is left out is removed; else it stays as it was
         """
         self.check_writable()
         if whole:
@@ -355,7 +355,7 @@ class HostTable(PooledColumns):
             del self._groups[uuid]
 
     def set_metrics(self, metrics: Iterable[DeclaredMetric]) -> None:
-        """All declarations of metrics anew."""
+        """Replace all declarations of metrics."""
         self.check_writable()
         declared = {metric.name: metric for metric in metrics}
         if declared != self.declared_metrics:
@@ -372,11 +372,11 @@ class HostTable(PooledColumns):
         placed: Placed,
         shares: Shares | None = None,
     ) -> Shares:
-        """Lay a pick over a host: its amounts are used, its consumer is there.
+        """Lay a pick over a host: its amounts count as used, its consumer as placed.
 
-        :param shares: what it takes of pools next to the amounts; None: of the amounts what the
-            host does not have itself
-        :returns: what it takes of pools
+        :param shares: amounts used of pools, beside ``amounts``; None: the part of ``amounts``
+            that the host does not have itself
+        :returns: amounts used of pools
         :raises Bug: an unknown host
         """
         self.check_writable()
@@ -386,19 +386,23 @@ class HostTable(PooledColumns):
         if i is None:
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         host = self.hosts[i]
-        here, was_there = self.placed.add(placed)
+        placed_here, was_there = self.placed.add(placed)
         pick = Pick(amounts, placed, was_there)
         if shares is not None:
             pick = replace(pick, shares=shares or None)
         elif self.pools.of_class and self.pools.have_any(amounts):
-            found = self.providers_of(i, amounts)
-            pick = replace(pick, amounts=found.pop(provider_id), shares=found or None)
+            amounts_by_provider = self.providers_of(i, amounts)
+            pick = replace(
+                pick,
+                amounts=amounts_by_provider.pop(provider_id),
+                shares=amounts_by_provider or None,
+            )
         if pick.shares is not None:
             self.pools.lay(provider_id, placed.claim_id, pick.shares)
         self._usage.lay(self, i, host, pick)
         if placed.layout is not None:
-            self._inside.lay(self, i, host, here, placed.layout, not was_there)
-        self.instances[i] = len(here)
+            self._inside.lay(self, i, host, placed_here, placed.layout, not was_there)
+        self.instances[i] = len(placed_here)
         self.seq += 1
         return pick.shares or NO_SHARES
 
@@ -411,35 +415,35 @@ class HostTable(PooledColumns):
     ) -> None:
         """Lay picks of the same amounts, and without layouts, over the hosts at ``rows``.
 
-        As so many ``take``, the table being written once for each host.
+        Equivalent to one ``take`` per pick, but each host is written once.
 
-        :param shares: of each what it takes of pools, which it is laid over already; in all of
-            them are the same classes
-        :raises Bug: a pool has one of the classes, and it is not said who takes what of it
+        :param shares: amounts that each pick uses of pools, over which it is laid already; all
+            have the same classes
+        :raises Bug: a pool has one of the classes, and ``shares`` are missing
         """
         self.check_writable()
         if self.pools.have_any(amounts) and len(shares) < len(placed):
             raise exceptions.Bug(invariant='of what hosts share each pick says what it takes')
         if shares:
-            pooled = {name for of in shares[0].values() for name in of}
+            pooled = {name for amounts_of_pool in shares[0].values() for name in amounts_of_pool}
             amounts = {name: n for name, n in amounts.items() if name not in pooled}
-        of_row: dict[int, list[Pick]] = {}
-        for row, one, of_pools in zip(rows, placed, shares or repeat(None), strict=False):
-            _, was_there = self.placed.add(one)
-            pick = Pick(amounts, one, was_there, shares=of_pools or None)
-            of_row.setdefault(row, []).append(pick)
-        for row, picks in of_row.items():
+        picks_by_row: dict[int, list[Pick]] = {}
+        for row, claim, pool_shares in zip(rows, placed, shares or repeat(None), strict=False):
+            _, was_there = self.placed.add(claim)
+            pick = Pick(amounts, claim, was_there, shares=pool_shares or None)
+            picks_by_row.setdefault(row, []).append(pick)
+        for row, picks in picks_by_row.items():
             host = self.hosts[row]
             self._usage.lay_alike(self, row, host, picks)
             self.instances[row] = len(self.placed.on(host.id))
         self.seq += len(placed)
 
     def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> Pick | None:
-        """Undo a ``take``.  A pick that the host's row contains meanwhile is a claim: it stays.
+        """Undo a ``take``.  A pick that the host's row contains meanwhile is a claim and stays.
 
-        So does the very claim that was there before: a repeat may pick its own place.
+        So does a claim that was on the host before: a repeat may pick its own place.
 
-        :returns: what no longer lies over the host
+        :returns: the pick that was lifted off the host
         """
         self.check_writable()
         i = self.row_of_id(provider_id)
@@ -453,28 +457,28 @@ class HostTable(PooledColumns):
         if i is None or pick is None or pick.was_there:
             return pick
         self.placed.remove(provider_id, claim_id)
-        here = self.placed.on(provider_id)
+        placed_here = self.placed.on(provider_id)
         if pick.placed.layout is not None:
-            self._inside.write(self, i, self.hosts[i], here)
-        self.instances[i] = len(here)
+            self._inside.write(self, i, self.hosts[i], placed_here)
+        self.instances[i] = len(placed_here)
         self.seq += 1
         return pick
 
     def pending_of(self, provider_id: int) -> list[str]:
-        """Claim ids of the picks that the row of a host does not contain yet."""
+        """Return the claim ids of the picks that the row of a host does not contain yet."""
         return list(self._usage.laid.get(provider_id, NO_PICKS))
 
     def picks(self) -> dict[int, int]:
-        """Row -> how many picks lie over it that it does not contain yet."""
+        """Return row -> number of picks laid over it that it does not contain yet."""
         rows = self.row_by_id
         return {rows[p]: len(picks) for p, picks in self._usage.laid.items() if p in rows}
 
     def unreported_claims(self) -> dict[int, dict[str, float]]:
-        """Committed picks that no report can contain yet; see ``core.table.usage``."""
+        """Return committed picks that no report can contain yet; see ``core.table.usage``."""
         return self._usage.unreported.as_dict()
 
     def set_fresh_picks(self, picks: Mapping[int, Mapping[str, float]]) -> None:
-        """All of them anew, as :meth:`unreported_claims` gave them."""
+        """Replace the unreported picks, as :meth:`unreported_claims` returned them."""
         self.check_writable()
         self._usage.unreported = Unreported(picks)
         for provider_id in picks:
@@ -486,11 +490,11 @@ class HostTable(PooledColumns):
     # -- copies ----------------------------------------------------------------
 
     def snapshot(self) -> 'HostTable':
-        """A read-only independent version."""
+        """Return a read-only independent copy."""
         return self._clone(writable=False)
 
     def copy(self) -> 'HostTable':
-        """A writable independent version, for a dry run or a what-if."""
+        """Return a writable independent copy, for a dry run or a what-if."""
         return self._clone(writable=True)
 
     def _clone(self, writable: bool) -> 'HostTable':
@@ -524,7 +528,7 @@ class HostTable(PooledColumns):
                 self.seq += 1
             return i is not None
         if i is None:
-            self.pools.remove(row.id)  # a host may come to be of a provider that was none
+            self.pools.remove(row.id)  # a provider that was not a host may become one
             i = self._append(row)
         elif row.version <= self.hosts[i].version:
             return False
@@ -536,17 +540,17 @@ class HostTable(PooledColumns):
 
     def _fold_placed(self, i: int, row: HostRow, placed: Iterable[Placed]) -> None:
         # A claim on something below or beside the host counts as being on the host.
-        here = {
+        placed_claims = {
             p.claim_id: p if p.provider_id == row.id else replace(p, provider_id=row.id)
             for p in placed
         }
-        self._usage.contained(row, here)
-        # Picks that the news does not contain stay laid over it.
+        self._usage.contained(row, placed_claims)
+        # Picks that the change does not contain stay laid over it.
         for claim_id, pick in self._usage.laid.get(row.id, NO_PICKS).items():
-            here[claim_id] = pick.placed
-        self._usage.unreported.keep(row.id, here)
-        self.placed.replace(row.id, here)
-        self.arrays['instances'][i] = len(here)
+            placed_claims[claim_id] = pick.placed
+        self._usage.unreported.keep(row.id, placed_claims)
+        self.placed.replace(row.id, placed_claims)
+        self.arrays['instances'][i] = len(placed_claims)
 
     def _append(self, row: HostRow) -> int:
         i = self.count
@@ -570,7 +574,7 @@ class HostTable(PooledColumns):
         self.facts_seq += 1
 
     def _write(self, i: int, row: HostRow) -> None:
-        """Every column of a row; facts only where they differ from what is there."""
+        """Write every column of a row; facts only if they differ from the stored ones."""
         old, arrays = self.hosts[i], self.arrays
         if old.version >= 0 and old.differs_in_counters_only(row):
             self.hosts[i] = row

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the metrics of hosts count as: within their bounds, and not too old."""
+"""Effective values of the metrics of hosts: within their bounds, and not too old."""
 
 from collections.abc import Iterable
 
@@ -10,30 +10,30 @@ from gantt.core.table.host_table import HostTable
 
 
 def values(hosts: HostTable, name: str) -> FloatArray | None:
-    """By row what hosts measured, NaN where it has no say; None: nowhere.  Not to be written to."""
-    found = hosts.metrics.get(name)
+    """Return a metric by row, NaN where it is ignored; None: no host has it.  Read-only."""
+    measured = hosts.metrics.get(name)
     declared = hosts.declared_metrics.get(name)
-    if found is None or declared is None:
-        return found
+    if measured is None or declared is None:
+        return measured
     # A comparison with NaN is false, and warns of nothing.
-    silent = np.zeros(len(found), np.bool_)
+    ignored = np.zeros(len(measured), np.bool_)
     if declared.lower is not None:
-        silent |= found < declared.lower
+        ignored |= measured < declared.lower
     if declared.upper is not None:
-        silent |= found > declared.upper
+        ignored |= measured > declared.upper
     if declared.stale_seconds is not None:
-        silent |= ages(hosts, name) > declared.stale_seconds
-    return np.where(silent, np.nan, found) if silent.any() else found
+        ignored |= ages(hosts, name) > declared.stale_seconds
+    return np.where(ignored, np.nan, measured) if ignored.any() else measured
 
 
 def may_age(hosts: HostTable, names: Iterable[str]) -> bool:
-    """Whether time alone may take its say from one of these metrics."""
+    """Return whether one of the metrics may become too old by time alone."""
     declared = hosts.declared_metrics
     return any(name in declared and declared[name].stale_seconds is not None for name in names)
 
 
 def ages(hosts: HostTable, name: str, rows: IntArray | None = None) -> FloatArray:
-    """Seconds since a metric was measured, as far as the host says: of ``rows``, or of all."""
+    """Return the seconds since a metric was measured, as reported: of ``rows``, or of all."""
     reported, age_values = hosts.reported_at, hosts.metric_ages.get(name)
     if rows is not None:
         reported = reported.take(rows)

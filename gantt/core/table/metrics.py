@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics that somebody declared, and what of the reported numbers has a say.
+"""Declared metrics, and the checks of reported values against them.
 
-Hosts may report any number under any name.  A declaration adds what the name
-alone cannot tell: unit, bounds, and how old a value may be.  What is out of its
-bounds or too old has no say, as if it had not been reported.
+Hosts may report any number under any name.  A declaration adds unit, bounds and the maximum
+age of a value.  A value that is out of its bounds or too old is ignored, as if it had not
+been reported.
 """
 
 import math
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gantt.core.claims.host_facts import UpdateHostFacts
     from gantt.core.messages.report import HostReport
 
-#: Declarations at most: each may cost a column.
+#: Upper bound of declarations: each may cost a column.
 DECLARED_MAX = 1024
-#: What resource trackers count beside ``stats.…``: nobody need declare it.
+#: Metrics that resource trackers count beside ``stats.…``: no declaration is needed.
 COUNTED = frozenset({'running_vms', 'current_workload'})
 #: Bounds are no larger, so that sums of them are numbers.
 BOUND_MAX = 1e15
@@ -42,14 +42,14 @@ class DeclaredMetric(Message, frozen=True, kw_only=True):
     description: Text = ''
 
     def takes(self, value: float) -> bool:
-        """Whether a value is within the bounds."""
+        """Return whether a value is within the bounds."""
         return (self.lower is None or value >= self.lower) and (
             self.upper is None or value <= self.upper
         )
 
 
 def check(metric: DeclaredMetric) -> None:
-    """What types cannot say about a declaration.
+    """Check a declaration beyond its types.
 
     :raises InvalidMessage: names the field
     """
@@ -68,29 +68,30 @@ def check_report(
     declared: dict[str, DeclaredMetric],
     inside: str = 'stats',
 ) -> None:
-    """For sites that let no other metrics in than those declared, and what every agent counts.
+    """Check that a report has only declared metrics, or those that every agent counts.
 
-    :param inside: what the message is called in an error
-    :raises InvalidMessage: a metric that nobody declared, or a value out of its bounds
+    :param inside: name of the message in an error
+    :raises InvalidMessage: an undeclared metric, or a value out of its bounds
     """
     metrics = {} if report.metrics is msgspec.UNSET else report.metrics
     for name, metric in metrics.items():
-        known = declared.get(name)
-        if known is None and (name.startswith('stats.') or name in COUNTED):
+        declaration = declared.get(name)
+        if declaration is None and (name.startswith('stats.') or name in COUNTED):
             continue
         field = f'{inside}.metrics.{name}'
-        if known is None:
+        if declaration is None:
             raise exceptions.InvalidMessage(
                 field=field, problem='expected a declared metric; nobody has declared this one'
             )
-        if not known.takes(metric.value):
+        if not declaration.takes(metric.value):
             raise exceptions.InvalidMessage(
-                field=f'{field}.value', problem=f'expected {bounds_of(known)}, got {metric.value:g}'
+                field=f'{field}.value',
+                problem=f'expected {bounds_of(declaration)}, got {metric.value:g}',
             )
 
 
 def bounds_of(metric: DeclaredMetric) -> str:
-    """The bounds in words."""
+    """Return the bounds as text."""
     low, high = metric.lower, metric.upper
     if low is not None and high is not None:
         return f'{low:g} to {high:g}'

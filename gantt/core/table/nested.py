@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is nested below hosts, in columns: how many providers of each tree may give a part.
+"""Nested providers in columns: the number of providers of each tree that may supply a part.
 
-These are necessary conditions, reduced to one number for each host: whether the parts go together
-is for the search, see :mod:`gantt.core.placement.tree_choice`.  What was found for a part stays,
-and is brought up to date for those of which an amount has changed since.
+These are necessary conditions, reduced to one number for each host: whether the parts fit
+together is decided by the search, see :mod:`gantt.core.placement.tree_choice`.  The counts of
+a part are cached, and updated for the providers of which an amount has changed since.
 """
 
 from collections.abc import Iterable
@@ -23,15 +23,15 @@ from gantt.core.resources.shared_pool import SharedPool
 from gantt.core.table.columns import FloatArray, IntArray
 
 _FIRST = 64
-#: Parts for which the counts are counted, and changes after which they are made anew.
+#: Parts whose counts are cached, and changes after which the cache is cleared.
 COUNTED_MAX, CHANGES_MAX = 64, 512
 NONE: tuple[int, ...] = ()
 
 
 class _PartCounts:
-    """Who may give one part: a mask by slot, a count by tree; as of so many changes.
+    """Providers that may supply one part: a mask by slot, a count by tree; as of ``changes``.
 
-    By row of hosts, as of a stamp, also how many there are, and what is left on so many tightest.
+    By host row, as of a stamp, also their number and the free share left on the tightest.
     """
 
     __slots__ = ('by_row', 'by_tree', 'changes', 'fit_stamp', 'mask', 'stamp', 'tightest')
@@ -45,10 +45,10 @@ class _PartCounts:
 
 
 class NestedProviders:
-    """All providers that are nested below hosts.
+    """The providers that are nested below hosts.
 
-    :ivar of_class: class -> how many of them have it; empty where there are none
-    :ivar seq: counts what comes, goes, or changes place, traits or aggregates
+    :ivar of_class: class -> number of nested providers that have it; empty if there are none
+    :ivar seq: number of additions, removals, and changes of parent, traits or aggregates
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class NestedProviders:
         self._rows: tuple[object, IntArray, IntArray, IntArray] | None = None
 
     def trait_names(self) -> set[str]:
-        """Traits that one of them has."""
+        """Return the traits that any nested provider has."""
         return self._traits.names()
 
     def copy(self) -> 'NestedProviders':
@@ -83,41 +83,42 @@ class NestedProviders:
         return other
 
     def have_any(self, names: Iterable[str]) -> bool:
-        """Whether one of them has one of the classes."""
+        """Return whether any nested provider has one of the classes."""
         of_class = self.of_class
         return bool(of_class) and any(name in of_class for name in names)
 
     def of_host(self, host: int) -> tuple[int, ...]:
-        """Ids of those in the tree of a host, ascending."""
+        """Return the ids of the nested providers in the tree of a host, ascending."""
         return self._of_host.get(host, NONE)
 
     def counts(self, part: Part, stamp: object, by_id: dict[int, int], count: int) -> IntArray:
-        """How many of each tree may give a part by itself, by row of ``count`` hosts.
+        """Return the number of providers of each tree that may supply a part alone, by host row.
 
         Not to be written to.
 
-        :param stamp: another one whenever hosts are in other rows of ``by_id``
+        :param stamp: changes whenever hosts are in other rows of ``by_id``
+        :param count: number of hosts
         """
         if not self._slots:
             return np.zeros(count, np.int64)
         trees, rows, row_of = self._placed(stamp, by_id)
         counted = self._of_part(part, stamp, row_of)
         if counted.by_row is None or counted.stamp != stamp:
-            found = np.zeros(count, np.int64)
-            found[rows] = counted.by_tree[trees]
-            counted.by_row, counted.stamp = found, stamp
+            by_row = np.zeros(count, np.int64)
+            by_row[rows] = counted.by_tree[trees]
+            counted.by_row, counted.stamp = by_row, stamp
         return counted.by_row
 
     def tightest(
         self, part: Part, many: int, stamp: object, by_id: dict[int, int], count: int
     ) -> FloatArray:
-        """What is left on the tightest providers of each tree that may give a part, by row.
+        """Return the free share left on the tightest providers of each tree for a part, by row.
 
-        As the mean share of ``many`` of them, each another one, 0 to 1; infinite where a tree has
-        fewer.  Of several classes the mean counts; of a provider that is given whole nothing is
-        left.  Made once, then brought up to date where a tree has changed; not to be written to.
+        The mean share of ``many`` distinct providers, 0 to 1; infinite if a tree has fewer.  Of
+        several classes the mean counts; a provider that is allocated whole has nothing left.
+        Computed once, then updated for trees that have changed; not to be written to.
 
-        :param stamp: another one whenever hosts are in other rows of ``by_id``
+        :param stamp: changes whenever hosts are in other rows of ``by_id``
         """
         if not self._slots:
             return np.full(count, np.inf)
@@ -125,48 +126,48 @@ class NestedProviders:
         counted = self._of_part(part, stamp, row_of)
         if counted.fit_stamp != stamp:
             counted.tightest, counted.fit_stamp = {}, stamp
-        found = counted.tightest.get(many)
-        if found is None:
-            found = left_over(*self._left(part, counted.mask, row_of), many, count)
-            counted.tightest[many] = found
-        return found
+        shares_left = counted.tightest.get(many)
+        if shares_left is None:
+            shares_left = left_over(*self._left(part, counted.mask, row_of), many, count)
+            counted.tightest[many] = shares_left
+        return shares_left
 
     def _left(self, part: Part, mask: Mask, row_of: IntArray) -> tuple[IntArray, Shares]:
-        """Of each that may give a part the row of its host, and which share of it would be left."""
+        """Return host row and share left of each provider that may supply a part."""
         slots = np.flatnonzero(mask)
-        at = row_of[self._tree[slots]]
-        slots, at = slots[at >= 0], at[at >= 0]
-        left = np.zeros(len(slots))
+        host_rows = row_of[self._tree[slots]]
+        slots, host_rows = slots[host_rows >= 0], host_rows[host_rows >= 0]
+        shares_left = np.zeros(len(slots))
         for name, amount in part.amounts if not part.whole and len(slots) else ():
             by_slot = np.zeros(len(self._tree))
             where, shares = self._columns[name].fitting(amount)
             by_slot[where] = shares
-            left += by_slot[slots] / len(part.amounts)
-        return at, left
+            shares_left += by_slot[slots] / len(part.amounts)
+        return host_rows, shares_left
 
     def _left_of(self, part: Part, slot: int) -> float:
-        """The same of one."""
-        left = 0.0
+        """Return the share that a part would leave free on one provider."""
+        share_left = 0.0
         for name, amount in part.amounts if not part.whole else ():
-            left += self._columns[name].share_left(slot, amount) / len(part.amounts)
-        return left
+            share_left += self._columns[name].share_left(slot, amount) / len(part.amounts)
+        return share_left
 
     def most(self, name: str, stamp: object, by_id: dict[int, int], count: int) -> IntArray:
-        """The most that is free of a class on one of each tree, by row."""
-        found = np.zeros(count, np.int64)
+        """Return the largest free amount of a class on one provider of each tree, by row."""
+        free_max = np.zeros(count, np.int64)
         column = self._columns.get(name)
         if column is not None:
             by_tree = np.zeros(len(self._hosts), np.int64)
             np.maximum.at(by_tree, self._tree[column.slots()], column.numbers().free)
             trees, rows, _ = self._placed(stamp, by_id)
-            found[rows] = by_tree[trees]
-        return found
+            free_max[rows] = by_tree[trees]
+        return free_max
 
-    # -- news ------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------
     def put(self, old: SharedPool | None, new: SharedPool | None, taken: dict[str, int]) -> None:
-        """One of them as it becomes; None: it was not there, or is no more.
+        """Replace a provider; None: it did not exist before, or was removed.
 
-        :param taken: of ``new``, what is laid over it
+        :param taken: amounts laid over ``new``
         """
         old = old if old is not None and old.root else None
         new = new if new is not None and new.root else None
@@ -185,7 +186,7 @@ class NestedProviders:
             self.write(new, taken)
 
     def write(self, pool: SharedPool, taken: dict[str, int]) -> None:
-        """What is free of one has changed."""
+        """Update the free amounts of one provider."""
         slot = self._slots[pool.id]
         for name in pool.inventories:
             self._columns[name].put(slot, as_inventory(pool, name, taken.get(name, 0)))
@@ -219,9 +220,9 @@ class NestedProviders:
         slot = self._slots.pop(pool.id)
         self._free.append(slot)
         self._tree[slot] = -1
-        left = tuple(one for one in self.of_host(pool.root) if one != pool.id)
-        if left:
-            self._of_host[pool.root] = left
+        remaining = tuple(pool_id for pool_id in self.of_host(pool.root) if pool_id != pool.id)
+        if remaining:
+            self._of_host[pool.root] = remaining
         else:
             del self._of_host[pool.root]
         for name in pool.inventories:
@@ -236,7 +237,7 @@ class NestedProviders:
 
     # -- by part -----------------------------------------------------------------------
     def _placed(self, stamp: object, by_id: dict[int, int]) -> tuple[IntArray, IntArray, IntArray]:
-        """Numbers of the trees whose hosts are known, and the rows of these; rows of all trees."""
+        """Return numbers and rows of the trees whose hosts are known, and the rows of all trees."""
         if self._rows is None or self._rows[0] != stamp:
             rows = np.array([by_id.get(host, -1) for host in self._hosts], np.int64)
             trees = np.flatnonzero(rows >= 0)
@@ -266,12 +267,12 @@ class NestedProviders:
         return counted
 
     def _follow(self, counted: _PartCounts, part: Part, slot: int, row_of: IntArray) -> None:
-        """Bring what is counted up to date with one slot."""
-        now = self._gives(part, slot)
-        if now == counted.mask.item(slot):
+        """Update the counts of a part for one slot."""
+        is_suitable = self._gives(part, slot)
+        if is_suitable == counted.mask.item(slot):
             return
-        counted.mask[slot] = now
-        tree, step = self._tree.item(slot), 1 if now else -1
+        counted.mask[slot] = is_suitable
+        tree, step = self._tree.item(slot), 1 if is_suitable else -1
         counted.by_tree[tree] += step
         if counted.by_row is not None and row_of[tree] >= 0:
             counted.by_row[row_of[tree]] += step
@@ -279,38 +280,42 @@ class NestedProviders:
     def _follow_fit(
         self, counted: _PartCounts, part: Part, trees: set[int], row_of: IntArray
     ) -> None:
-        """Bring what is left on the tightest up to date for some trees."""
+        """Update the shares left on the tightest providers for some trees."""
         for tree in trees if counted.tightest else ():
             row = row_of.item(tree)
             if row < 0:
                 continue
-            slots = (self._slots[one] for one in self.of_host(self._hosts[tree]))
-            left = sorted(self._left_of(part, slot) for slot in slots if counted.mask.item(slot))
-            for many, by_row in counted.tightest.items():
-                by_row[row] = sum(left[:many]) / many if len(left) >= many else np.inf
+            slots = (self._slots[pool_id] for pool_id in self.of_host(self._hosts[tree]))
+            shares_left = sorted(
+                self._left_of(part, slot) for slot in slots if counted.mask.item(slot)
+            )
+            for count, by_row in counted.tightest.items():
+                by_row[row] = (
+                    sum(shares_left[:count]) / count if len(shares_left) >= count else np.inf
+                )
 
     def _mask(self, part: Part) -> Mask:
-        """Which slots may give a part."""
+        """Return a mask of the slots that may supply a part."""
         length, group = len(self._tree), part.group
-        found = self._tree >= 0
+        is_suitable = self._tree >= 0
         for name, amount in part.amounts:
-            has, column = np.zeros(length, bool), self._columns.get(name)
+            has_class, column = np.zeros(length, bool), self._columns.get(name)
             if column is not None:
-                has[column.whole(amount) if part.whole else column.fitting(amount)[0]] = True
-            found &= has
+                has_class[column.whole(amount) if part.whole else column.fitting(amount)[0]] = True
+            is_suitable &= has_class
         for names in group.required:
-            found &= self._traits.any_of(names, length)
+            is_suitable &= self._traits.any_of(names, length)
         if group.forbidden:
-            found &= ~self._traits.any_of(group.forbidden, length)
+            is_suitable &= ~self._traits.any_of(group.forbidden, length)
         if part.suffix:
             for names in group.member_of:
-                found &= self._aggregates.any_of(names, length)
+                is_suitable &= self._aggregates.any_of(names, length)
             if group.forbidden_aggregates:
-                found &= ~self._aggregates.any_of(group.forbidden_aggregates, length)
-        return found
+                is_suitable &= ~self._aggregates.any_of(group.forbidden_aggregates, length)
+        return is_suitable
 
     def _gives(self, part: Part, slot: int) -> bool:
-        """The same for one slot."""
+        """Return whether one slot may supply a part."""
         group, columns = part.group, self._columns
         if not all(
             name in columns and columns[name].has(slot, amount, part.whole)
@@ -329,9 +334,9 @@ class NestedProviders:
 
 
 def as_inventory(pool: SharedPool, name: str, taken: int) -> ClassInventory:
-    """What a provider has of a class, for the columns of a search.
+    """Return the inventory of a class of a provider, for the columns of a search.
 
-    :param taken: what is laid over it
+    :param taken: amount laid over it
     """
     inventory = pool.inventories[name]
     return ClassInventory(
@@ -344,7 +349,7 @@ def as_inventory(pool: SharedPool, name: str, taken: int) -> ClassInventory:
 
 
 def _place(pool: SharedPool) -> tuple[object, ...]:
-    """What the structure of a tree depends on."""
+    """Return the attributes that the structure of a tree depends on."""
     return pool.root, pool.parent, pool.traits, pool.aggregates, pool.inventories.keys()
 
 
@@ -353,7 +358,7 @@ def _is_in(sets: NamedSets, slot: int, names: Iterable[str]) -> bool:
 
 
 def key_of(part: Part) -> object:
-    """The same of parts that the same providers may give."""
+    """Return a key that is equal for parts that the same providers may supply."""
     group = part.group
     return (
         *(part.amounts, part.whole, bool(part.suffix), group.required, group.forbidden),
@@ -362,19 +367,19 @@ def key_of(part: Part) -> object:
 
 
 def left_over(hosts: IntArray, left: FloatArray, count: int, length: int) -> FloatArray:
-    """What is left on the tightest devices of each host, as the mean share of these.
+    """Return the mean share left on the tightest devices of each host.
 
-    :param hosts: of each device that has the share the number of its host, below ``length``
-    :param left: of each, which part of it would be left, 0 to 1
-    :param count: devices that the request takes, each another one
-    :returns: by number of the host, 0 to 1; infinite where it has fewer of them
+    :param hosts: number of the host of each suitable device, below ``length``
+    :param left: share of each device that would be left, 0 to 1
+    :param count: number of distinct devices that the request takes
+    :returns: by number of the host, 0 to 1; infinite if it has fewer devices
     """
     order = np.lexsort((left, hosts))
     hosts, left = hosts[order], left[order]
-    many = np.bincount(hosts, minlength=length)
-    begins = np.cumsum(many) - many
-    # The place of each device among those of its host, from the tightest on.
+    device_counts = np.bincount(hosts, minlength=length)
+    begins = np.cumsum(device_counts) - device_counts
+    # The rank of each device among those of its host, the tightest first.
     place = np.arange(len(hosts)) - begins[hosts]
     taken = place < count
     total = np.bincount(hosts[taken], weights=left[taken], minlength=length)
-    return np.where(many >= count, total / count, np.inf)
+    return np.where(device_counts >= count, total / count, np.inf)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts may take of the pools that serve them, next to what stands in their columns.
+"""Amounts that hosts may use of the pools that serve them, beside their own columns.
 
-A table of hosts is made on it.  Amounts of pools are no columns: a pick would be written to every
-host that its pool serves.
+The base class of the host table.  Amounts of pools are not columns: a pick would have to be
+written to every host that its pool serves.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -19,14 +19,14 @@ from gantt.core.table.pools import SharedPools, in_one_piece
 
 
 def as_used(row: HostRow, usage: PoolUsage) -> HostRow:
-    """The row of a pool that may be asked for alone, as a commit of ours left or read it."""
-    same = row.facts.inventories == usage.inventories
-    # Of one that was read, and not written, only the feed has the rest.
+    """Return the row of a pool that may be requested alone, as an own commit left or read it."""
+    is_same = row.facts.inventories == usage.inventories
+    # Of a pool that was read, but not written, only the feed has the rest.
     is_read = usage.version == row.version + 1 and not usage.is_written
     return replace(
         row,
         version=row.version if is_read else usage.version,
-        facts=row.facts if same else replace(row.facts, inventories=usage.inventories),
+        facts=row.facts if is_same else replace(row.facts, inventories=usage.inventories),
         used=usage.used,
         foreign=usage.foreign,
     )
@@ -35,8 +35,8 @@ def as_used(row: HostRow, usage: PoolUsage) -> HostRow:
 class PooledColumns(Columns):
     """Columns of hosts, and the pools that serve them.
 
-    :ivar pools: all of them
-    :ivar seq: counts what is written
+    :ivar pools: all pools
+    :ivar seq: number of writes
     """
 
     pools: SharedPools
@@ -51,25 +51,25 @@ class PooledColumns(Columns):
     seq: int
 
     def add_class(self, name: str) -> int:
-        """The line of a resource class, a new one where needed."""
+        """Return the code of a resource class, and add the class if it is new."""
         raise NotImplementedError
 
-    # -- looking things up -------------------------------------------------------
+    # -- look-ups ----------------------------------------------------------------
 
     def served(self, name: str, amount: int) -> BoolArray | None:
-        """Which hosts a pool has an amount of a class for, by row; None: no pool has the class."""
+        """Return a mask of hosts for which a pool has an amount; None: no pool has the class."""
         return self.pools.served(self.count, name, amount)
 
     def nested_counts(self, part: Part) -> IntArray:
-        """How many of what is nested below each host may give a part, by row."""
+        """Return the number of providers nested below each host that may supply a part, by row."""
         return self.pools.nested.counts(part, self._rows_stamp(), self.row_by_id, self.count)
 
     def nested_most(self, name: str) -> IntArray:
-        """The most that is free of a class on one of what is nested below each host, by row."""
+        """Return the largest free amount of a class on one nested provider of each host, by row."""
         return self.pools.nested.most(name, self._rows_stamp(), self.row_by_id, self.count)
 
     def nested_tightest(self, part: Part, many: int) -> FloatArray:
-        """What is left on the tightest nested providers that may give a part, by row.
+        """Return the share left on the tightest nested providers that may supply a part, by row.
 
         See :meth:`gantt.core.table.nested.NestedProviders.tightest`.
         """
@@ -77,16 +77,21 @@ class PooledColumns(Columns):
         return nested.tightest(part, many, self._rows_stamp(), self.row_by_id, self.count)
 
     def tree_query(self, spec: RequestSpec) -> CandidatesQuery:
-        """What a request asks of the tree of each host."""
-        # Filters, weighers and the search ask for one request, one after the other.
+        """Return the query of a request to the provider tree of each host."""
+        # Filters, weighers and the search call this for the same request, one after the other.
         stamp = (self.versions.at(('aggregates',)), self.pools.nested.seq)
-        before = self._last_query
-        if before is not None and before[0] is spec and before[1] == stamp:
-            return before[2]
-        known = self.known_aggregates
+        last_query = self._last_query
+        if last_query is not None and last_query[0] is spec and last_query[1] == stamp:
+            return last_query[2]
+        aggregates_by_uuid = self.known_aggregates
 
         def find(name: str) -> frozenset[str]:
-            return frozenset((name, *(u for u, one in known.items() if one.name == name)))
+            return frozenset(
+                (
+                    name,
+                    *(u for u, aggregate in aggregates_by_uuid.items() if aggregate.name == name),
+                )
+            )
 
         query = query_of(spec.resources, spec.tree, self.pools.nested.of_class, find)
         self._last_query = (spec, stamp, query)
@@ -96,7 +101,7 @@ class PooledColumns(Columns):
         return self.versions.rows, self.count, self.pools.nested.seq
 
     def has(self, row: int, name: str, amount: int) -> bool:
-        """Whether a host itself has an amount of a class, in one piece."""
+        """Return whether a host itself has an amount of a class, in one piece."""
         inventory = self.hosts[row].facts.inventories.get(name)
         code = self.class_code(name)
         return (
@@ -107,28 +112,28 @@ class PooledColumns(Columns):
         )
 
     def pool_for(self, row: int, name: str, amount: int) -> int | None:
-        """The pool that a host takes an amount from; None: from itself, or no pool has it."""
+        """Return the pool that a host takes an amount from; None: itself, or no pool has it."""
         if name not in self.pools.of_class or self.has(row, name, amount):
             return None
         return self.pools.choose(self.hosts[row].id, name, amount)
 
     def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
-        """Provider id -> class -> amount, of what a claim takes on a host as it is now."""
+        """Return provider id -> class -> amount of a claim on a host in its current state."""
         host = int(self.ids[row])
         if not (self.pools.of_class and self.pools.have_any(amounts)):
             return {host: dict(amounts)}
-        found: dict[int, dict[str, int]] = {host: {}}
+        amounts_by_provider: dict[int, dict[str, int]] = {host: {}}
         for name, amount in amounts.items():
             pool = self.pool_for(row, name, amount)
-            found.setdefault(host if pool is None else pool, {})[name] = amount
-        return found
+            amounts_by_provider.setdefault(host if pool is None else pool, {})[name] = amount
+        return amounts_by_provider
 
-    # -- news --------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------
 
     def set_pool(self, pool: SharedPool) -> bool:
-        """A pool that hosts share, as it is now.
+        """Replace a shared pool with its current state.
 
-        :returns: False where it says nothing newer than what is known, or has become a host
+        :returns: False if it is not newer than the known state, or has become a host
         """
         self.check_writable()
         if self.row_of_id(pool.id) is not None:
@@ -140,9 +145,9 @@ class PooledColumns(Columns):
         return changed
 
     def correct_pool(self, usage: PoolUsage, claims: Container[str] = ()) -> None:
-        """What is used of a pool as a commit of ours left it, or read it under the lock.
+        """Update the usage of a pool as an own commit left it, or read it under the lock.
 
-        :param claims: ids of the claims that the commit made
+        :param claims: ids of the claims that the commit created
         """
         self.check_writable()
         for name in sorted(usage.inventories):
@@ -151,7 +156,7 @@ class PooledColumns(Columns):
         self.seq += 1
 
     def remove_pool(self, pool_id: int) -> bool:
-        """A pool that is gone, or shares no more; whether it was known."""
+        """Remove a pool that was deleted or shares no more; return whether it was known."""
         self.check_writable()
         changed = self.pools.remove(pool_id)
         self.seq += changed

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts may have a layout: cells and devices together, over many hosts at once.
+"""A vectorised check of cells and devices together: the hosts that may have a layout.
 
-A layout is a set of the host's cells that take the guest's, one each, and devices as near
-to the set as they have to be.  So each set of as many cells is looked at, on all hosts in
-one pass: whether the guest's cells can be matched with it, by Hall's theorem, and whether
-the devices can be shared out, by that of Gale (as many are free for any of the wishes as
-those ask for together).  For a guest without cells the set is empty.  Where there are too
-many sets, the cells with the most devices stand for all.
+A layout is a set of host cells that take the guest's cells, one each, and devices as near
+to the set as required.  So each set of as many cells is evaluated, on all hosts in one
+pass: whether the guest's cells can be matched with it, by Hall's theorem, and whether the
+devices can be distributed, by Gale's theorem (as many are free for any of the wishes as
+these request together).  For a guest without cells the set is empty.  Where there are too
+many sets, the cells with the most devices represent all.
 
 Invariant: a host that :func:`~gantt.core.topology.search.lay_out` finds a layout on is never
-ruled out; no other is let pass but where there is too much to look at all of it.
+ruled out; any other is ruled out, unless there are too many combinations to evaluate all.
 """
 
 import itertools
@@ -33,19 +33,19 @@ from gantt.core.table.topology import (
 )
 from gantt.core.topology.free import BASE_KB_MAX
 
-#: Wishes that may want the same devices, or kinds of cells of one guest, of which every union
-#: is looked at; of more each alone, and all together.
+#: Upper bound of wishes for the same devices, or kinds of cells of one guest, of which every
+#: union is evaluated; of more, each alone and all together.
 UNIONS_OF = 4
-#: Sets of cells that are looked at one by one: all of eight cells, and all pairs of sixteen.
+#: Upper bound of sets evaluated one by one: all sets of eight cells, all pairs of sixteen.
 SETS_MAX = 128
 T = TypeVar('T')
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """The answer, by row as asked.
+    """The result, by row as requested.
 
-    :ivar may: who may have a layout
-    :ivar surely: who has one, if what its host says of its pages can be so
+    :ivar may: hosts that may have a layout
+    :ivar surely: hosts that have one, provided that their reports of pages are consistent
     """
 
     may: BoolArray
@@ -53,9 +53,9 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class _Requested(msgspec.Struct, frozen=True):
-    """Devices that are asked for.
+    """Requested devices.
 
-    :ivar lines: of ``kind_free``, whose devices will do
+    :ivar lines: lines of ``kind_free`` whose devices are suitable
     """
 
     lines: tuple[int, ...]
@@ -63,7 +63,7 @@ class _Requested(msgspec.Struct, frozen=True):
 
 
 def judge(rows: Columns, kinds: Kinds, wish: Wish, at: IntArray) -> Judged:
-    """Judge the hosts at these rows."""
+    """Check the hosts at the given rows."""
     cells = rows.numa_cells[at]
     guests = _Guests(rows, kinds, wish, at)
     devices = _Devices(rows, kinds, wish, at)
@@ -84,21 +84,21 @@ def judge(rows: Columns, kinds: Kinds, wish: Wish, at: IntArray) -> Judged:
 
 
 def _has_a_set(guests: '_Guests', devices: '_Devices', count: int) -> BoolArray:
-    """On which hosts some set of so many cells takes the guest's and is near to the devices."""
-    found = np.zeros(guests.count, np.bool_)
+    """Return a mask of hosts where a set of ``count`` cells fits the guest and the devices."""
+    has_set = np.zeros(guests.count, np.bool_)
     for chosen in itertools.combinations(guests.cells, count):
         fits = guests.fit(chosen)
         if fits.any():
-            found |= devices.fit(chosen, fits)
-    return found
+            has_set |= devices.fit(chosen, fits)
+    return has_set
 
 
 class _Guests:
-    """Cells of the guest, and which cells of the hosts may take each.
+    """Cells of the guest, and the host cells that may take each.
 
-    :ivar cells: those that may take any of them on some host
-    :ivar count: of hosts
-    :ivar is_plain: whether what the columns say of them is all there is to say
+    :ivar cells: host cells that may take a cell of the guest on some host
+    :ivar count: number of hosts
+    :ivar is_plain: whether the columns hold all constraints of the cells
     """
 
     def __init__(self, rows: Columns, kinds: Kinds, wish: Wish, at: IntArray) -> None:
@@ -116,26 +116,26 @@ class _Guests:
         self.count = len(at)
 
     def fit(self, chosen: Sequence[int]) -> BoolArray:
-        """On which hosts the guest's cells and these can be matched."""
-        found = np.ones(self.count, np.bool_)
+        """Return a mask of hosts where the guest's cells can be matched with the chosen ones."""
+        can_match = np.ones(self.count, np.bool_)
         for fit, count in self._unions:
             if count == len(chosen):
                 for cell in chosen:
-                    found &= fit[cell]
+                    can_match &= fit[cell]
             else:
-                found &= np.count_nonzero(fit[list(chosen)], axis=0) >= count
-        return found
+                can_match &= np.count_nonzero(fit[list(chosen)], axis=0) >= count
+        return can_match
 
     def at_most(self) -> BoolArray:
-        """On which hosts there are enough cells for the guest's, whichever they are."""
-        found = np.ones(self.count, np.bool_)
+        """Return a mask of hosts with enough cells for the guest's, in any combination."""
+        has_enough = np.ones(self.count, np.bool_)
         for fit, count in self._unions:
-            found &= np.count_nonzero(fit, axis=0) >= count
-        return found
+            has_enough &= np.count_nonzero(fit, axis=0) >= count
+        return has_enough
 
 
 def _page_is_there(rows: Columns, page: str, at: IntArray) -> BoolArray | bool:
-    """Which cells have the pages of the usual size, where such are asked for."""
+    """Return a mask of the cells with pages of the base size, if such are requested."""
     if page in ('small', 'any'):
         return rows.cell_page[:, at] > 0
     if page.isdigit() and int(page) <= BASE_KB_MAX:
@@ -144,24 +144,26 @@ def _page_is_there(rows: Columns, page: str, at: IntArray) -> BoolArray | bool:
 
 
 class _Devices:
-    """Devices that are asked for, and how many of them are free where.
+    """Requested devices, and the number of free ones by place.
 
-    :ivar is_plain: whether what is looked at is all there is to look at
+    :ivar is_plain: whether all unions of wishes are evaluated
     """
 
     def __init__(self, rows: Columns, kinds: Kinds, wish: Wish, at: IntArray) -> None:
         free = rows.kind_free
         all_have_lines = int(free[0].max(initial=0)) <= 0
         requested: dict[_Requested, int] = {}
-        for one in wish.devices:
-            affinity = one.affinity if wish.cells else Affinity.PREFERRED
-            lines = lines_of(kinds, one, free.shape[0])[all_have_lines:]
+        for device_wish in wish.devices:
+            affinity = device_wish.affinity if wish.cells else Affinity.PREFERRED
+            lines = lines_of(kinds, device_wish, free.shape[0])[all_have_lines:]
             key = _Requested(lines, affinity)
-            requested[key] = requested.get(key, 0) + one.count
+            requested[key] = requested.get(key, 0) + device_wish.count
         groups = list(_connected(list(requested)))
         self.is_plain = all_have_lines and all(len(group) <= UNIONS_OF for group in groups)
         self._unions = [
-            _Union(some, sum(requested[one] for one in some), free, kinds.places, at)
+            _Union(
+                some, sum(requested[device_wish] for device_wish in some), free, kinds.places, at
+            )
             for group in groups
             for some in _unions(group)
         ]
@@ -169,33 +171,33 @@ class _Devices:
         self._known = None if self._sockets is None else (self._sockets != 0).all(axis=0)
 
     def fit(self, chosen: Sequence[int], among: BoolArray) -> BoolArray:
-        """On which hosts the devices can be had near these cells, of those ``among``."""
-        found = among
+        """Return a mask of the hosts ``among`` which the devices are free near the chosen cells."""
+        can_fit = among
         for union in self._unions:
             free = union.free_near(chosen)
             for cell, count in union.by_socket.items():
                 if cell not in chosen:
                     free = free + count * self._is_on_socket(cell, chosen)
-            found = found & (free >= union.count)
-        return found
+            can_fit = can_fit & (free >= union.count)
+        return can_fit
 
     def at_most(self, cells: Sequence[int], count: int, among: BoolArray) -> BoolArray:
-        """As :meth:`fit`, near those ``count`` of the cells that have the most."""
-        found = among
+        """Return the mask of :meth:`fit` for the ``count`` cells with the most free devices."""
+        can_fit = among
         for union in self._unions:
-            found = found & (union.free_at_most(cells, count) >= union.count)
-        return found
+            can_fit = can_fit & (union.free_at_most(cells, count) >= union.count)
+        return can_fit
 
     def _is_on_socket(self, cell: int, chosen: Sequence[int]) -> BoolArray:
-        sockets, known = self._sockets, self._known
-        assert sockets is not None and known is not None, 'read where a union asks for them'
-        return known & np.logical_or.reduce([sockets[cell] == sockets[one] for one in chosen])
+        sockets, all_known = self._sockets, self._known
+        assert sockets is not None and all_known is not None, 'read where a union asks for them'
+        return all_known & np.logical_or.reduce([sockets[cell] == sockets[c] for c in chosen])
 
 
 class _Union:
-    """Wishes taken together: how many devices they ask for, and how many would do for any.
+    """Wishes taken together: the number of requested devices, and of devices suitable for any.
 
-    :ivar by_socket: cell -> free devices there that do for whoever is on its socket
+    :ivar by_socket: cell -> free devices there that are suitable for any cell of its socket
     """
 
     def __init__(
@@ -211,61 +213,61 @@ class _Union:
         self._by_cell: dict[int, IntArray] = {}
         self.by_socket: dict[int, IntArray] = {}
         affinities: dict[int, set[Affinity]] = {}
-        for one in some:
-            for line in one.lines:
-                affinities.setdefault(line, set()).add(one.affinity)
-        for line, wanted in affinities.items():
-            here = np.maximum(free[line].take(at), 0)
+        for devices in some:
+            for line in devices.lines:
+                affinities.setdefault(line, set()).add(devices.affinity)
+        for line, line_affinities in affinities.items():
+            line_free = np.maximum(free[line].take(at), 0)
             place = places[line - 1] if line else None
-            if place is None or Affinity.PREFERRED in wanted:
-                self._anywhere += here
+            if place is None or Affinity.PREFERRED in line_affinities:
+                self._anywhere += line_free
             elif place < CELLS:
-                self._add(self._by_cell, place, here)
-                if Affinity.SOCKET in wanted:
-                    self._add(self.by_socket, place, here)
-            elif place == NOWHERE and Affinity.LEGACY in wanted:
-                self._anywhere += here
+                self._add(self._by_cell, place, line_free)
+                if Affinity.SOCKET in line_affinities:
+                    self._add(self.by_socket, place, line_free)
+            elif place == NOWHERE and Affinity.LEGACY in line_affinities:
+                self._anywhere += line_free
 
     @staticmethod
     def _add(to: dict[int, IntArray], place: int, here: IntArray) -> None:
         to[place] = to[place] + here if place in to else here.astype(np.int64)
 
     def free_near(self, chosen: Sequence[int]) -> IntArray:
-        """How many are free on these cells, or wherever they are."""
-        found = self._anywhere
+        """Return the number of devices free on the chosen cells, or usable from any place."""
+        free_count = self._anywhere
         for cell in chosen:
             if cell in self._by_cell:
-                found = found + self._by_cell[cell]
-        return found
+                free_count = free_count + self._by_cell[cell]
+        return free_count
 
     def free_at_most(self, cells: Sequence[int], count: int) -> IntArray:
-        """How many are free on ``count`` of the cells at most, or wherever they are."""
+        """Return the largest number free on ``count`` of the cells, or usable from any place."""
         if self.by_socket:
             return self._anywhere + sum(self._by_cell.values())
-        free = [here for cell, here in self._by_cell.items() if cell in cells]
+        free = [cell_free for cell, cell_free in self._by_cell.items() if cell in cells]
         if len(free) <= count:
             return self._anywhere + sum(free)
-        most: IntArray = np.partition(np.stack(free), len(free) - count, axis=0)
-        return self._anywhere + most[len(free) - count :].sum(axis=0)
+        partitioned: IntArray = np.partition(np.stack(free), len(free) - count, axis=0)
+        return self._anywhere + partitioned[len(free) - count :].sum(axis=0)
 
 
 def _connected(requested: list[_Requested]) -> Iterator[list[_Requested]]:
-    """Wishes in groups: those of two groups want nothing that is the same."""
+    """Yield wishes in groups; wishes of different groups have no suitable device in common."""
     while requested:
         group, lines = [requested.pop()], set[int]()
-        for one in group:
-            lines.update(one.lines)
-            more = [other for other in requested if lines.intersection(other.lines)]
-            requested = [other for other in requested if other not in more]
-            group += more
+        for devices in group:
+            lines.update(devices.lines)
+            adjacent = [other for other in requested if lines.intersection(other.lines)]
+            requested = [other for other in requested if other not in adjacent]
+            group += adjacent
         yield group
 
 
 def _unions(some: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Every union of a few; of many each alone, and all."""
+    """Yield every union of a few wishes; of many, each alone, and all."""
     if len(some) <= UNIONS_OF:
         for size in range(1, len(some) + 1):
             yield from itertools.combinations(some, size)
         return
-    yield from ([one] for one in some)
+    yield from ([wish] for wish in some)
     yield some

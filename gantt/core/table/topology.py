@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inside of hosts: what is left there, and which hosts may have room for a guest.
+"""The free topology of hosts, and masks of the hosts that may fit a guest.
 
-Of each cell there are so many numbers as it takes to say whether a cell of a guest may
-fit there at all; of each kind of device how many are free at which cell: the necessary
-conditions over all hosts, here those of cells and of devices each on their own
-(:mod:`gantt.core.table.together` has both).  A row is written when its host's facts, or
+Each cell has as many numbers as are needed to decide whether a cell of a guest may fit
+there at all; each kind of device has the free count by cell.  These are necessary
+conditions over all hosts, here of cells and of devices separately
+(:mod:`gantt.core.table.together` checks both).  A row is written when its host's facts, or
 the layouts on it, change.
 
-Invariant: columns and room of a row say what its facts and the layouts there leave.
+Invariant: columns and room of a row are the host's facts less the layouts on it.
 """
 
 import functools
@@ -23,15 +23,15 @@ from gantt.core.topology import cores
 from gantt.core.topology.devices import Known, matches
 from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Kind, Pool, room_of
 
-#: Cells of a host that have columns; one with more passes whatever they would say.
+#: Upper bound of a host's cells with columns; a host with more cells passes the check.
 CELLS = 32
-#: Cells that the mask of the filter looks at; a host with more is judged with its devices.
+#: Upper bound of cells for the filter's mask; a host with more is checked with its devices.
 CELLS_MASKED = 8
-#: Where devices are that are at no cell, and at one that is not known or has no columns.
+#: Places of devices at no cell, and of devices at a cell that is unknown or has no columns.
 NOWHERE, ELSEWHERE = CELLS, CELLS + 1
-#: Kinds of devices by place that have columns; more count as whatever is asked for, anywhere.
+#: Upper bound of kinds of devices by place with columns; others match every request, anywhere.
 LINES_MAX = 1024
-#: Sizes of pages by cell that have columns; more count as pages of whatever size is asked for.
+#: Upper bound of page sizes by cell with columns; others match every requested size.
 PAGE_LINES_MAX = 256
 _ANY_SIZE = 1  # in KiB: it divides every amount, and no host has it beside its usual pages
 #: The column that counts free processors by thread policy.
@@ -47,12 +47,12 @@ Rows = slice | IntArray
 
 
 class Kinds:
-    """Kinds of devices at places of hosts by their line, and sizes of pages at cells by theirs.
+    """Lines of kinds of devices by place, and of page sizes by cell.
 
-    :ivar pools: one of each line from 1 on
-    :ivar places: where those of each line are: the number of a cell, NOWHERE or ELSEWHERE
+    :ivar pools: an example pool of each line from 1 on
+    :ivar places: the place of each line: the number of a cell, NOWHERE or ELSEWHERE
     :ivar page_lines: (size in KiB, number of the cell) -> line of its free pages
-    :ivar have_networks: whether a cell was ever said to be near to some network
+    :ivar have_networks: whether a cell near to some network was ever reported
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Kinds:
         return other
 
     def line_of(self, pool: Pool, place: int) -> int:
-        """The line of a pool's devices; 0 is all that came too late for one of its own."""
+        """Return the line of a pool's devices; 0 if all lines were already assigned."""
         key = (pool.kind, place)
         line = self._lines.get(key)
         if line is None:
@@ -82,7 +82,7 @@ class Kinds:
         return line
 
     def page_line_of(self, size_kb: int, cell: int) -> tuple[int, int]:
-        """The line of free pages at a cell, and the size that they are counted in."""
+        """Return the line of free pages at a cell, and the size that they are counted in."""
         key = (size_kb, cell)
         if key not in self.page_lines and len(self.page_lines) >= PAGE_LINES_MAX:
             key = (_ANY_SIZE, cell)
@@ -90,7 +90,7 @@ class Kinds:
 
 
 class InsideColumns:
-    """Rooms by host, made when asked for, and their columns.
+    """Free topologies by host, created on demand, and their columns.
 
     :ivar kinds: codes of kinds of devices and sizes of pages
     """
@@ -106,9 +106,9 @@ class InsideColumns:
         return other
 
     def room(self, host: HostRow, here: Here) -> FreeTopology:
-        """What is left inside of a host: to be read, not to be changed.
+        """Return the free topology of a host; not to be modified.
 
-        :param here: claim id -> what is placed there
+        :param here: claim id -> claim placed there
         """
         room = self._rooms.get(host.id)
         if room is None:
@@ -117,14 +117,14 @@ class InsideColumns:
         return room
 
     def write(self, columns: Columns, i: int, host: HostRow, here: Here) -> None:
-        """Both anew: facts or layouts are others now."""
+        """Recompute free topology and columns after a change of facts or layouts."""
         self._rooms.pop(host.id, None)
         _write(columns, self.kinds, i, self.room(host, here))
 
     def facts_changed(
         self, columns: Columns, i: int, host: HostRow, here: Here, old: HostFacts
     ) -> None:
-        """The host has new facts: whatever of them is about its inside."""
+        """Update a host with new facts, if any of them concern its topology."""
         new = host.facts
         if old is not new and (
             (old.numa, old.devices) != (new.numa, new.devices)
@@ -133,16 +133,16 @@ class InsideColumns:
             self.write(columns, i, host, here)
 
     def layouts_changed(self, columns: Columns, i: int, host: HostRow, here: Here) -> None:
-        """Others are placed on the host."""
-        has = any(placed.layout is not None for placed in here.values())
-        if has or host.id in self._with_layouts:
-            (self._with_layouts.add if has else self._with_layouts.discard)(host.id)
+        """Update a host after a change of its placed claims, if any has or had a layout."""
+        has_layout = any(placed.layout is not None for placed in here.values())
+        if has_layout or host.id in self._with_layouts:
+            (self._with_layouts.add if has_layout else self._with_layouts.discard)(host.id)
             self.write(columns, i, host, here)
 
     def lay(
         self, columns: Columns, i: int, host: HostRow, here: Here, layout: Layout, is_new: bool
     ) -> None:
-        """A pick with a layout was put on the host."""
+        """Update a host after a pick with a layout."""
         room = self._rooms.get(host.id)
         self._with_layouts.add(host.id)
         if room is None or not is_new:
@@ -152,13 +152,13 @@ class InsideColumns:
         _write(columns, self.kinds, i, room)
 
     def forget(self, provider_id: int) -> None:
-        """The host is gone."""
+        """Forget a host that was deleted."""
         self._rooms.pop(provider_id, None)
         self._with_layouts.discard(provider_id)
 
 
 def _write(columns: Columns, kinds: Kinds, i: int, room: FreeTopology) -> None:
-    """The columns of one row."""
+    """Write the columns of one row."""
     arrays, cells = columns.arrays, room.cells[:CELLS]
     for name in _BLANK:
         arrays[name][:, i] = -1
@@ -199,59 +199,61 @@ def _figures(cell: FreeCell, sockets: Sequence[int]) -> tuple[int, ...]:
 
 
 def may_fit(rows: Columns, kinds: Kinds, wish: Wish, at: Rows) -> BoolArray:
-    """Which hosts may have room for the cells of a wish, by row within ``at``."""
+    """Return a mask of the hosts that may fit the cells of a wish, by row within ``at``."""
     cells = rows.numa_cells[at]
     mask = cells >= len(wish.cells)
     for (guest, apart), count in shapes(wish).items():
-        here = has(rows, kinds, wish, guest, apart, at)
+        has_room = has(rows, kinds, wish, guest, apart, at)
         if count == 1:
-            mask &= here.any(axis=0) | (cells > CELLS_MASKED)
+            mask &= has_room.any(axis=0) | (cells > CELLS_MASKED)
         else:
-            mask &= (np.count_nonzero(here, axis=0) >= count) | (cells > CELLS_MASKED)
+            mask &= (np.count_nonzero(has_room, axis=0) >= count) | (cells > CELLS_MASKED)
     return mask
 
 
 def may_have(rows: Columns, kinds: Kinds, wish: Wish, at: Rows) -> BoolArray:
-    """Which hosts may have the devices of a wish, wherever in them, by row within ``at``."""
+    """Return a mask of the hosts that may have the devices of a wish, by row within ``at``."""
     free = rows.kind_free[:, at]
     mask = np.ones(free.shape[1], np.bool_)
     counts: dict[tuple[int, ...], int] = {}
-    for one in wish.devices:
-        lines = lines_of(kinds, one, free.shape[0])
-        counts[lines] = counts.get(lines, 0) + one.count
+    for devices in wish.devices:
+        lines = lines_of(kinds, devices, free.shape[0])
+        counts[lines] = counts.get(lines, 0) + devices.count
     for lines, count in counts.items():
-        # Whoever may only have some of these has none besides them.
+        # Wishes whose suitable devices are a subset of these compete for the same devices.
         count += sum(n for other, n in counts.items() if set(other) < set(lines))
         mask &= np.maximum(free[list(lines)], 0).sum(axis=0) >= count
     return mask
 
 
 def lines_of(kinds: Kinds, wish: DeviceWish, width: int) -> tuple[int, ...]:
-    """The lines of ``kind_free``, which has ``width`` of them, whose devices are wanted."""
-    known = Known()
-    mine = [n for n, pool in enumerate(kinds.pools[: width - 1], 1) if matches(pool, wish, known)]
-    return (0, *mine)
+    """Return the lines of ``kind_free``, which has ``width`` lines, with suitable devices."""
+    match_cache = Known()
+    suitable = [
+        n for n, pool in enumerate(kinds.pools[: width - 1], 1) if matches(pool, wish, match_cache)
+    ]
+    return (0, *suitable)
 
 
 def shapes(wish: Wish) -> dict[tuple[GuestCell, int], int]:
-    """(a cell of the guest, how many it pins besides) -> how many of the cells are alike.
+    """Return (cell of the guest, CPUs pinned in addition) -> number of equal cells.
 
     The ``vcpus`` of the cells are only the shared ones.
     """
-    found: dict[tuple[GuestCell, int], int] = {}
+    counts: dict[tuple[GuestCell, int], int] = {}
     for number, guest in enumerate(wish.cells):
         apart = int(number == 0 and wish.emulator_apart)
         alike = GuestCell(
             tuple(range(guest.shared)), guest.memory_mb, tuple(range(len(guest.dedicated)))
         )
-        found[alike, apart] = found.get((alike, apart), 0) + 1
-    return found
+        counts[alike, apart] = counts.get((alike, apart), 0) + 1
+    return counts
 
 
 def has(
     rows: Columns, kinds: Kinds, wish: Wish, guest: GuestCell, apart: int, at: Rows
 ) -> BoolArray:
-    """Which cells of which hosts may take a cell of the guest, as :func:`shapes` has it."""
+    """Return a mask of host cells by host that may take a guest cell of :func:`shapes`."""
     needs = cores.needs(len(guest.dedicated), apart, wish.thread_policy)
     enough = (getattr(rows, BY_POLICY[policy])[:, at] >= need for policy, need in needs.items())
     mask: BoolArray = functools.reduce(np.logical_and, enough)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each class is used and free: the database's figures, and our picks over them.
+"""Used and free amounts by class: the database's figures, with own picks laid over them.
 
 Invariant: ``free == cap - used - foreign`` for every row and class, ``used`` being
 the figure of the host's row plus the picks that this row does not contain.
 
-A pick is open until it is committed.  A commit tells at which version of the host it
+A pick is open until it is committed.  A commit returns the version of the host at which it
 was written; the pick stays laid over the host until its row has that version.  A host
-counts the guests that it is building only in its next report: until then each of our
-picks counts as one, so that picks of successive batches do not find a host idle that is
+counts the guests that it is building only in its next report: until then each own pick
+counts as one, so that picks of successive batches do not treat a host as idle that is
 about to be busy.
 """
 
@@ -22,15 +22,15 @@ from gantt.core.resources.host import HostRow, Placed
 from gantt.core.table.columns import BY_CLASS, COLUMNS, Codes, Columns
 from gantt.core.table.pools import Shares
 
-#: Columns of what a host has; the others by class say how much of it is taken.
+#: Columns by class that follow from inventories; the others hold usage.
 _OF_INVENTORIES = tuple(name for name in BY_CLASS if COLUMNS[name].made_from)
 
 
 class Pick(msgspec.Struct, gc=False):
-    """A pick that is laid over a host: the row there does not contain it yet.
+    """A pick that is laid over a host whose row does not contain it yet.
 
-    :ivar amounts: what it takes of the host itself
-    :ivar shares: what it takes of pools; None: nothing
+    :ivar amounts: amounts that it uses of the host itself
+    :ivar shares: amounts that it uses of pools; None: none
     :ivar was_there: the claim was on the host without it: a repeat may pick its own place
     :ivar version: of the host, as the commit wrote it; None: it is not committed
     :ivar before: an earlier pick of the same claim, which is laid again once this one is lifted
@@ -50,63 +50,65 @@ NO_PICKS: dict[str, Pick] = {}
 class Unreported:
     """Committed picks that no report of their host can contain yet.
 
-    Provider id -> claim id -> when the host had reported last, as of the commit.
+    Provider id -> claim id -> time of the host's last report, as of the commit.
     """
 
     def __init__(self, of: Mapping[int, Mapping[str, float]] | None = None) -> None:
         self._of = {host: dict(picks) for host, picks in (of or {}).items() if picks}
-        #: No pick on a host is from before this report of it.
+        #: Provider id -> report time that no pick on the host precedes.
         self._oldest = {host: min(picks.values()) for host, picks in self._of.items()}
 
     def as_dict(self) -> dict[int, dict[str, float]]:
-        """All of it, as another one may be made from."""
+        """Return a copy of the picks, as the constructor accepts it."""
         return {host: dict(picks) for host, picks in self._of.items()}
 
     def note(self, provider_id: int, claims: Iterable[str], reported_at: float) -> None:
-        """These claims are committed on a host that had reported at that time."""
+        """Note that claims were committed on a host whose last report was at ``reported_at``."""
         picks = dict.fromkeys(claims, reported_at)
         if picks:
             self._of.setdefault(provider_id, {}).update(picks)
             self._oldest[provider_id] = min(reported_at, self._oldest.get(provider_id, reported_at))
 
     def drop(self, provider_id: int, claim_id: str) -> None:
-        """The claim is not there any more, or is reported."""
+        """Drop a claim that was removed or that its host has reported."""
         picks = self._of.get(provider_id)
         if picks is not None and picks.pop(claim_id, None) is not None and not picks:
             del self._of[provider_id]
             del self._oldest[provider_id]
 
     def keep(self, provider_id: int, claims: Collection[str]) -> None:
-        """No claims but these are on the host."""
+        """Drop all claims on the host except the given ones."""
         for claim_id in [c for c in self._of.get(provider_id, ()) if c not in claims]:
             self.drop(provider_id, claim_id)
 
     def operations(self, row: HostRow, laid: Collection[str]) -> int:
-        """Guests being built or moved: as the host said last, and picks of ours beside them.
+        """Return the number of guests being built or moved: as last reported, plus own picks since.
 
         :param laid: claim ids of picks that are laid over it
         """
         workload = row.facts.metrics.get(IO_WORKLOAD)
-        known = (
+        reported = (
             int(workload.value) if workload is not None and 0 < workload.value <= AMOUNT_MAX else 0
         )
         picks = self._of.get(row.id)
         if picks is None:
-            return known + len(laid)
+            return reported + len(laid)
         if self._oldest[row.id] < row.reported_at:
-            for claim_id in [c for c, at in picks.items() if at < row.reported_at]:
+            for claim_id in [
+                c for c, reported_at in picks.items() if reported_at < row.reported_at
+            ]:
                 self.drop(row.id, claim_id)
             if picks:
                 self._oldest[row.id] = min(picks.values())
-        # Asked for each pick: not all those on the host are looked at.
-        return known + len(laid) + len(picks) - sum(c in picks for c in laid)
+        # Runs for each pick, so it does not iterate over all claims on the host.
+        return reported + len(laid) + len(picks) - sum(c in picks for c in laid)
 
 
 class UsageColumns:
-    """The resource classes of a table, bounds of their inventories, and our picks.
+    """The resource classes of a table, bounds of their inventories, and own picks.
 
-    :ivar largest_floor: by class, no inventory takes less than this in one piece
-    :ivar min_ceiling: by class, no inventory has a larger min_unit
+    :ivar largest_floor: by class, a lower bound of the inventories' largest single allocation
+    :ivar min_ceiling: by class, an upper bound of the inventories' min_unit
     :ivar has_step: by class, whether any inventory has a step other than 1
     :ivar laid: provider id -> claim id -> pick
     """
@@ -124,13 +126,13 @@ class UsageColumns:
         other.classes = self.classes.copy()
         other.largest_floor, other.min_ceiling = list(self.largest_floor), list(self.min_ceiling)
         other.has_step = list(self.has_step)
-        # What a commit notes in a pick replaces it.
+        # Picks are not modified in place: a commit replaces a pick.
         other.laid = {host: dict(picks) for host, picks in self.laid.items()}
         other.unreported = Unreported(self.unreported.as_dict())
         return other
 
     def add_class(self, columns: Columns, name: str) -> int:
-        """The line of a resource class, a new one where needed."""
+        """Return the code of a resource class, and add the class if it is new."""
         code = self.classes.add(name)
         if code == len(self.has_step):
             self.largest_floor.append(resource_classes.AMOUNT_MAX)
@@ -144,39 +146,42 @@ class UsageColumns:
     def write_inventories(
         self, columns: Columns, i: int, inventories: Mapping[str, Inventory]
     ) -> None:
-        """What a host has, anew; what is used of it is to be written after it."""
+        """Rewrite the inventories of a host; its usage is to be written afterwards."""
         codes = [self.add_class(columns, name) for name in inventories]
         for name in _OF_INVENTORIES:
             columns.arrays[name][:, i] = COLUMNS[name].fill
         columns.sparse.blank(i, _OF_INVENTORIES)
         for code, inventory in zip(codes, inventories.values(), strict=True):
-            arrays, at = columns.place(code, i)
-            arrays['cap'][at] = inventory.cap
-            arrays['largest'][at] = largest = inventory.largest
-            arrays['min_unit'][at] = inventory.min_unit
-            arrays['step'][at] = inventory.step_size
-            arrays['total'][at] = inventory.total
-            arrays['reserved'][at] = inventory.reserved
-            arrays['ratio'][at] = inventory.allocation_ratio
+            arrays, index = columns.place(code, i)
+            arrays['cap'][index] = inventory.cap
+            arrays['largest'][index] = largest = inventory.largest
+            arrays['min_unit'][index] = inventory.min_unit
+            arrays['step'][index] = inventory.step_size
+            arrays['total'][index] = inventory.total
+            arrays['reserved'][index] = inventory.reserved
+            arrays['ratio'][index] = inventory.allocation_ratio
             # Bounds only ever widen: a looser one costs a comparison, never an answer.
             self.largest_floor[code] = min(self.largest_floor[code], largest)
             self.min_ceiling[code] = max(self.min_ceiling[code], inventory.min_unit)
             self.has_step[code] = self.has_step[code] or inventory.step_size != 1
 
     def write(self, columns: Columns, i: int, row: HostRow) -> None:
-        """What is used of a host, anew."""
+        """Rewrite the usage of a host."""
         for name in (*row.used, *row.foreign):
             self.add_class(columns, name)
         used, free, sparse = columns.arrays['used'], columns.arrays['free'], columns.sparse
         used[:, i] = 0
         free[:, i] = columns.arrays['cap'][:, i]
         for code in sparse.of_row.get(i, ()):
-            at = sparse.of_class[code][i]
-            sparse.arrays['used'][at], sparse.arrays['free'][at] = 0, sparse.arrays['cap'][at]
+            index = sparse.of_class[code][i]
+            sparse.arrays['used'][index], sparse.arrays['free'][index] = (
+                0,
+                sparse.arrays['cap'][index],
+            )
         self._add(columns, i, row.used, 1)
         for name, amount in row.foreign.items():
-            arrays, at = columns.place(self.classes.add(name), i)
-            arrays['free'][at] -= amount
+            arrays, index = columns.place(self.classes.add(name), i)
+            arrays['free'][index] -= amount
         for pick in self.laid.get(row.id, NO_PICKS).values():
             self._add(columns, i, pick.amounts, 1)
         if i in sparse.of_row:
@@ -184,13 +189,13 @@ class UsageColumns:
         self.count_io(columns, i, row)
 
     def follow(self, columns: Columns, i: int, row: HostRow) -> None:
-        """The same where nothing else has changed.
+        """Update the usage of a host of which nothing else has changed.
 
-        After a commit of ours the table mostly says it already: the picks were laid over it.
+        After an own commit the table mostly holds it already, as the picks were laid over it.
         """
         used, lines = columns.arrays['used'], columns.lines
-        before = used[:, i].tolist()
-        now = [0] * len(before)
+        used_before = used[:, i].tolist()
+        used_after = [0] * len(used_before)
         rare = dict.fromkeys(columns.sparse.of_row.get(i, ()), 0)
         shares: list[Mapping[str, int]] = [row.used]
         shares += [pick.amounts for pick in self.laid.get(row.id, NO_PICKS).values()]
@@ -202,23 +207,23 @@ class UsageColumns:
                     return
                 line = lines[code]
                 if line >= 0:
-                    now[line] += amount
+                    used_after[line] += amount
                 else:
                     rare[code] = rare.get(code, 0) + amount
-        if now != before:
+        if used_after != used_before:
             free = columns.arrays['free']
-            for line, (old, new) in enumerate(zip(before, now, strict=True)):
+            for line, (old, new) in enumerate(zip(used_before, used_after, strict=True)):
                 if old != new:
                     used[line, i] = new
                     free[line, i] += old - new
         for code, new in rare.items():
-            arrays, at = columns.place(code, i)
-            arrays['free'][at] += arrays['used'][at] - new
-            arrays['used'][at] = new
+            arrays, index = columns.place(code, i)
+            arrays['free'][index] += arrays['used'][index] - new
+            arrays['used'][index] = new
         self.count_io(columns, i, row)
 
     def count_io(self, columns: Columns, i: int, row: HostRow) -> None:
-        """Guests being built or moved, as the host says, and picks of ours since."""
+        """Write the number of guests being built or moved: as reported, plus own picks since."""
         laid = self.laid.get(row.id, NO_PICKS)
         columns.arrays['io_ops'][i] = self.unreported.operations(row, laid)
 
@@ -233,9 +238,9 @@ class UsageColumns:
                 used[line, i] += sign * amount
                 free[line, i] -= sign * amount
                 continue
-            arrays, at = columns.place(code, i)
-            arrays['used'][at] += sign * amount
-            arrays['free'][at] -= sign * amount
+            arrays, index = columns.place(code, i)
+            arrays['used'][index] += sign * amount
+            arrays['free'][index] -= sign * amount
             used, free = (
                 columns.arrays['used'],
                 columns.arrays['free'],
@@ -259,7 +264,7 @@ class UsageColumns:
         self.count_io(columns, i, row)
 
     def lift(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
-        """Take a pick off again; None where none is laid."""
+        """Lift a pick off a host and return it; None if none is laid."""
         pick = self.laid.get(row.id, NO_PICKS).get(claim_id)
         if pick is not None:
             self._add(columns, i, pick.amounts, -1)
@@ -270,7 +275,7 @@ class UsageColumns:
         return pick
 
     def committed(self, known: HostRow, row: HostRow, claims: Container[str] | None) -> HostRow:
-        """The row to store of a host as a commit of ours left it; see ``HostTable.correct_usage``.
+        """Return the row to store of a host after an own commit; see ``HostTable.correct_usage``.
 
         :param known: the row that is stored
         :param claims: ids of the picks that are committed; None: all
@@ -295,10 +300,10 @@ class UsageColumns:
         return msgspec.structs.replace(row, version=known.version, used=used)
 
     def stepped(self, known: HostRow, version: int, claims: Container[str] | None) -> HostRow:
-        """The row of a host of which a commit of ours tells no more than its version.
+        """Return the row to store of a host of which an own commit returned only the version.
 
-        Where that is the next one, the picks are all that was added.  Else others have written
-        the host as well, and what is known of its usage is as it was.
+        If that is the next version, only the picks were added.  Otherwise other instances have
+        written the host as well, and the known usage stays as it was.
 
         :param known: the row that is stored
         :param claims: ids of the picks that are committed; None: all
@@ -314,21 +319,21 @@ class UsageColumns:
         return msgspec.structs.replace(known, version=version, generation=generation, used=used)
 
     def contained(self, row: HostRow, placed: Container[str]) -> None:
-        """The row contains these claims, and all that was written up to its version."""
+        """Drop the picks that a row contains: these claims, and all up to the row's version."""
         laid = self.laid.get(row.id)
         if not laid:
             return
-        there = [claim_id for claim_id in laid if claim_id in placed]
-        opened = [claim_id for claim_id in there if laid[claim_id].version is None]
+        placed_ids = [claim_id for claim_id in laid if claim_id in placed]
+        opened = [claim_id for claim_id in placed_ids if laid[claim_id].version is None]
         self.unreported.note(row.id, opened, row.reported_at)
         past = [c for c, p in laid.items() if p.version is not None and p.version <= row.version]
-        self._drop(row.id, {*there, *past})
+        self._drop(row.id, {*placed_ids, *past})
         for claim_id, pick in laid.items():
             if pick.was_there:
                 laid[claim_id] = msgspec.structs.replace(pick, was_there=False)
 
     def forget(self, provider_id: int) -> None:
-        """The host is gone."""
+        """Forget the picks of a host that was deleted."""
         self.laid.pop(provider_id, None)
         self.unreported.keep(provider_id, ())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator calls devices: the names that ``pci_passthrough:alias`` may use."""
+"""Device aliases: the names that ``pci_passthrough:alias`` may use."""
 
 from typing import Annotated
 
@@ -20,13 +20,13 @@ from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWis
 
 KEY = 'pci_passthrough:alias'
 FIELD = f'request.spec.flavor.extra_specs.{KEY}'
-#: Names in one request, and devices under one name, at most.
+#: Upper bounds of names in one request, and of devices under one name.
 NAMES_MAX, COUNT_MAX = 64, 1024
 _TYPES = ('type-PCI', 'type-PF', 'type-VF', 'vdpa')
 
 
 class Alias(Message, frozen=True, kw_only=True):
-    """One object of the option; of several with one name any will do.
+    """An object of the option; of several with one name any is suitable.
 
     :ivar numa_policy: the same in all of one name
     :ivar live_migratable: yes or no as text; the tag of a pool is ``true`` or ``false``
@@ -44,14 +44,14 @@ class Alias(Message, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> DeviceSpec:
-        """What a device has to be."""
+        """Required properties of a device."""
         tags = {key.lower(): value.lower() for key, value in self.tags.items()}
         for key in ('resource_class', 'traits'):
             if getattr(self, key):
                 tags[key] = getattr(self, key).lower()
         if self.live_migratable is not None:
-            is_so = self.live_migratable.strip().lower() in TRUE
-            tags['live_migratable'] = 'true' if is_so else 'false'
+            is_migratable = self.live_migratable.strip().lower() in TRUE
+            tags['live_migratable'] = 'true' if is_migratable else 'false'
         return DeviceSpec(
             vendor_id=self.vendor_id.lower(),
             product_id=self.product_id.lower(),
@@ -61,7 +61,7 @@ class Alias(Message, frozen=True, kw_only=True):
 
 
 class Aliases:
-    """The names known, and what they stand for."""
+    """Known aliases and their device specs."""
 
     def __init__(self, found: list[Alias], option: str) -> None:
         self._specs: dict[str, tuple[DeviceSpec, ...]] = {}
@@ -82,44 +82,48 @@ class Aliases:
             self._specs[alias.name] = (*self._specs.get(alias.name, ()), alias.spec)
 
     def wishes(self, spec: RequestSpec) -> tuple[DeviceWish, ...]:
-        """The devices that a request asks for.
+        """Return the devices of a request.
 
-        :raises InvalidMessage: a name that nobody declared, or a wrong count
+        :raises InvalidMessage: an undeclared name, or a wrong count
         """
         named = self._named(spec)
-        known = {wish.alias for wish in named}
-        described = [_wish(one) for one in spec.devices if not one.alias or one.alias not in known]
+        named_aliases = {wish.alias for wish in named}
+        described = [
+            _wish(device)
+            for device in spec.devices
+            if not device.alias or device.alias not in named_aliases
+        ]
         return (*named, *described)
 
     def _named(self, spec: RequestSpec) -> list[DeviceWish]:
-        """Those that the flavor names, but for what only the request describes."""
+        """Return the devices that the flavor names, except aliases only the request describes."""
         text = spec.flavor.extra_specs.get(KEY, '')
         parts = [part.strip() for part in text.split(',') if part.strip()]
         if not parts:
             return []
-        migratable = TopologySettings(spec.flavor.extra_specs, spec.image.properties).same(
+        policy = TopologySettings(spec.flavor.extra_specs, spec.image.properties).same(
             'pci_numa_affinity_policy', Affinity
         )
         if len(parts) > NAMES_MAX:
             refuse(FIELD, f'expected at most {NAMES_MAX} names, got {len(parts)}')
-        described = {one.alias for one in spec.devices}
-        found = []
+        described = {device.alias for device in spec.devices}
+        device_wishes = []
         for part in parts:
             name, _, count = (piece.strip() for piece in part.partition(':'))
             if name not in self._specs:
                 if name in described:
                     continue
-                known = ', '.join(sorted(self._specs)) or 'none'
-                refuse(FIELD, f'no device is called {name!r} here; known: {known}')
-            found.append(
+                names = ', '.join(sorted(self._specs)) or 'none'
+                refuse(FIELD, f'no device is called {name!r} here; known: {names}')
+            device_wishes.append(
                 DeviceWish(
                     alias=name,
                     count=positive(count, FIELD, COUNT_MAX) if count else 1,
                     specs=self._specs[name],
-                    affinity=Affinity(migratable) if migratable else self._policies[name],
+                    affinity=Affinity(policy) if policy else self._policies[name],
                 )
             )
-        return found
+        return device_wishes
 
 
 def _wish(one: DeviceRequest) -> DeviceWish:
@@ -136,9 +140,9 @@ def _wish(one: DeviceRequest) -> DeviceWish:
 
 
 def read_option(text: str, option: str) -> Aliases:
-    """The aliases of an option: a JSON list of objects, or one object.
+    """Return the aliases of an option: a JSON list of objects, or one object.
 
-    :raises Misconfigured: names what is wrong
+    :raises Misconfigured: names the problem
     """
     if not text.strip():
         return Aliases([], option)
@@ -147,10 +151,12 @@ def read_option(text: str, option: str) -> Aliases:
     except (msgspec.DecodeError, RecursionError) as e:
         raise _wrong(option, f'not valid JSON: {e}') from None
     try:
-        found = base.decode([body] if isinstance(body, dict) else body, list[Alias], inside=option)
+        aliases = base.decode(
+            [body] if isinstance(body, dict) else body, list[Alias], inside=option
+        )
     except exceptions.InvalidMessage as e:
         raise _wrong(option, str(e)) from None
-    return Aliases(found, option)
+    return Aliases(aliases, option)
 
 
 def _wrong(option: str, problem: str) -> exceptions.Misconfigured:

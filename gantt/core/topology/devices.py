@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pools the devices of a request come out of.
+"""The assignment of a request's devices to device pools.
 
-Several names of one request may want the same pool, so that taking the first
+Several names of one request may match the same pool, so that taking the first
 that fits may leave nothing for the next: the shares are a flow through a graph
-of names and pools, which finds an answer where there is one.
+of names and pools, which finds an assignment if there is one.
 """
 
 import collections
@@ -13,28 +13,28 @@ from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWis
 from gantt.core.resources import scarcity
 from gantt.core.topology.free import FreeCell, Kind, Pool
 
-#: Kinds that nobody gets who does not name them.
+#: Kinds that are allocated only if a request names them.
 _SPECIAL = ('type-pf', 'vdpa')
 _REMOTE, _YES = 'remote_managed', ('true', '1', 'yes')
 _PLAIN = 'type-pci'
 
 
-#: Whether a wish, by its identity, is met by pools of a kind.
+#: (identity of a wish, kind) -> whether pools of the kind match the wish.
 Known = dict[tuple[int, Kind], bool]
 
 
 def matches(pool: Pool, wish: DeviceWish, known: Known | None = None) -> bool:
-    """Whether devices of a pool are of the kind that is wanted, wherever they are.
+    """Return whether devices of a pool are of a requested kind, wherever they are.
 
-    :param known: what was found of these wishes before; hosts have pools of few kinds
+    :param known: cache of earlier results of the wishes; hosts have pools of few kinds
     """
     if known is None:
         return any(_is(pool, spec) for spec in wish.specs)
     key = id(wish), pool.kind
-    found = known.get(key)
-    if found is None:
-        found = known[key] = any(_is(pool, spec) for spec in wish.specs)
-    return found
+    is_match = known.get(key)
+    if is_match is None:
+        is_match = known[key] = any(_is(pool, spec) for spec in wish.specs)
+    return is_match
 
 
 def _is(pool: Pool, spec: DeviceSpec) -> bool:
@@ -54,15 +54,15 @@ def _is_type(pool: Pool, spec: DeviceSpec) -> bool:
 
 
 def _is_managed_as_requested(pool: Pool, spec: DeviceSpec) -> bool:
-    """Devices that are managed from elsewhere are only for those who ask for such."""
+    """Return whether a pool is remote-managed exactly if the request is for such devices."""
     remote_managed = dict(spec.tags).get(_REMOTE) or ''
     if remote_managed and _REMOTE not in pool.tags and pool.dev_type == _PLAIN:
-        return False  # only of network devices it is known without being said
+        return False  # without the tag it is known only of network devices
     return (pool.tags.get(_REMOTE, '') in _YES) == (remote_managed in _YES)
 
 
 def is_near(pool: Pool, affinity: Affinity, cells: Collection[FreeCell]) -> bool:
-    """Whether a pool is as near to the guest's cells as it has to be.
+    """Return whether a pool is as near to the guest's cells as the affinity requires.
 
     :param cells: of the host; empty: the guest has none, so that any pool is near
     """
@@ -74,13 +74,13 @@ def is_near(pool: Pool, affinity: Affinity, cells: Collection[FreeCell]) -> bool
 
 
 def _is_on_socket(pool: Pool, cells: Collection[FreeCell], host: Sequence[FreeCell]) -> bool:
-    """As ``is_near``, by socket: on the guest's very cell, else where all sockets are known."""
+    """Return whether a pool is on a cell of the guest, or on its socket if all are known."""
     if not cells or any(cell.id == pool.numa_node for cell in cells):
         return True
     if any(cell.socket is None for cell in host):
         return False
-    of_pool = next((cell.socket for cell in host if cell.id == pool.numa_node), None)
-    return of_pool is not None and any(cell.socket == of_pool for cell in cells)
+    pool_socket = next((cell.socket for cell in host if cell.id == pool.numa_node), None)
+    return pool_socket is not None and any(cell.socket == pool_socket for cell in cells)
 
 
 def eligible(
@@ -91,13 +91,13 @@ def eligible(
     affinity: Affinity,
     known: Known | None = None,
 ) -> list[int]:
-    """Indices of the pools that a wish may be met from, in the order in which they are taken.
+    """Return the indices of the pools that match a wish, in the order of allocation.
 
-    Those near the guest come first.  Then what others need the least, by their tags, see
-    :mod:`gantt.core.resources.scarcity`.  Of one kind the fullest pool is taken, and the others
-    stay whole.  In what order the host reports them decides nothing.
+    Pools near the guest come first, then the least scarce by their tags, see
+    :mod:`gantt.core.resources.scarcity`.  Of one kind the fullest pool is taken, so that the
+    others stay whole.  The order of the host's report has no effect.
     """
-    found = []
+    matching = []
     for i, pool in enumerate(pools):
         if not matches(pool, wish, known):
             continue
@@ -106,10 +106,10 @@ def eligible(
         else:
             near = is_near(pool, affinity, cells)
         if near:
-            found.append(i)
-    if len(found) < 2:
-        return found
-    at = {cell.id for cell in cells}
+            matching.append(i)
+    if len(matching) < 2:
+        return matching
+    cell_ids = {cell.id for cell in cells}
     needs = scarcity.need(
         [pool.kind for pool in pools],
         [len(pool.tags) for pool in pools],
@@ -121,7 +121,7 @@ def eligible(
     ) -> tuple[bool, tuple[int, int], str, str, list[tuple[str, str]], int, str, int, str]:
         pool = pools[i]
         return (
-            pool.numa_node not in at,
+            pool.numa_node not in cell_ids,
             needs[i],
             *(pool.vendor_id, pool.product_id, sorted(pool.tags.items())),
             pool.free,
@@ -130,32 +130,32 @@ def eligible(
             pool.key,
         )
 
-    return sorted(found, key=order)
+    return sorted(matching, key=order)
 
 
 def share_out(
     wishes: Sequence[DeviceWish], free: Sequence[int], choices: Sequence[Sequence[int]]
 ) -> list[dict[int, int]] | None:
-    """How many devices each wish gets from which pool; None: it cannot be done.
+    """Return the number of devices from each pool by wish; None if there is no assignment.
 
     :param free: devices free, by pool
-    :param choices: pools that each wish may be met from, best first
+    :param choices: pools that match each wish, best first
     """
-    left = list(free)
+    remaining = list(free)
     given: list[dict[int, int]] = [{} for _ in wishes]
     for k, wish in enumerate(wishes):
-        wanting = wish.count
+        missing = wish.count
         for pool in choices[k]:
-            got = min(wanting, max(0, left[pool]))
-            if got:
-                given[k][pool] = got
-                left[pool] -= got
-                wanting -= got
-        while wanting:
-            got = _move_on(k, wanting, left, given, choices)
-            if not got:
+            assigned = min(missing, max(0, remaining[pool]))
+            if assigned:
+                given[k][pool] = assigned
+                remaining[pool] -= assigned
+                missing -= assigned
+        while missing:
+            assigned = _move_on(k, missing, remaining, given, choices)
+            if not assigned:
                 return None
-            wanting -= got
+            missing -= assigned
     return given
 
 
@@ -166,21 +166,21 @@ def _move_on(
     given: list[dict[int, int]],
     choices: Sequence[Sequence[int]],
 ) -> int:
-    """Give wish ``k`` some more by moving others to pools that have some left."""
+    """Assign more devices to wish ``k`` by moving others to pools that have free ones."""
     holders: dict[int, list[int]] = collections.defaultdict(list)
     for other, shares in enumerate(given):
         for pool in shares:
             holders[pool].append(other)
-    came: dict[int, tuple[int, int] | None] = {pool: None for pool in choices[k]}
+    reached_from: dict[int, tuple[int, int] | None] = {pool: None for pool in choices[k]}
     queue = collections.deque(choices[k])
     while queue:
         pool = queue.popleft()
         if left[pool] > 0:
-            return _augment(k, pool, wanting, left, given, came)
+            return _augment(k, pool, wanting, left, given, reached_from)
         for other in holders[pool]:
             for other_choice in choices[other]:
-                if other_choice not in came:
-                    came[other_choice] = (pool, other)
+                if other_choice not in reached_from:
+                    reached_from[other_choice] = (pool, other)
                     queue.append(other_choice)
     return 0
 
@@ -194,17 +194,17 @@ def _augment(
     came: dict[int, tuple[int, int] | None],
 ) -> int:
     steps = []
-    at, amount = pool, min(wanting, left[pool])
-    while (step := came[at]) is not None:
-        before, other = step
-        amount = min(amount, given[other][before])
-        steps.append((before, other, at))
-        at = before
-    for before, other, after in steps:
-        given[other][before] -= amount
-        if not given[other][before]:
-            del given[other][before]
+    reached, amount = pool, min(wanting, left[pool])
+    while (step := came[reached]) is not None:
+        previous, other = step
+        amount = min(amount, given[other][previous])
+        steps.append((previous, other, reached))
+        reached = previous
+    for previous, other, after in steps:
+        given[other][previous] -= amount
+        if not given[other][previous]:
+            del given[other][previous]
         given[other][after] = given[other].get(after, 0) + amount
-    given[k][at] = given[k].get(at, 0) + amount
+    given[k][reached] = given[k].get(reached, 0) + amount
     left[pool] -= amount
     return amount

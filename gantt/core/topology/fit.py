@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does this demand fit this host, and how is it laid out?
+"""The check whether a demand fits a host, with its layout.
 
-The one answer to that question: the masks of the pipeline are necessary
-conditions of it (exact for plain resources, and held against it by tests),
-the compute side asks it again before a guest starts.  Cells, pages and devices
-of the host are handed in with the rest, so that a demand for them is decided
-in this same place.
+The masks of the pipeline are necessary conditions of it (exact for plain resources, and
+compared with it by tests), and the compute side repeats it before a guest starts.  Cells,
+pages and devices of the host are parameters as well, so that a demand for them is
+checked in the same place.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +18,12 @@ from gantt.core.topology.free import FreeTopology
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing in the way.
+    """An obstacle of a demand.
 
     :ivar kind: missing | capacity | min_unit | max_unit | step_size | inside
-    :ivar need: the amount asked for
-    :ivar have: the amount that is free, or the bound that was broken
-    :ivar text: of what is inside of the host: the problem itself
+    :ivar need: the requested amount
+    :ivar have: the amount that is free, or the bound that was violated
+    :ivar text: of kind ``inside``: the description
     """
 
     resource_class: str
@@ -35,7 +34,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def lack(self) -> int:
-        """How much less would do, where less is what helps."""
+        """Amount by which the demand would have to be smaller; 0 if that does not help."""
         return self.need - self.have if self.kind in ('capacity', 'max_unit') else 0
 
     def __str__(self) -> str:
@@ -56,9 +55,9 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """The answer.
+    """The result of the check.
 
-    :ivar problems: empty where it fits
+    :ivar problems: empty if the demand fits
     """
 
     ok: bool
@@ -66,7 +65,7 @@ class Fit(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The problems as one line, '' where it fits."""
+        """The problems as one line, '' if the demand fits."""
         return '; '.join(map(str, self.problems))
 
 
@@ -80,15 +79,15 @@ def fit(
     layout: Layout | None = None,
     taken: Iterable[Layout] = (),
 ) -> Fit:
-    """Whether ``demand`` fits beside ``used`` and ``foreign``, laid out as it is.
+    """Return whether ``demand`` fits beside ``used`` and ``foreign``, with its layout.
 
-    :param demand: class -> amount, each to be had in one piece
+    :param demand: class -> amount, each in one piece
     :param used: class -> use by claims
     :param foreign: class -> use outside claims
     :param numa: cells of the host; plain amounts do not depend on them
     :param devices: device pools of the host, likewise
-    :param layout: cells, cores, pages and devices that it is to have
-    :param taken: those that others have
+    :param layout: cells, cores, pages and devices of the demand
+    :param taken: layouts of other claims
     """
     problems = []
     for name, amount in demand.items():
@@ -96,9 +95,9 @@ def fit(
         if inventory is None:
             problems.append(Problem(name, 'missing', amount, 0))
             continue
-        found = inventory.unit_problem(amount)
-        if found is not None:
-            problems.append(Problem(name, found[0], amount, found[1]))
+        unit_problem = inventory.unit_problem(amount)
+        if unit_problem is not None:
+            problems.append(Problem(name, unit_problem[0], amount, unit_problem[1]))
         free = inventory.cap - used.get(name, 0) - foreign.get(name, 0)
         if amount > free:
             problems.append(Problem(name, 'capacity', amount, free))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room: what is left inside a host, cell by cell and pool by pool.
+"""The free topology of a host, by cell and by device pool.
 
-Sets of processors are integers, a bit for each: which cores are free is a few
-operations on them, however many there are.  A room is made from what the host
-says of itself (its own use outside of claims included) and the layouts of its
+Sets of processors are integers, a bit for each: free cores are found by a few
+operations on them, however many there are.  A free topology is created from the facts that
+the host reports (its own use outside of claims included) and the layouts of its
 live claims; ``take`` and ``give`` are inverse to each other.
 """
 
@@ -16,13 +16,13 @@ from gantt.core.messages.layout import ALL_OF_IT, CPU_MAX, CellLayout, Layout
 from gantt.core.messages.report import DevicePool, NumaCell
 from gantt.core.messages.resource_classes import MILLI_VCPU, Inventory
 
-#: A page up to this size is what the host's ordinary memory is made of.
+#: The host's ordinary memory consists of pages up to this size.
 BASE_KB_MAX = 64
 BASE_KB = 4
 
 
 def bits_of(numbers: Iterable[int]) -> int:
-    """A set of processors as bits; absurd numbers are left out."""
+    """Return a set of processors as bits; numbers out of range are left out."""
     bits = 0
     for number in numbers:
         if 0 <= number <= CPU_MAX:
@@ -31,32 +31,32 @@ def bits_of(numbers: Iterable[int]) -> int:
 
 
 def numbers_of(bits: int) -> list[int]:
-    """The processors of a set, ascending."""
-    found = []
+    """Return the processors of a set, ascending."""
+    numbers = []
     while bits:
         low = bits & -bits
-        found.append(low.bit_length() - 1)
+        numbers.append(low.bit_length() - 1)
         bits ^= low
-    return found
+    return numbers
 
 
 class FreeCell:
-    """One cell of a host.
+    """Free topology of one cell of a host.
 
-    :ivar index: its place among the cells of the host
+    :ivar index: its position among the cells of the host
     :ivar dedicated: processors that may be pinned, as bits
-    :ivar free: those of them that nobody has
+    :ivar free: dedicated processors that are not allocated
     :ivar cores: threads of each core that has a dedicated one, as bits
-    :ivar cpus: how many shared processors it has
-    :ivar cpu_cap: how many processors of guests may share them
-    :ivar memory_cap: MiB that may be promised without pages
-    :ivar lists_pages: whether the host says anything of pages: else none can be asked for
+    :ivar cpus: number of shared processors
+    :ivar cpu_cap: number of guest processors that may share them
+    :ivar memory_cap: MiB that may be allocated without pages
+    :ivar lists_pages: whether the host reports pages: else none can be requested
     :ivar base_kb: size of ordinary pages
-    :ivar base_left: KiB of ordinary memory that nobody has
-    :ivar base_mb: MiB of ordinary memory in all
-    :ivar pages: size in KiB of larger pages -> how many are free
-    :ivar networks: physical networks whose devices are there
-    :ivar tunneled: whether the device of tunneled networks is there
+    :ivar base_left: KiB of ordinary memory that are free
+    :ivar base_mb: MiB of ordinary memory in total
+    :ivar pages: size in KiB of larger pages -> number of free ones
+    :ivar networks: physical networks whose devices are in the cell
+    :ivar tunneled: whether the device of tunneled networks is in the cell
     """
 
     __slots__ = (
@@ -103,22 +103,22 @@ class FreeCell:
         total_kb, base, self.base_kb = 0, None, BASE_KB
         self.base_mb = 0
         for pages in sorted(cell.pages, key=lambda pages: pages.size_kb):
-            left = pages.total - pages.reserved - pages.used
+            free_pages = pages.total - pages.reserved - pages.used
             if pages.size_kb <= BASE_KB_MAX:
                 if base is None:
-                    base, self.base_kb = left * pages.size_kb, pages.size_kb
+                    base, self.base_kb = free_pages * pages.size_kb, pages.size_kb
                     self.base_mb = pages.total * pages.size_kb // 1024
                 continue
-            self.pages[pages.size_kb] = self.pages.get(pages.size_kb, 0) + left
+            self.pages[pages.size_kb] = self.pages.get(pages.size_kb, 0) + free_pages
             total_kb += pages.total * pages.size_kb
         if base is None:
-            # What is not made of large pages is ordinary memory.
+            # Memory that is not in large pages is ordinary memory.
             base = (cell.memory_mb - cell.memory_used_mb) * 1024 - total_kb
             self.base_mb = cell.memory_mb - total_kb // 1024
         self.base_left = base
 
     def in_the_way(self, layout: CellLayout) -> str:
-        """What a layout takes that is not free here; '' where all is."""
+        """Return the first part of a layout that is not free in the cell; '' if all is."""
         held, shared = layout.held, layout.shared
         if held & ~self.free:
             taken = ', '.join(map(str, numbers_of(held & ~self.free)[:8]))
@@ -144,7 +144,7 @@ class FreeCell:
         return memory_mb <= self.base_mb and self.memory_used + memory_mb <= self.memory_cap
 
     def take(self, layout: CellLayout, sign: int = 1) -> None:
-        """Use what a layout takes, or with -1 give it back."""
+        """Allocate the resources of a layout, or release them with ``sign`` -1."""
         held = layout.held & self.dedicated
         self.free = self.free & ~held if sign > 0 else self.free | held
         self.cpu_used += sign * layout.shared
@@ -163,9 +163,9 @@ Kind = tuple[str, str, frozenset[tuple[str, str]]]
 class Pool:
     """Equal devices of a host.
 
-    :ivar key: what layouts know it by
-    :ivar kind: what its devices are; those of other pools may be the same
-    :ivar count: how many it has, given away or not
+    :ivar key: its identifier in layouts
+    :ivar kind: kind of its devices, which other pools may have as well
+    :ivar count: number of devices, allocated or not
     """
 
     __slots__ = (
@@ -194,19 +194,19 @@ class Pool:
 
 
 def key_of(pool: DevicePool) -> str:
-    """What layouts know a pool by: the same as long as its devices are."""
-    problem_text = (
+    """Return the identifier of a pool in layouts, which depends only on its devices."""
+    identity = (
         pool.vendor_id.lower(),
         pool.product_id.lower(),
         pool.address,
         pool.numa_node,
         sorted((key.lower(), value.lower()) for key, value in pool.tags.items()),
     )
-    return hashlib.blake2b(repr(problem_text).encode(errors='replace'), digest_size=8).hexdigest()
+    return hashlib.blake2b(repr(identity).encode(errors='replace'), digest_size=8).hexdigest()
 
 
 class FreeTopology:
-    """The inside of one host.
+    """Free topology of one host.
 
     :param numa: cells as the host reports them, use outside of claims included
     :param inventories: for the ratios of shared processors and memory
@@ -227,38 +227,38 @@ class FreeTopology:
         self.pools: list[Pool] = []
         self._by_id = {cell.id: cell for cell in self.cells}
         self._by_key: dict[str, Pool] = {}
-        for one in devices:
-            pool = Pool(one)
-            known = self._by_key.setdefault(pool.key, pool)
-            if known is pool:
+        for device_pool in devices:
+            pool = Pool(device_pool)
+            same_pool = self._by_key.setdefault(pool.key, pool)
+            if same_pool is pool:
                 self.pools.append(pool)
             else:
-                known.free += pool.free
-                known.count += pool.count
+                same_pool.free += pool.free
+                same_pool.count += pool.count
         for layout in layouts:
             if layout is not None:
                 self.take(layout)
 
     def holds(self, layout: Layout) -> bool:
-        """Whether all that a layout takes is free."""
+        """Return whether all that a layout takes is free."""
         return not self.in_the_way(layout)
 
     def in_the_way(self, layout: Layout) -> str:
-        """What a layout takes that is not free; '' where all is."""
+        """Return the first part of a layout that is not free on the host; '' if all is."""
         seen: set[int] = set()
         for cell in layout.cells:
-            here = self._by_id.get(cell.cell)
-            if here is None:
+            host_cell = self._by_id.get(cell.cell)
+            if host_cell is None:
                 return f'the host has no NUMA cell {cell.cell}'
             if cell.cell in seen:
                 return f'two cells of the guest are on NUMA cell {cell.cell}'
             seen.add(cell.cell)
-            if why_not := here.in_the_way(cell):
+            if why_not := host_cell.in_the_way(cell):
                 return why_not
-        wanted: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for device in layout.devices:
-            wanted[device.pool] = wanted.get(device.pool, 0) + device.count
-        for key, count in wanted.items():
+            counts[device.pool] = counts.get(device.pool, 0) + device.count
+        for key, count in counts.items():
             pool = self._by_key.get(key)
             free = pool.free if pool is not None else 0
             if free < count:
@@ -267,23 +267,23 @@ class FreeTopology:
         return ''
 
     def take(self, layout: Layout, sign: int = 1) -> None:
-        """Use what a layout takes; a cell or pool that is gone took it along."""
+        """Allocate the resources of a layout; cells and pools that no longer exist are skipped."""
         if layout.settled:
             return
         if layout == ALL_OF_IT:
             self._fill()
             return
         for cell in layout.cells:
-            here = self._by_id.get(cell.cell)
-            if here is not None:
-                here.take(cell, sign)
+            host_cell = self._by_id.get(cell.cell)
+            if host_cell is not None:
+                host_cell.take(cell, sign)
         for device in layout.devices:
             pool = self._by_key.get(device.pool)
             if pool is not None:
                 pool.free -= sign * device.count
 
     def _fill(self) -> None:
-        """Leave nothing free, for good: such a room is made anew once its layouts can be read."""
+        """Allocate everything; the topology is recreated once all its layouts can be read."""
         for cell in self.cells:
             cell.free, cell.base_left = 0, 0
             cell.cpu_used, cell.memory_used = cell.cpu_cap, max(cell.memory_cap, cell.memory_used)
@@ -292,12 +292,12 @@ class FreeTopology:
             pool.free = 0
 
     def give(self, layout: Layout) -> None:
-        """Undo the ``take`` of a layout that held."""
+        """Undo the ``take`` of a layout."""
         self.take(layout, -1)
 
 
 def room_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> FreeTopology:
-    """The room of a host by its facts.
+    """Return the free topology of a host by its facts.
 
     :param facts: with ``numa``, ``devices`` and ``inventories``
     """
@@ -305,7 +305,7 @@ def room_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> FreeTopology:
 
 
 def shared_ratios(inventories: Mapping[str, Inventory]) -> tuple[float, float]:
-    """How often shared processors are promised in the cells of a host, and memory."""
+    """Return the allocation ratios of shared processors and of memory of a host."""
     cpu = 'VCPU' if 'VCPU' in inventories else MILLI_VCPU
     return _ratio(inventories, cpu), _ratio(inventories, 'MEMORY_MB')
 
@@ -316,13 +316,13 @@ def _ratio(inventories: Mapping[str, Inventory], name: str) -> float:
 
 
 def _cores(dedicated: int, siblings: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Threads of each core, ascending by the lowest; one without siblings is one of its own."""
+    """Return threads by core, the lowest first; a thread without siblings is its own core."""
     cores = []
-    left = dedicated
+    remaining = dedicated
     for group in siblings:
         bits = bits_of(group)
-        if bits & left:
+        if bits & remaining:
             cores.append(bits)
-            left &= ~bits
-    cores += [1 << cpu for cpu in numbers_of(left)]
+            remaining &= ~bits
+    cores += [1 << cpu for cpu in numbers_of(remaining)]
     return tuple(sorted(cores, key=lambda core: core & -core))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a request's flavor and image to what it asks of the inside of a host.
+"""Derivation of a request's topology wish from its flavor and image.
 
 The names and rules are Nova's.  Amounts are the request's own: ``PCPU`` and
-``VCPU`` say how many processors the guest has, ``MEMORY_MB`` how much memory.
+``VCPU`` are the number of processors of the guest, ``MEMORY_MB`` its memory.
 """
 
 import re
@@ -33,7 +33,7 @@ from gantt.core.messages.topology_request import (
 from gantt.core.topology import processors
 from gantt.core.topology.aliases import KEY, Aliases
 
-#: Settings that are looked at here; anything else of the same form is others' business.
+#: Settings that are read here; any other key of the same form is ignored.
 NAMES = frozenset(
     {
         'numa_nodes',
@@ -57,17 +57,16 @@ NAMES = frozenset(
     }
 )
 _OF_A_CELL = re.compile(r'(?:hw:|hw_)(numa_cpus|numa_mem)\.(.{0,12})\Z', re.DOTALL)
-#: The last request read, with and without devices: several ask for the same one.
+#: The last request read, with and without devices: several callers read the same one.
 _last_read: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}
 _MODELS = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
 
 
 class Inside(msgspec.Struct, frozen=True):
-    """What is laid out, and how.
+    """Configuration of the layout.
 
-    :ivar numa: number of the filter that stands for cells, cores and pages; -1: they
-        are not laid out
-    :ivar pci: number of the filter that stands for devices; -1: they are not laid out
+    :ivar numa: number of the filter for cells, cores and pages; -1: they are not laid out
+    :ivar pci: number of the filter for devices; -1: they are not laid out
     :ivar aliases: names of devices
     :ivar pack: prefer the fullest cells of a host
     """
@@ -78,15 +77,15 @@ class Inside(msgspec.Struct, frozen=True):
     pack: bool = False
 
     def wish(self, spec: RequestSpec) -> Wish | None:
-        """What is to be laid out for a request; None: nothing.
+        """Return the wish to lay out for a request; None if there is none.
 
-        :raises InvalidMessage: names the key and what was expected
+        :raises InvalidMessage: names the key and the expected value
         """
         if not spec.may_need_topology:
             return None
         if spec.purpose is Purpose.REBUILD:
             return None
-        if self.pci < 0 and not all(one.alias for one in spec.devices):
+        if self.pci < 0 and not all(device.alias for device in spec.devices):
             refuse('request.spec.devices', 'are placed where PciPassthroughFilter is enabled only')
         if self.numa < 0 > self.pci:
             return None
@@ -96,22 +95,22 @@ class Inside(msgspec.Struct, frozen=True):
         return wish
 
     def stands_for(self, wish: Wish) -> int:
-        """Number of the filter that a host is removed by where a wish cannot be laid out."""
+        """Return the number of the filter that removes a host where a wish cannot be laid out."""
         return self.numa if wish.cells else self.pci
 
 
 def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
-    """What the request asks of the inside of a host; None: nothing.
+    """Return the topology wish of a request; None if it has none.
 
-    :param aliases: names of devices; None: devices are not looked at
-    :raises InvalidMessage: names the key and what was expected
+    :param aliases: names of devices; None: devices are ignored
+    :raises InvalidMessage: names the key and the expected value
     """
     if KEY not in spec.flavor.extra_specs and not spec.devices:
-        aliases = None  # no devices are asked for, whatever their names
+        aliases = None  # no devices are requested, whatever their names
     cached = _last_read.get(aliases is None)
     cache_key = (spec.flavor, spec.image, spec.resources, spec.devices, spec.networks, aliases)
     if cached is not None and all(
-        one is other for one, other in zip(cached[0], cache_key, strict=True)
+        cached_part is part for cached_part, part in zip(cached[0], cache_key, strict=True)
     ):
         return cached[1]
     wish = _read(spec, aliases)
@@ -160,7 +159,7 @@ def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
 
 
 def is_of_inside(key: str) -> bool:
-    """Whether an extra spec or an image property says something of the inside of a host."""
+    """Return whether an extra spec or an image property concerns the topology of a host."""
     return key.startswith(('hw:', 'hw_')) and (key[3:] in NAMES or bool(_OF_A_CELL.match(key)))
 
 
@@ -173,7 +172,7 @@ def _concerns(settings: TopologySettings) -> bool:
 
 # -- processors ------------------------------------------------------------------
 def _policy(spec: RequestSpec, settings: TopologySettings) -> CpuPolicy:
-    """What flavor or image say, or else the amounts: a guest's ``PCPU`` are its own."""
+    """Return the policy of flavor or image, else the one implied by ``PCPU`` amounts."""
     requested = processors.cpu_policy(settings)
     if requested is None:
         return CpuPolicy.DEDICATED if _is_pinned_by_amount(spec) else CpuPolicy.SHARED
@@ -183,7 +182,7 @@ def _policy(spec: RequestSpec, settings: TopologySettings) -> CpuPolicy:
 
 
 def _is_pinned_by_amount(spec: RequestSpec) -> bool:
-    """Whether it is a guest, which has memory, that asks for dedicated processors."""
+    """Return whether the request is for a guest (it has memory) with dedicated processors."""
     amounts = spec.resources
     if not ('PCPU' in amounts and 'MEMORY_MB' in amounts):
         return False
@@ -198,30 +197,30 @@ def _is_pinned_by_amount(spec: RequestSpec) -> bool:
 
 
 def _threads(settings: TopologySettings, policy: CpuPolicy) -> ThreadPolicy:
-    found, field = processors.thread_policy(settings)
-    if found is not None and policy is CpuPolicy.SHARED:
+    thread_policy, field = processors.thread_policy(settings)
+    if thread_policy is not None and policy is CpuPolicy.SHARED:
         refuse(field, 'is about dedicated processors; expected cpu_policy dedicated or mixed')
-    return found or ThreadPolicy.PREFER
+    return thread_policy or ThreadPolicy.PREFER
 
 
 def _emulator_apart(settings: TopologySettings, policy: CpuPolicy) -> bool:
-    found = processors.emulator_policy(settings)
-    if found is EmulatorPolicy.ISOLATE and policy is CpuPolicy.SHARED:
+    emulator_policy = processors.emulator_policy(settings)
+    if emulator_policy is EmulatorPolicy.ISOLATE and policy is CpuPolicy.SHARED:
         refuse(
             in_flavor('emulator_threads_policy'),
             'isolate takes a dedicated processor; expected cpu_policy dedicated or mixed',
         )
-    return found is EmulatorPolicy.ISOLATE
+    return emulator_policy is EmulatorPolicy.ISOLATE
 
 
 def _vcpus(spec: RequestSpec, policy: CpuPolicy, apart: bool) -> int:
-    """How many processors the guest has; a part of one is one that has not all of its time."""
+    """Return the number of processors of the guest; a fraction of one counts as one."""
     amounts = spec.resources
-    found = amounts.get('VCPU', 0) + amounts.get('PCPU', 0) - apart
-    found += -(-amounts.get(MILLI_VCPU, 0) // MILLI)
-    # None may be asked for, as Nova's flavors can, where they need no place of their own.
-    _check_processors(policy, found, 0 if policy is CpuPolicy.SHARED else 1)
-    return found
+    vcpus = amounts.get('VCPU', 0) + amounts.get('PCPU', 0) - apart
+    vcpus += -(-amounts.get(MILLI_VCPU, 0) // MILLI)
+    # Zero is allowed, as in Nova's flavors, if none of them is dedicated.
+    _check_processors(policy, vcpus, 0 if policy is CpuPolicy.SHARED else 1)
+    return vcpus
 
 
 def _check_processors(policy: CpuPolicy, found: int, least: int) -> None:
@@ -234,14 +233,14 @@ def _check_processors(policy: CpuPolicy, found: int, least: int) -> None:
 
 
 def _realtime(settings: TopologySettings, policy: CpuPolicy, vcpus: int) -> tuple[int, ...]:
-    found, field = processors.realtime(settings, vcpus)
-    if found and policy is CpuPolicy.SHARED:
+    cpu_numbers, field = processors.realtime(settings, vcpus)
+    if cpu_numbers and policy is CpuPolicy.SHARED:
         refuse(field, 'needs dedicated processors; expected cpu_policy dedicated or mixed')
-    return found
+    return cpu_numbers
 
 
 def _check_amounts(spec: RequestSpec, policy: CpuPolicy, dedicated: int) -> None:
-    """The amounts claimed have to be those that are laid out."""
+    """Check that the requested ``PCPU`` equal the dedicated processors to lay out."""
     requested = spec.resources.get('PCPU', 0)
     if policy is not CpuPolicy.SHARED and requested != dedicated:
         refuse(
@@ -251,21 +250,23 @@ def _check_amounts(spec: RequestSpec, policy: CpuPolicy, dedicated: int) -> None
 
 
 def _guest(settings: TopologySettings) -> GuestTopology:
-    found = {}
+    limits = {}
     for part in ('sockets', 'cores', 'threads'):
         name = f'cpu_max_{part}'
         image, flavor = settings.of_image(name), settings.of_flavor(name)
-        most = positive(flavor, in_flavor(name), VCPUS_MAX) if flavor else 0
+        limit = positive(flavor, in_flavor(name), VCPUS_MAX) if flavor else 0
         if image:
-            cache_key = positive(image, in_image(name), VCPUS_MAX)
-            if most and cache_key > most:
-                refuse(in_image(name), f'expected at most {most} as in the flavor, got {cache_key}')
-            most = cache_key
-        found[f'max_{part}'] = most
-        found[part] = settings.number(f'cpu_{part}', VCPUS_MAX)
-        if most and found[part] > most:
-            refuse(in_flavor(f'cpu_{part}'), f'expected at most {most}, got {found[part]}')
-    return GuestTopology(**found)
+            image_most = positive(image, in_image(name), VCPUS_MAX)
+            if limit and image_most > limit:
+                refuse(
+                    in_image(name), f'expected at most {limit} as in the flavor, got {image_most}'
+                )
+            limit = image_most
+        limits[f'max_{part}'] = limit
+        limits[part] = settings.number(f'cpu_{part}', VCPUS_MAX)
+        if limit and limits[part] > limit:
+            refuse(in_flavor(f'cpu_{part}'), f'expected at most {limit}, got {limits[part]}')
+    return GuestTopology(**limits)
 
 
 # -- memory ------------------------------------------------------------------------
@@ -275,13 +276,13 @@ def _page(settings: TopologySettings) -> str:
     requested = page_size(flavor, in_flavor(name)) if flavor else ''
     if not image:
         return requested
-    cache_key = page_size(image, in_image(name))
+    image_size = page_size(image, in_image(name))
     if requested not in ('large', 'any'):
         refuse(
             in_image(name),
             'the flavor has to leave it open: expected hw:mem_page_size large or any there',
         )
-    return cache_key
+    return image_size
 
 
 def _pmem(settings: TopologySettings) -> tuple[str, ...]:
@@ -314,15 +315,16 @@ def _cells(
     else:
         shares = _evenly(nodes, vcpus, memory)
     return tuple(
-        GuestCell(mine, mb, tuple(cpu for cpu in mine if cpu in dedicated)) for mine, mb in shares
+        GuestCell(cell_cpus, mb, tuple(cpu for cpu in cell_cpus if cpu in dedicated))
+        for cell_cpus, mb in shares
     )
 
 
 def _cells_of_request(
     settings: TopologySettings, nodes: int
 ) -> dict[tuple[str, int], tuple[str, str]]:
-    """(setting, number of a cell) -> (value, field)."""
-    found: dict[tuple[str, int], tuple[str, str]] = {}
+    """Return (setting, number of a cell) -> (value, field)."""
+    cell_settings: dict[tuple[str, int], tuple[str, str]] = {}
     for requested, inside in (
         (settings.flavor, 'request.spec.flavor.extra_specs'),
         (settings.image, 'request.spec.image.properties'),
@@ -337,11 +339,11 @@ def _cells_of_request(
             number = match[2]
             if not (number.isascii() and number.isdigit() and int(number) < nodes):
                 refuse(field, f'expected a cell of 0 to {nodes - 1}, by numa_nodes, got {number!r}')
-            at = (match[1], int(number))
-            if at in found:
+            cell_key = (match[1], int(number))
+            if cell_key in cell_settings:
                 refuse(field, 'the flavor says it as well; expected it in one of them')
-            found[at] = (value.strip(), field)
-    return found
+            cell_settings[cell_key] = (value.strip(), field)
+    return cell_settings
 
 
 def _as_requested(
@@ -354,15 +356,15 @@ def _as_requested(
             if (name, node) not in requested:
                 refuse(in_flavor(f'{name}.{node}'), 'is missing; expected both for every cell')
         text, field = requested['numa_cpus', node]
-        mine = cpus(text, field, vcpus)
-        if seen & set(mine):
-            refuse(field, f'processor {min(seen & set(mine))} is in another cell already')
-        seen |= set(mine)
+        cell_cpus = cpus(text, field, vcpus)
+        if seen & set(cell_cpus):
+            refuse(field, f'processor {min(seen & set(cell_cpus))} is in another cell already')
+        seen |= set(cell_cpus)
         text, field = requested['numa_mem', node]
-        shares.append((mine, positive(text, field, 2**40)))
+        shares.append((cell_cpus, positive(text, field, 2**40)))
     if len(seen) != vcpus:
-        left = min(set(range(vcpus)) - seen)
-        refuse(in_flavor(f'numa_cpus.{nodes - 1}'), f'processor {left} is in no cell')
+        missing = min(set(range(vcpus)) - seen)
+        refuse(in_flavor(f'numa_cpus.{nodes - 1}'), f'processor {missing} is in no cell')
     total = sum(mb for _, mb in shares)
     if total != memory:
         refuse(
@@ -373,11 +375,11 @@ def _as_requested(
 
 
 def _evenly(nodes: int, vcpus: int, memory: int) -> list[tuple[tuple[int, ...], int]]:
-    for what, amount in (('processors', vcpus), ('MiB of memory', memory)):
+    for unit, amount in (('processors', vcpus), ('MiB of memory', memory)):
         if amount % nodes:
             refuse(
                 in_flavor('numa_nodes'),
-                f'{amount} {what} cannot be split evenly over {nodes} cells; '
+                f'{amount} {unit} cannot be split evenly over {nodes} cells; '
                 'expected hw:numa_cpus.N and hw:numa_mem.N for each of them',
             )
     each = vcpus // nodes

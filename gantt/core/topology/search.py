@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lay_out(): a wish on a host, or what is in the way.
+"""Search for the layout of a wish on a host, with the obstacles if there is none.
 
-Which cells of the host a guest's cells get is decided by a search over all
-arrangements, best first: each cell of the guest with each cell of the host is
-looked at once, and what follows from a set of cells that are taken already is
-never looked at again.  So the order of anything decides which of several
-layouts is found, never whether one is.
+The host cells for a guest's cells are found by a search over all arrangements, best
+first: each cell of the guest is checked with each cell of the host once, and the
+result for a set of cells already taken is cached.  So the order of cells and devices
+decides which of several layouts is found, never whether one is.
 """
 
 from collections.abc import Sequence
@@ -19,13 +18,13 @@ from gantt.core.topology.devices import Known, eligible, matches, share_out
 from gantt.core.topology.free import BASE_KB_MAX, FreeCell, FreeTopology, Pool
 from gantt.core.topology.violations import Violation, obstacles
 
-#: Steps on one host, at most: a cell with a cell, a pool with a wish.  More than any host that
-#: is known needs.
+#: Upper bound of steps on one host (a cell with a cell, a pool with a wish), larger than any
+#: known host needs.
 STEPS_MAX = 100_000
 
 
 class Laid(msgspec.Struct, frozen=True):
-    """The answer of :func:`lay_out`: a layout, or what was in the way."""
+    """The result of :func:`lay_out`: a layout, or the obstacles."""
 
     layout: Layout | None
     obstacles: list[Violation] = []
@@ -34,8 +33,8 @@ class Laid(msgspec.Struct, frozen=True):
 def lay_out(wish: Wish, room: FreeTopology, pack: bool = False, known: Known | None = None) -> Laid:
     """Lay a wish out on a host.
 
-    :param pack: prefer the fullest cells that will do, not the emptiest
-    :param known: of the wishes for devices, kept from one host to the next
+    :param pack: prefer the fullest suitable cells, not the emptiest
+    :param known: matches of the device wishes, cached from one host to the next
     """
     search = Search(wish, room, pack, {} if known is None else known)
     if search.find():
@@ -44,7 +43,7 @@ def lay_out(wish: Wish, room: FreeTopology, pack: bool = False, known: Known | N
 
 
 def page_of(cell: FreeCell, guest: GuestCell, page: str) -> int | None:
-    """The size of the pages for a guest's cell here, in KiB, 0: any; None: not to be had."""
+    """Return the page size in KiB for a guest's cell on a host cell, 0: any; None: no fit."""
     need = guest.memory_mb * 1024
     if guest.memory_mb > cell.memory_mb:
         return None
@@ -64,9 +63,9 @@ def _ordinary(cell: FreeCell, guest: GuestCell, page: str) -> int | None:
     if guest.memory_mb * 1024 % cell.base_kb:
         return None
     if not page and not guest.dedicated:
-        # Over-commit is among guests: one alone is within the ordinary memory.
-        left = min(cell.base_mb, cell.memory_cap - cell.memory_used)
-        return 0 if guest.memory_mb <= left else None
+        # Memory is over-committed among guests only: each alone has to fit the ordinary memory.
+        memory_max = min(cell.base_mb, cell.memory_cap - cell.memory_used)
+        return 0 if guest.memory_mb <= memory_max else None
     if guest.memory_mb * 1024 > cell.base_left:
         return None
     if not page:
@@ -77,7 +76,7 @@ def _ordinary(cell: FreeCell, guest: GuestCell, page: str) -> int | None:
 
 
 def fits(cell: FreeCell, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
-    """Whether a cell of the guest fits on a cell of the host, devices aside."""
+    """Return whether a cell of the guest fits on a cell of the host, devices aside."""
     if guest.shared and guest.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
         return False
     apart = int(is_first and wish.emulator_apart)
@@ -88,10 +87,10 @@ def fits(cell: FreeCell, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
 
 
 def near_networks(wish: Wish, taken: Sequence[FreeCell], host: Sequence[FreeCell]) -> bool:
-    """Whether what cells of the host have of the guest's networks, its own cells have.
+    """Return whether the taken cells are near all networks of the guest that are at cells.
 
-    A network that no cell of the host is known to have is anywhere.  Of one that several
-    have, one of those taken is enough.
+    A network that no cell of the host has counts as near to all.  If several cells have it,
+    one of those taken is enough.
     """
     if wish.tunneled and _tunneled(host) and not _tunneled(taken):
         return False
@@ -107,10 +106,10 @@ def _tunneled(cells: Sequence[FreeCell]) -> bool:
 
 
 class Search:
-    """The search of :func:`lay_out`, for who does not ask what is in the way.
+    """The search of :func:`lay_out`, for callers that do not need the obstacles.
 
-    :ivar steps: how many it took
-    :ivar is_cut_short: whether there were more of them than may be taken
+    :ivar steps: number of steps taken
+    :ivar is_cut_short: whether the search stopped at the upper bound of steps
     """
 
     def __init__(self, wish: Wish, room: FreeTopology, pack: bool, known: Known) -> None:
@@ -124,26 +123,30 @@ class Search:
         self._strict = True
 
     def _preference(self, cell: FreeCell, pack: bool) -> tuple[int, ...]:
-        """Less is better: near the devices wanted, or away from any; then emptier or fuller."""
+        """Return a sort key: near requested devices, or away from any; then emptier or fuller."""
         wish = self.wish
-        there = [p for p in self.room.pools if p.numa_node == cell.id and p.free > 0]
+        cell_pools = [p for p in self.room.pools if p.numa_node == cell.id and p.free > 0]
         if wish.devices:
-            wanted = any(matches(p, one, self._known) for p in there for one in wish.devices)
-            device = int(not wanted)
+            has_requested = any(
+                matches(p, device_wish, self._known)
+                for p in cell_pools
+                for device_wish in wish.devices
+            )
+            device = int(not has_requested)
         else:
-            device = int(bool(there))
+            device = int(bool(cell_pools))
         sign = 1 if pack else -1
-        left = (
+        free_amounts = (
             cell.free.bit_count(),
             cell.cpu_cap - cell.cpu_used,
             cell.memory_cap - cell.memory_used,
         )
-        return (device, *(sign * amount for amount in left), cell.index)
+        return (device, *(sign * amount for amount in free_amounts), cell.index)
 
     def find(self, steps: int = STEPS_MAX) -> bool:
-        """Look for the best layout; whether there is one.
+        """Search the best layout; return whether there is one.
 
-        :param steps: that it may take, if fewer than on any host
+        :param steps: upper bound of steps, if lower than ``STEPS_MAX``
         """
         wish, self._steps_max = self.wish, min(steps, STEPS_MAX)
         if not wish.cells:
@@ -158,11 +161,11 @@ class Search:
         ]
         if not all(fitting):
             return False
-        # Preferred devices are insisted on first, and given up only where that fails.
+        # Preferred affinities are required first, and given up only if that fails.
         for strict in (True, False) if self._prefers else (True,):
             self._strict = strict
             self._failed.clear()
-            # More cells never make devices harder to have: not with all, then with none.
+            # If the devices are not available with all cells, they are not with any subset.
             if self._devices(self._order) is None:
                 continue
             self._given = self._place(0, 0, fitting)
@@ -171,7 +174,7 @@ class Search:
         return False
 
     def layout(self) -> Layout:
-        """The layout that was found."""
+        """Return the layout that was found."""
         assert self._given is not None, 'asked where one was found'
         cells = [
             self._cell(cell, guest, number == 0)
@@ -181,12 +184,12 @@ class Search:
 
     @property
     def _prefers(self) -> bool:
-        return any(one.affinity is Affinity.PREFERRED for one in self.wish.devices)
+        return any(device_wish.affinity is Affinity.PREFERRED for device_wish in self.wish.devices)
 
     def _place(
         self, number: int, mask: int, fitting: Sequence[Sequence[FreeCell]]
     ) -> list[DeviceLayout] | None:
-        """Cells for the guest's cells from ``number`` on; the devices of the whole."""
+        """Place the guest's cells from ``number`` on; return the devices of the whole layout."""
         if (number, mask) in self._failed or self.is_cut_short:
             return None
         if number == len(fitting):
@@ -218,8 +221,10 @@ class Search:
         pools = self.room.pools
         self.steps += len(wishes) * len(pools)
         choices = [
-            eligible(one, pools, cells, self.room.cells, self._affinity(one), self._known)
-            for one in wishes
+            eligible(
+                device_wish, pools, cells, self.room.cells, self._affinity(device_wish), self._known
+            )
+            for device_wish in wishes
         ]
         shares = share_out(wishes, [pool.free for pool in pools], choices)
         if shares is None:

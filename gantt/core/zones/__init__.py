@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zones below one another: what a parent and a child say, and how their offers are compared.
+"""Trees of zones: the messages between parent and child zones, and the comparison of offers.
 
-A zone is a Gantt with hosts, children, or both.  It answers for its own hosts and asks only the
-zones directly below it.  Nothing here knows HTTP, a database or a clock.
+A zone is a Gantt with hosts, child zones, or both.  It answers for its own hosts and queries only
+its direct child zones.  Nothing here depends on HTTP, a database or a clock.
 """

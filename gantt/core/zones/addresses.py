@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a zone is called: on this machine, or over a network that others may listen in to."""
+"""Checks of zone addresses: loopback, or an unencrypted network connection."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is of this machine."""
+    """Return whether an address is of this machine."""
     host = urlsplit(url).hostname or ''
     if host == 'localhost':
         return True
@@ -17,5 +17,5 @@ def is_loopback(url: str) -> bool:
 
 
 def is_in_clear(url: str) -> bool:
-    """Whether what is sent there can be read, and answered, by others on the way."""
+    """Return whether messages to an address can be read or forged on the way."""
     return urlsplit(url).scheme != 'https' and not is_loopback(url)

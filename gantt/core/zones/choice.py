@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which offers are taken: of the own hosts and of the zones below, best first.
+"""The choice among offers of the own hosts and of child zones, best first.
 
-A request that is whole, as its members are to be on one host, goes to one place.  Members
+A request that is whole, as its members must share a host, goes to one place.  Members
 of any other may be split: each place gets as many as it has room for, the best one first.
 """
 
@@ -16,14 +16,14 @@ from gantt.core.zones.score import ZoneScore
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A place that a request may go to.
+    """An offered place for a request.
 
-    :ivar child: uuid of the zone below; None: the own hosts
-    :ivar score: as it is compared here
-    :ivar fits: so many members have a place there together
-    :ivar together: as many have one over all offers of its zone, at least ``fits``
-    :ivar last_resort: taken where no other has room
-    :ivar is_trusted: its zone honours what it offers; else taken after those of the others
+    :ivar child: uuid of the child zone; None: the own hosts
+    :ivar score: score on the scale of this zone
+    :ivar fits: number of members that fit there together
+    :ivar together: number of members that fit over all offers of its zone, at least ``fits``
+    :ivar last_resort: taken only if no other has room
+    :ivar is_trusted: its zone honours its offers; else taken after all trusted ones
     """
 
     child: str | None
@@ -36,24 +36,24 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """Members that may go to its zone, over all that it offers."""
+        """Number of members that may go to its zone, over all its offers."""
         return max(self.fits, self.together)
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Ascending, best first; of equals the own hosts, which are a call less away.
+        """Sort key, best first; of equals the own hosts, which need no call.
 
         Equal offers of one zone stay in the order in which it prefers them.
         """
-        first = self.last_resort, not self.is_trusted
-        return *first, *self.score.order, self.child or ''
+        rank = self.last_resort, not self.is_trusted
+        return *rank, *self.score.order, self.child or ''
 
 
 class Share(msgspec.Struct, frozen=True):
     """Members that go to one place, by their number in the request.
 
     :ivar choice: the best offer of that place
-    :ivar spare: others of its offers that have room for these members
+    :ivar spare: other offers of the place with room for these members
     """
 
     choice: Choice
@@ -62,29 +62,29 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def offers(self) -> list[Choice]:
-        """All that may be taken there: others may have come to the best one first."""
+        """Offers to try at the place, as others may have taken the best one first."""
         return [self.choice, *self.spare]
 
 
 def _share(choice: Choice, members: list[int], choices: Sequence[Choice]) -> Share:
-    # Where no one offer has room for them the zone places them over all that it has offered.
-    least = len(members) if choice.fits >= len(members) else 0
+    # If no single offer has room for them, the zone places them over all its offers.
+    fits_min = len(members) if choice.fits >= len(members) else 0
     spare = (
-        one
-        for one in choices
-        if one is not choice and one.child == choice.child and one.fits >= least
+        offer
+        for offer in choices
+        if offer is not choice and offer.child == choice.child and offer.fits >= fits_min
     )
     return Share(choice, members, tuple(spare))
 
 
 class GoneOffers:
-    """Offers of one request that were not honoured: they are not taken again.
+    """Offers of one request that were not honoured, and are not taken again.
 
-    The own hosts are looked at anew each time, so that of them it is known for how many members
-    they had no room.
+    The own hosts are evaluated again each time, so for them the number of members that did not
+    fit is recorded.
 
-    :ivar count: how often one was gone
-    :ivar undecided: what the own hosts have answered in place of whether they have room
+    :ivar count: number of offers that were not honoured
+    :ivar undecided: answer of the own hosts that is neither a placement nor "no room"
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class GoneOffers:
         self._own_most: int | None = None
 
     def drop(self, share: Share, answer: Answer | None = None) -> None:
-        """What was offered for a share.
+        """Drop the offers of a share.
 
         :param answer: of the own hosts
         """
@@ -103,34 +103,38 @@ class GoneOffers:
             self._own_most = len(share.members) - 1
         if answer is not None and answer.outcome is not Outcome.NO_VALID_HOST:
             self.undecided = answer
-        self._tokens.update((one.child, one.place.token) for one in share.offers if one.child)
+        self._tokens.update(
+            (offer.child, offer.place.token) for offer in share.offers if offer.child
+        )
 
     def drop_zone(self, child: str | None, choices: Iterable[Choice]) -> None:
-        """All that a zone has offered; None: the own hosts."""
+        """Drop all offers of a zone; None: of the own hosts."""
         self.count += 1
         if child is None:
             self._own_most = 0
         else:
-            self._tokens.update((child, one.place.token) for one in choices if one.child == child)
+            self._tokens.update(
+                (child, offer.place.token) for offer in choices if offer.child == child
+            )
 
     def left(self, choices: Iterable[Choice]) -> list[Choice]:
-        """Those that may be taken."""
-        most, found = self._own_most, []
-        for one in choices:
-            if one.child is not None:
-                if (one.child, one.place.token) not in self._tokens:
-                    found.append(one)
-            elif most is None or one.fits <= most:
-                found.append(one)
-            elif most:
-                found.append(msgspec.structs.replace(one, fits=most))
-        return found
+        """Return the choices that may still be taken."""
+        own_most, remaining = self._own_most, []
+        for offer in choices:
+            if offer.child is not None:
+                if (offer.child, offer.place.token) not in self._tokens:
+                    remaining.append(offer)
+            elif own_most is None or offer.fits <= own_most:
+                remaining.append(offer)
+            elif own_most:
+                remaining.append(msgspec.structs.replace(offer, fits=own_most))
+        return remaining
 
 
 def is_whole(request: SelectDestinations) -> bool:
-    """Whether all members have to go to one place.
+    """Return whether all members have to go to one place.
 
-    Who may not share a host is apart in different zones as well.
+    Anti-affinity does not require it: members in different zones are on different hosts.
     """
     group = request.spec.group
     return group is not None and (group.policy is None or group.policy is Policy.AFFINITY)
@@ -144,55 +148,55 @@ def offered(
     is_trusted: bool = True,
     together: int = 0,
 ) -> list[Choice]:
-    """What a zone below offers, its scores as they are compared here.
+    """Return the offers of a child zone as choices, with scores on the scale of this zone.
 
-    A zone can say anything: scores are kept within 0 and 1, levels and counts at 0 or more.
+    Offers are not trusted: scores are clamped to 0 to 1, levels and counts to 0 or more.
 
-    :param evaluated: the id under which it was asked
-    :param tier_most: the best tier that there is here
-    :param together: members that have places there in all
+    :param evaluated: the id under which the zone was queried
+    :param tier_most: the best tier of this zone
+    :param together: number of members that have places there in total
     """
-    found, child = [], zone.uuid
-    for one in offers:
-        score = min(max(one.score * zone.scale + zone.offset, 0.0), 1.0)
-        found.append(
+    offered_choices, child = [], zone.uuid
+    for offer in offers:
+        score = min(max(offer.score * zone.scale + zone.offset, 0.0), 1.0)
+        offered_choices.append(
             Choice(
                 child,
-                OfferedPlace(child=child, token=one.token, evaluated=evaluated),
-                ZoneScore(max(one.level, 0), min(one.tier, tier_most), score),
-                max(one.fits, 0),
+                OfferedPlace(child=child, token=offer.token, evaluated=evaluated),
+                ZoneScore(max(offer.level, 0), min(offer.tier, tier_most), score),
+                max(offer.fits, 0),
                 zone.last_resort,
                 is_trusted,
                 together,
             )
         )
-    return found
+    return offered_choices
 
 
 def ranked(choices: Iterable[Choice]) -> list[Choice]:
-    """Best first."""
-    return sorted(choices, key=lambda one: one.order)
+    """Return the choices, best first."""
+    return sorted(choices, key=lambda choice: choice.order)
 
 
 def unchanged_first(places: Iterable[tuple[OfferedPlace, bool]]) -> list[OfferedPlace]:
-    """Places that were offered, in the order in which they are tried when they are claimed.
+    """Return offered places in the order in which they are tried for claiming.
 
-    Requests that are under way together find the same places the best ones: who comes later goes
-    where it is still as it was offered.
+    Concurrent requests prefer the same places: a later one first tries places that have not
+    changed since they were offered.
 
-    :param places: in the order of the offers, and whether something has changed there since
+    :param places: in the order of the offers, and whether each has changed since
     """
-    return [place for place, _ in sorted(places, key=lambda one: one[1])]
+    return [place for place, _ in sorted(places, key=lambda place: place[1])]
 
 
 def split(members: Sequence[int], choices: Sequence[Choice], whole: bool) -> list[Share]:
-    """Who goes where; empty: there is no room for all of them.
+    """Return the shares of the members by place; empty if there is no room for all.
 
     :param choices: best first
     :param whole: all to one place
     """
-    usual = [one for one in choices if not one.last_resort]
-    for among in (usual, choices) if len(usual) < len(choices) else (choices,):
+    ordinary = [offer for offer in choices if not offer.last_resort]
+    for among in (ordinary, choices) if len(ordinary) < len(choices) else (choices,):
         shares = _split(members, among, whole)
         if shares:
             return shares
@@ -205,31 +209,31 @@ def _split(members: Sequence[int], choices: Sequence[Choice], whole: bool) -> li
             return [_share(choice, list(members), choices)]
     if whole:
         return []
-    # What the own hosts offer more than once is the same room: the best offer counts, and where
-    # the best of all have no room for all members the roomiest.
-    roomiest = sorted(choices, key=lambda one: -one.room)
+    # Several offers of the own hosts are the same room: the best offer counts, and if the best
+    # of all have no room for all members, the largest.
+    roomiest = sorted(choices, key=lambda choice: -choice.room)
     return _spread(members, choices) or _spread(members, roomiest)
 
 
 def in_all(choices: Iterable[Choice], members: int) -> int:
-    """How many members have places over all of them."""
+    """Return the number of members that have places over all choices."""
     rooms: dict[str | None, int] = {}
-    for one in choices:
-        rooms[one.child] = max(rooms.get(one.child, 0), one.room)
+    for offer in choices:
+        rooms[offer.child] = max(rooms.get(offer.child, 0), offer.room)
     return min(members, sum(rooms.values()))
 
 
 def _spread(members: Sequence[int], choices: Sequence[Choice]) -> list[Share]:
-    """Members over the first offer of each place; empty: there is no room for all of them."""
+    """Split members over the first offer of each place; return nothing if not all fit."""
     shares: list[Share] = []
-    left = list(members)
+    remaining = list(members)
     places: set[str | None] = set()
     for choice in choices:
         if choice.child in places or not choice.room:
             continue
         places.add(choice.child)
-        shares.append(_share(choice, left[: choice.room], choices))
-        left = left[choice.room :]
-        if not left:
+        shares.append(_share(choice, remaining[: choice.room], choices))
+        remaining = remaining[choice.room :]
+        if not remaining:
             return shares
     return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under which key the share of a request is claimed at a place, and what it is called there."""
+"""Keys of a request's shares at places, and names for objects of parent zones."""
 
 import uuid
 
@@ -7,36 +7,36 @@ from gantt.core.messages.base import derived_id
 
 
 def key_of(opening: str, place: str) -> str:
-    """The id of a share's request at its place: whoever takes over comes to the same one.
+    """Return the id of a share's request at its place; a worker that takes over derives the same.
 
-    :param opening: of whoever has the row of the request open
-    :param place: uuid of the zone below, or of this zone for a share of the own hosts
+    :param opening: of the worker that has the row of the request open
+    :param place: uuid of the child zone, or of this zone for a share on own hosts
     """
     return derived_id('allocation', opening, place)
 
 
 def own_name(parent: str, name: str) -> str:
-    """The uuid here of what a zone above calls so, an allocation or a server group.
+    """Return the local uuid of an allocation or server group of a parent zone.
 
-    So it names nothing of this zone's own callers, and nothing of another zone above.
+    So it cannot collide with names of this zone's own callers, or of another parent zone.
 
-    :param parent: name of the zone above
+    :param parent: name of the parent zone
     """
     return derived_id('of a zone above', parent, name)
 
 
-#: What openings begin with whose requests are for hosts of their zone alone.
+#: Prefix of openings whose requests are only for hosts of their zone.
 _STAYS = 's-'
 
 
 def new_opening(stays: bool) -> str:
-    """Another one each time.
+    """Return a new unique opening.
 
-    :param stays: nothing is claimed by it but on hosts of its zone, by the request itself
+    :param stays: the request claims only on hosts of its zone, under its own id
     """
     return (_STAYS if stays else '') + uuid.uuid4().hex
 
 
 def may_be_elsewhere(opening: str) -> bool:
-    """Whether anything may have been claimed under keys that follow from an opening."""
+    """Return whether claims may exist under keys derived from an opening."""
     return not opening.startswith(_STAYS)

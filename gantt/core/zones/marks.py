@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are registered in two zones, found without their names going from zone to zone.
+"""Detection of hosts registered in two zones, without disclosing names between zones.
 
-Whoever looks draws a salt, and every zone answers with digests under it: of what a host is known
-by, and of its registration.  Equal digests are equal hosts; nothing else can be read from them.  A
-journal has a random id, and so has a node that names its own uuid: who does not know one cannot
-guess it.  A name can be guessed, and a guess be tried.
+The querying zone draws a salt, and every zone answers with digests under it: of a host's
+identifiers, and of its registration.  Equal digests are equal hosts; nothing else can be read from
+them.  A journal has a random id, and so has a node that names its own uuid: neither can be guessed.
+A name can be guessed, and a guess be tried.
 
-Two registrations are of one host where their agents have one journal or one uuid, or one name and
-not both a journal: two agents with a journal each are two machines.  The digest of the registration
-is another one in each zone, so that a host that is reached by two ways is found once.
+Two registrations are of one host if their agents have the same journal or uuid, or the same name
+and not both a journal: two agents with a journal each are two machines.  The digest of the
+registration differs by zone, so that a host that is reached by two paths is found once.
 """
 
 import base64
@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-#: Bytes of one digest, and of the salt.
+#: Length of one digest, and of the salt, in bytes.
 DIGEST_BYTES, SALT_BYTES = 8, 32
 _NOTHING = bytes(DIGEST_BYTES)
 _FIELDS = 4
@@ -27,7 +27,7 @@ _FIELDS = 4
 class RegisteredHost(NamedTuple):
     """A host as it is known in its zone.
 
-    :ivar journal: of its agent; '': it has none
+    :ivar journal: journal id of its agent; '': it has none
     """
 
     name: str
@@ -36,10 +36,10 @@ class RegisteredHost(NamedTuple):
 
 
 class HostMarks(NamedTuple):
-    """Digests of one host, those of nothing empty.
+    """Digests of one host; missing identifiers are empty.
 
-    :ivar registration: of the host in its zone; the order of marks
-    :ivar uuid: empty where the zone made it up out of the name
+    :ivar registration: of the host in its zone; marks are sorted by it
+    :ivar uuid: empty if the zone derived it from the name
     """
 
     registration: bytes
@@ -49,9 +49,9 @@ class HostMarks(NamedTuple):
 
 
 class Twice(NamedTuple):
-    """Two registrations of one host, each by its place in the list of its zone.
+    """Two registrations of one host, each by its marks.
 
-    :ivar by: what is the same: ``journal``, ``uuid`` or ``name``
+    :ivar by: the equal identifier: ``journal``, ``uuid`` or ``name``
     """
 
     first: HostMarks
@@ -60,36 +60,36 @@ class Twice(NamedTuple):
 
 
 def marks_of(host: RegisteredHost, zone: str, salt: bytes) -> HostMarks:
-    """The digests of a host.
+    """Return the digests of a host.
 
     :param zone: uuid of the zone that it is registered in
     """
-    own = host.uuid if _is_own(host.uuid) else ''
+    own_uuid = host.uuid if _is_own(host.uuid) else ''
     return HostMarks(
         _digest(salt, 'registration', zone, host.name),
         _digest(salt, 'name', host.name),
         _digest(salt, 'journal', host.journal) if host.journal else b'',
-        _digest(salt, 'uuid', own) if own else b'',
+        _digest(salt, 'uuid', own_uuid) if own_uuid else b'',
     )
 
 
 def twice(first: Sequence[HostMarks], second: Sequence[HostMarks]) -> list[Twice]:
-    """Hosts of one list that are in the other by another registration."""
-    found: dict[tuple[bytes, bytes], Twice] = {}
+    """Return the hosts of one list that are in the other with another registration."""
+    pairs: dict[tuple[bytes, bytes], Twice] = {}
     for by in ('journal', 'uuid', 'name'):
-        known: dict[bytes, list[HostMarks]] = {}
-        for one in second:
-            if mark := getattr(one, by):
-                known.setdefault(mark, []).append(one)
-        for one in first:
-            for other in known.get(getattr(one, by), ()):
-                pair = one.registration, other.registration
-                if pair[0] == pair[1] or pair in found:
+        marks_by_digest: dict[bytes, list[HostMarks]] = {}
+        for host_marks in second:
+            if mark := getattr(host_marks, by):
+                marks_by_digest.setdefault(mark, []).append(host_marks)
+        for host_marks in first:
+            for same_marks in marks_by_digest.get(getattr(host_marks, by), ()):
+                pair = host_marks.registration, same_marks.registration
+                if pair[0] == pair[1] or pair in pairs:
                     continue
-                if by == 'name' and one.journal and other.journal:
+                if by == 'name' and host_marks.journal and same_marks.journal:
                     continue
-                found[pair] = Twice(one, other, by)
-    return list(found.values())
+                pairs[pair] = Twice(host_marks, same_marks, by)
+    return list(pairs.values())
 
 
 def page(
@@ -98,43 +98,50 @@ def page(
     after: bytes,
     most: int,
 ) -> tuple[list[HostMarks], bool]:
-    """Marks behind a registration, in their order, each once; and whether there are more.
+    """Return the marks after a registration, sorted and unique, and whether there are more.
 
-    :param below: of each zone below its own page behind it, and whether that has more
+    :param below: page of each child zone after the registration, and whether it has more
     """
-    found = {one for one in own if one.registration > after}
-    found.update(one for of, _ in below for one in of)
-    # Behind the end of a page that is not the last one nothing is complete.
-    ends = [of[-1].registration for of, more in below if more and of]
-    ordered = sorted(one for one in found if not ends or one.registration <= min(ends))
+    marks = {host_marks for host_marks in own if host_marks.registration > after}
+    marks.update(host_marks for page_marks, _ in below for host_marks in page_marks)
+    # Marks after the end of a page that is not the last one are incomplete.
+    ends = [
+        page_marks[-1].registration for page_marks, has_more in below if has_more and page_marks
+    ]
+    ordered = sorted(
+        host_marks for host_marks in marks if not ends or host_marks.registration <= min(ends)
+    )
     return ordered[:most], bool(ends) or len(ordered) > most
 
 
 def written(marks: Iterable[HostMarks]) -> str:
-    """Marks as text."""
-    raw = b''.join(field.ljust(DIGEST_BYTES, b'\0') for one in marks for field in one)
+    """Return marks as text."""
+    raw = b''.join(field.ljust(DIGEST_BYTES, b'\0') for host_marks in marks for field in host_marks)
     return base64.b64encode(raw).decode()
 
 
 def read(text: str) -> list[HostMarks]:
-    """Marks out of text.  :raises ValueError: it is not what ``written`` makes"""
+    """Return marks from text.
+
+    :raises ValueError: the text is not the output of ``written``
+    """
     try:
         raw = base64.b64decode(text, validate=True)
     except binascii.Error as e:
         raise ValueError(f'marks of hosts: {e}') from None
     if len(raw) % (DIGEST_BYTES * _FIELDS):
         raise ValueError('marks of hosts: some are cut off')
-    fields = [_field(raw, at) for at in range(0, len(raw), DIGEST_BYTES)]
-    return [HostMarks(*fields[at : at + _FIELDS]) for at in range(0, len(fields), _FIELDS)]
+    fields = [_field(raw, start) for start in range(0, len(raw), DIGEST_BYTES)]
+    return [HostMarks(*fields[start : start + _FIELDS]) for start in range(0, len(fields), _FIELDS)]
 
 
 def _field(raw: bytes, at: int) -> bytes:
-    one = raw[at : at + DIGEST_BYTES]
-    return b'' if one == _NOTHING else one
+    field = raw[at : at + DIGEST_BYTES]
+    return b'' if field == _NOTHING else field
 
 
 def _is_own(text: str) -> bool:
-    """Whether a uuid is of the host itself: a zone makes one of version 5 up out of the name."""
+    """Return whether a uuid is the host's own: zones derive uuids of version 5 from the name."""
     try:
         return uuid.UUID(text).version != 5
     except ValueError:
@@ -142,6 +149,6 @@ def _is_own(text: str) -> bool:
 
 
 def _digest(salt: bytes, *parts: str) -> bytes:
-    whole = '\0'.join(parts).encode()
-    found = hashlib.blake2b(whole, digest_size=DIGEST_BYTES, key=salt).digest()
-    return found if found != _NOTHING else b'\1'.ljust(DIGEST_BYTES, b'\0')
+    joined = '\0'.join(parts).encode()
+    digest = hashlib.blake2b(joined, digest_size=DIGEST_BYTES, key=salt).digest()
+    return digest if digest != _NOTHING else b'\1'.ljust(DIGEST_BYTES, b'\0')

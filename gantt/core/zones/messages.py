@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a parent asks of a zone below it, and what that answers.
+"""Messages between a parent zone and a child zone: requests and their responses.
 
-The request itself is the one of every other door: :class:`SelectDestinations`.  No answer names
-a host, a zone further down, or what went wrong inside.
+The placement request itself is the common one: :class:`SelectDestinations`.  No response names
+a host, a zone further down, or an internal error.
 """
 
 from typing import Annotated
@@ -14,23 +14,23 @@ from gantt.core.messages.base import END, LIST_MAX, Message, Name, Text, Uuid
 from gantt.core.messages.request import HOPS_MAX, PLACES_MAX, Purpose, SelectDestinations
 from gantt.core.records.decision import Outcome
 
-#: Of one offer, sealed.
+#: Upper bound of the characters of a sealed offer.
 TOKEN_MAX = 65_536
 Token = Annotated[str, msgspec.Meta(min_length=1, max_length=TOKEN_MAX)]
 
 
-#: Of what a zone says: an answer beyond it cannot be read.
+#: Bounds of a zone's response: one beyond them cannot be read.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Measure = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 Line = Annotated[str, msgspec.Meta(max_length=255)]
-#: Names in a list of facts; shapes of a summary.
+#: Upper bounds of names in a list of facts, and of shapes in a summary.
 FACTS_MAX, SHAPES_MAX = 4096, 64
 FactNames = Annotated[list[Text], msgspec.Meta(max_length=FACTS_MAX)]
-#: Of a claim that its zone does not know any more, as its database went back: it may live.
+#: State of a claim that its zone lost, as its database was restored: it may still be live.
 LOST = 'lost'
-#: As of a claim.
+#: State of a claim, as text.
 ClaimState = Annotated[str, msgspec.Meta(pattern=rf'^({"|".join(State)}){END}')]
-#: Filters, and rules of a ladder.
+#: Upper bound of filters, and of rules of a ladder.
 NAMES_MAX = 200
 
 
@@ -286,15 +286,15 @@ class Redeem(Message, frozen=True, kw_only=True):
 
 
 class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone directly below, as it is registered here.
+    """A direct child zone, as it is registered here.
 
-    :ivar uuid: of the zone: it is the same one as long as it is this one
-    :ivar credential: what is used to speak to it: the name of a section of the file of
-        credentials; '': none, loopback only
-    :ivar last_resort: asked where nothing else has room
-    :ivar trusted: it is of the same owner, and is told all that a request says
-    :ivar scale: ``offset``: what its scores are multiplied with, and what is added then
-    :ivar own_incarnation: of this zone's database when what it has below was read last; 0: never
+    :ivar uuid: of the zone, its permanent identity
+    :ivar credential: name of a section of the file of credentials that is used to call it; '':
+        none, loopback only
+    :ivar last_resort: queried only if no other zone has room
+    :ivar trusted: it has the same owner, and receives all fields of a request
+    :ivar scale: factor of its scores; ``offset``: added to the product
+    :ivar own_incarnation: of this zone's database when its claims below were read last; 0: never
     """
 
     uuid: Uuid
@@ -332,15 +332,15 @@ class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone above that may ask here, as it is registered: a tenant with limits.
+    """A parent zone that may query this zone, as it is registered: a tenant with limits.
 
     :ivar identity: of its credential: the user's id in the identity service of this zone, or,
-        where nobody is asked for a token, the one that it gives itself from the same machine
-    :ivar project_id: whose quota, rate and rules its claims come under
+        without authentication, the one that it sends from the same machine
+    :ivar project_id: project with the quota, rate and rules of its claims
     :ivar lease_seconds_max: the longest lease that it gets
-    :ivar trusted: it is of the same owner, and says and reads what only operators may here
-    :ivar certificate_sha256: of what it has to show when a connection is made, as hexadecimal
-        digits; '': nothing
+    :ivar trusted: it has the same owner, and may set and read fields limited to operators
+    :ivar certificate_sha256: digest of the client certificate that it must present, as hexadecimal
+        digits; '': none
     """
 
     name: Name

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that stay in the zone that is asked, whatever the zones below have.
+"""Requests that stay in the zone that receives them, regardless of room in child zones.
 
-That nobody here has room for one is no answer about those: who asked is told whom to ask.
+A refusal does not cover child zones, so it names the zones that the caller may query.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from gantt.core.zones.messages import ZoneRecord
 
 
 def zones_not_queried(children: Iterable[ZoneRecord], request: SelectDestinations) -> list[str]:
-    """Names of zones below that might have room for a request, and are not asked for it.
+    """Return the child zones that might have room for a request, but are not queried for it.
 
-    Who wants hosts of this zone alone wants nobody asked, and a guest moves within its zone.
+    Empty for requests limited to hosts of this zone; a guest moves within its zone.
 
     :param request: with the rule of its group
     """
@@ -30,5 +30,5 @@ def zones_not_queried(children: Iterable[ZoneRecord], request: SelectDestination
 
 
 def enabled(children: Iterable[ZoneRecord]) -> list[str]:
-    """Names of those that are asked at all."""
+    """Return the names of the enabled child zones."""
     return [zone.name for zone in children if zone.enabled]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which zones below are queried for a request, round by round.
+"""The search over child zones for a request, in rounds of queries.
 
-Rounds go on until what was found has room for all members and the strategies are content, or all
-zones have been queried: so the strategies decide how many calls a place costs, and never whether
-there is one.  Zones of last resort are queried after the others, where those have no room.
+Rounds continue until the offers have room for all members and the strategies agree, or all
+zones have been queried: so the strategies decide the number of calls, and never whether a place
+is found.  Zones of last resort are queried after the others, if those have no room.
 
-What was done, and what was left out by whom and why, is noted for the explanation.
+The zones that were not queried, by which strategy and why, are recorded for the explanation.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class NotQueried(msgspec.Struct, frozen=True):
     """A zone that was not queried.
 
     :ivar by: name of the strategy
-    :ivar is_final: it has no place, by facts; else nobody knows
+    :ivar is_final: by its facts it has no place; else that is not known
     """
 
     zone: KnownZone
@@ -36,10 +36,10 @@ class NotQueried(msgspec.Struct, frozen=True):
 class ZoneSearch:
     """The rounds for one request.
 
-    :param zones: those that may be queried
-    :param seen: the best score that was seen lately for members of this size; None: none was
-    :ivar found: all choices that there are, in no order
-    :ivar ruled_out: zones that are not queried, by facts
+    :param zones: zones that may be queried
+    :param seen: the best score seen lately for members of this size; None: none was
+    :ivar found: all choices so far, unordered
+    :ivar ruled_out: zones that are not queried because of their facts
     """
 
     def __init__(
@@ -52,62 +52,66 @@ class ZoneSearch:
     ) -> None:
         self._request, self._strategies, self._seen = request, strategies, seen
         self._members = range(len(request.consumers))
-        # A zone above takes one offer of this one: it cannot split members over what is below here.
+        # A parent zone takes one offer of this zone: it cannot split members over zones below.
         self._whole = choice.is_whole(request) or bool(request.via)
         self.found: list[Choice] = []
         self._best: list[Choice] | None = None
         self.ruled_out: list[NotQueried] = []
-        left = [one for one in zones if not self._is_ruled_out(one)]
-        first = [one for one in left if not one.zone.last_resort]
+        remaining = [known_zone for known_zone in zones if not self._is_ruled_out(known_zone)]
+        ordinary = [known_zone for known_zone in remaining if not known_zone.zone.last_resort]
         #: Zones that are still to be queried, by group.
-        self._groups = [self._ordered(first, dice)]
-        self._groups.append(self._ordered([one for one in left if one.zone.last_resort], dice))
+        self._groups = [self._ordered(ordinary, dice)]
+        self._groups.append(
+            self._ordered(
+                [known_zone for known_zone in remaining if known_zone.zone.last_resort], dice
+            )
+        )
         self._sizes = [len(group) for group in self._groups]
         self._group, self._round, self._limited_by = 0, 0, ''
 
     def next_round(self) -> list[KnownZone]:
-        """Whom to query now; empty: no more."""
+        """Return the zones to query next; empty: the search has ended."""
         while self._group < len(self._groups):
-            left = self._groups[self._group]
+            remaining = self._groups[self._group]
             if self._is_done() and (self._round or self._group):
                 return []
-            if left:
-                size = self._round_size(len(left))
+            if remaining:
+                size = self._round_size(len(remaining))
                 self._round += 1
-                self._groups[self._group] = left[size:]
-                return left[:size]
+                self._groups[self._group] = remaining[size:]
+                return remaining[:size]
             if self._group + 1 < len(self._groups) and self._has_room():
                 return []
             self._group, self._round = self._group + 1, 0
         return []
 
     def answered(self, found: Sequence[Choice]) -> None:
-        """What a zone that was queried offers."""
+        """Add the offers of a queried zone."""
         self.found += found
         self._best = None
 
     def query_after_all(self, zone: KnownZone) -> None:
-        """A zone that was ruled out by facts which are no longer so."""
-        self.ruled_out = [one for one in self.ruled_out if one.zone is not zone]
+        """Query a zone that was ruled out by facts which have changed."""
+        self.ruled_out = [skipped for skipped in self.ruled_out if skipped.zone is not zone]
         group = 1 if zone.zone.last_resort else 0
         self._groups[group] = [*self._groups[group], zone]
         self._sizes[group] += 1
         self._group = min(self._group, group)
 
     def is_enough(self) -> bool:
-        """Whether what was found has room for all members, and the strategies are content."""
+        """Return whether the offers have room for all members, and the strategies agree."""
         return self._has_room() and self._are_content()
 
     def not_queried(self) -> list[NotQueried]:
-        """What was left out, by whom and why."""
-        found = list(self.ruled_out)
+        """Return the zones that were not queried, with strategy and reason."""
+        skipped = list(self.ruled_out)
         for number, group in enumerate(self._groups):
-            for one in group:
+            for zone in group:
                 by, reason = self._limited_by, 'not needed: what was found is enough'
                 if number and number > self._group or not by:
                     by, reason = LAST_RESORT, 'not needed: others have room'
-                found.append(NotQueried(one, by, reason))
-        return found
+                skipped.append(NotQueried(zone, by, reason))
+        return skipped
 
     # -- inside ------------------------------------------------------------------------
     def _is_ruled_out(self, zone: KnownZone) -> bool:
@@ -124,14 +128,14 @@ class ZoneSearch:
         return list(zones)
 
     def _round_size(self, left: int) -> int:
-        """How many of the zones that are left; the smallest that a strategy wants."""
+        """Return the number of zones to query next, the smallest bound of the strategies."""
         size, by = left, ''
         for strategy in self._strategies:
-            most = strategy.at_most(self._round, self._sizes[self._group])
-            if most == ALL:
+            limit = strategy.at_most(self._round, self._sizes[self._group])
+            if limit == ALL:
                 return left
-            if most is not None and most < size:
-                size, by = max(1, most), strategy.name
+            if limit is not None and limit < size:
+                size, by = max(1, limit), strategy.name
         self._limited_by = by or self._limited_by
         return size
 
@@ -141,11 +145,11 @@ class ZoneSearch:
         return self._has_room() and self._are_content()
 
     def _complete(self) -> list[Choice]:
-        """Those that have room for all members, best first; or the worst of a split."""
+        """Return the choices with room for all members, best first; or the worst of a split."""
         if self._best is None:
             ranked = choice.ranked(self.found)
-            many = len(self._members)
-            self._best = [one for one in ranked if one.fits >= many]
+            member_count = len(self._members)
+            self._best = [offer for offer in ranked if offer.fits >= member_count]
             if not self._best:
                 shares = choice.split(self._members, ranked, self._whole)
                 self._best = [max((s.choice for s in shares), key=_order)] if shares else []
@@ -155,9 +159,9 @@ class ZoneSearch:
         return bool(self._complete())
 
     def _are_content(self) -> bool:
-        found, seen = self._complete(), self._seen
-        opinions = [strategy.is_enough(found, seen) for strategy in self._strategies]
-        return all(one is not False for one in opinions)
+        complete, seen = self._complete(), self._seen
+        opinions = [strategy.is_enough(complete, seen) for strategy in self._strategies]
+        return all(opinion is not False for opinion in opinions)
 
 
 def _order(one: Choice) -> tuple[object, ...]:

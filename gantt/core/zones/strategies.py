@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The strategies that Gantt has.
+"""Built-in zone strategies.
 
 Sources: the list of optimisations in the proposal of a tree of schedulers (Nova, 2011); two random
 choices with outdated load: M. Mitzenmacher, "How Useful Is Old Information?", 2000; drawing without
@@ -70,7 +70,7 @@ class LikelyFirst(ZoneStrategy):
     likely_first_each: int
 
     def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
-        return sorted(zones, key=lambda one: -one.room)
+        return sorted(zones, key=lambda zone: -zone.room)
 
     def at_most(self, number: int, zones: int) -> int | None:
         return self.likely_first_each
@@ -85,7 +85,7 @@ class TopN(ZoneStrategy):
     top_n_zones: int
 
     def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
-        return sorted(zones, key=lambda one: -one.room)
+        return sorted(zones, key=lambda zone: -zone.room)
 
     def at_most(self, number: int, zones: int) -> int | None:
         return self.top_n_zones if number == 0 else None
@@ -114,9 +114,9 @@ class WeightedRandom(ZoneStrategy):
     weighted_random_then: int
 
     def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
-        # The largest of u ** (1 / w) first; of logarithms, which do not run out.
-        keys = {one.zone.uuid: math.log(1.0 - dice.random()) / one.room for one in zones}
-        return sorted(zones, key=lambda one: -keys[one.zone.uuid])
+        # The largest of u ** (1 / w) first; as logarithms, which do not underflow.
+        keys = {zone.zone.uuid: math.log(1.0 - dice.random()) / zone.room for zone in zones}
+        return sorted(zones, key=lambda zone: -keys[zone.zone.uuid])
 
     def at_most(self, number: int, zones: int) -> int | None:
         rounds = (self.weighted_random_first, self.weighted_random_then)
@@ -144,7 +144,7 @@ class GoodEnough(ZoneStrategy):
     def is_enough(self, found: Sequence[Choice], seen: float | None) -> bool | None:
         if seen is None:
             return False
-        return any(one.score.score >= self.good_enough_share * seen for one in found)
+        return any(choice.score.score >= self.good_enough_share * seen for choice in found)
 
 
 class Threshold(ZoneStrategy):
@@ -156,5 +156,5 @@ class Threshold(ZoneStrategy):
         return found[0].score.level == 0
 
 
-#: In force unless configured otherwise.
+#: Strategies enabled by default.
 DEFAULT = ('StaticRuleOut', 'BruteForce', 'WeightedRandom', 'Threshold')

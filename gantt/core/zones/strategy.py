@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a strategy: one way to query fewer zones for a request.
+"""The interface of strategies, each a way to query fewer zones for a request.
 
-Each may be switched on or off by itself, and any subset of them works: which zones are left to
-query, and that nobody says "no room" before all of them have answered, is the business of
-:mod:`gantt.core.zones.search`.  A strategy has an opinion on what it knows of, and none on the
+Each may be enabled or disabled separately, and any subset works: the zones left to query,
+and that "no room" is returned only after all of them have answered, are up to
+:mod:`gantt.core.zones.search`.  A strategy has an opinion on some aspects, and none on the
 rest.
 """
 
@@ -19,25 +19,25 @@ from gantt.core.zones.messages import ZoneFacts, ZoneRecord
 
 T = TypeVar('T')
 
-#: In place of a number of zones: all that are left, whatever other strategies would do.
+#: In place of a number of zones: all remaining ones, regardless of other strategies.
 ALL = -1
 
 
 class Dice(Protocol):
-    """Where chance comes from, such as :class:`random.Random`."""
+    """A source of randomness, such as :class:`random.Random`."""
 
     def random(self) -> float:
-        """From 0 to below 1."""
+        """Return a number from 0 to below 1."""
 
     def sample(self, population: Sequence[T], k: int) -> list[T]:
-        """So many of them, in random order."""
+        """Return ``k`` items of the population, in random order."""
 
 
 class KnownZone(msgspec.Struct, frozen=True):
-    """A zone directly below, as it is known before it is queried.
+    """A direct child zone, as it is known before it is queried.
 
-    :ivar facts: what exists there; None: that is not known
-    :ivar room: for how many members of the request there may be room, above 0
+    :ivar facts: its facts; None: not known
+    :ivar room: expected number of members of the request that fit, above 0
     """
 
     zone: ZoneRecord
@@ -56,26 +56,26 @@ class ZoneStrategy(Plugin):
     needs_summary: ClassVar[bool] = False
 
     def rules_out(self, request: SelectDestinations, zone: KnownZone) -> str:
-        """Why a zone cannot have a place, by facts alone; '': it may."""
+        """Return the reason why a zone cannot have a place, by facts alone; '' if it may."""
         return ''
 
     def ordered(self, zones: Sequence[KnownZone], dice: Dice) -> Sequence[KnownZone]:
-        """Zones in the order in which they are to be queried."""
+        """Return the zones in the order in which they are to be queried."""
         return zones
 
     def at_most(self, number: int, zones: int) -> int | None:
-        """How many zones are queried in a round at most, or ``ALL``; None: no opinion.
+        """Return the upper bound of zones queried in a round, or ``ALL``; None: no opinion.
 
-        :param number: of the round, from 0
-        :param zones: how many there are in all, those of earlier rounds included
+        :param number: number of the round, from 0
+        :param zones: total number of zones, those of earlier rounds included
         """
         return None
 
     def is_enough(self, found: Sequence[Choice], seen: float | None) -> bool | None:
-        """Whether no more zones have to be queried; None: no opinion.
+        """Return whether no more zones have to be queried; None: no opinion.
 
         :param found: choices that have room for the whole request, best first, at least one
-        :param seen: the best score that was seen lately for members of this size, from 0 to 1;
+        :param seen: the best score seen lately for members of this size, from 0 to 1;
             None: none was
         """
         return None

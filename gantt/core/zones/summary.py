@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a zone says of itself in advance: facts, and how many of each shape fit.
+"""Summaries of zones, published in advance: facts, and the number of guests that fit by shape.
 
-Facts may rule a zone out, as nothing that a host does not report can be there.  Counts order the
-zones and decide nothing: they are outdated when they are read, and the requests that follow them
-change them.
+Facts may rule a zone out, since a zone cannot have what none of its hosts reports.  Counts only
+order the zones: they are outdated when they are read, and later requests change them.
 
-A shape is an amount of classes, written as ``CLASS:AMOUNT`` by name with commas between.  Every
-zone counts the rungs of one ladder, guests of a power of two processors with 2, 4 or 8 GiB for
-each, so that counts of zones can be added; and the shapes that it was evaluated for most.
+A shape is a set of amounts by class, written as ``CLASS:AMOUNT`` by name, separated by commas.
+Every zone counts the rungs of one ladder (guests of a power of two processors with 2, 4 or 8 GiB
+each), so that counts of zones can be added, and the shapes that were requested most.
 """
 
 from collections import Counter, OrderedDict
@@ -21,9 +20,9 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones.messages import FACTS_MAX, ZoneFacts, ZoneSummary
 
-#: Shapes of a summary that are no rungs.
+#: Upper bound of shapes of a summary that are not rungs.
 OWN_SHAPES_MAX = 32
-#: A rung that the request is larger than has room for it now and then.
+#: Share of the guests of the next smaller rung for which the request is assumed to fit.
 HOPE = 0.1
 _VCPUS, _GIB_EACH = (1, 2, 4, 8, 16, 32, 64), (2, 4, 8)
 _RUNGS = [(vcpu, vcpu * gib * 1024) for vcpu in _VCPUS for gib in _GIB_EACH]
@@ -32,19 +31,19 @@ LADDER: dict[str, dict[str, int]] = {}
 
 
 def shape_of(resources: Mapping[str, int]) -> str:
-    """The name of a shape."""
+    """Return the name of a shape."""
     return ','.join(f'{name}:{amount}' for name, amount in sorted(resources.items()))
 
 
 LADDER.update(
-    {shape_of(one): one for one in ({'VCPU': vcpu, 'MEMORY_MB': ram} for vcpu, ram in _RUNGS)}
+    {shape_of(rung): rung for rung in ({'VCPU': vcpu, 'MEMORY_MB': ram} for vcpu, ram in _RUNGS)}
 )
 
 
 class MostRequested:
-    """The shapes that were asked for most, of those seen lately.  Not for several threads at once.
+    """The most requested of the shapes seen lately.  Not thread-safe.
 
-    When there are too many the count of each is halved, and those seen once go.
+    If there are too many, all counts are halved, and shapes seen once are dropped.
     """
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class MostRequested:
         self._shapes: dict[str, dict[str, int]] = {}
 
     def note(self, resources: Mapping[str, int]) -> None:
-        """One more was asked for."""
+        """Count a request of a shape."""
         shape = shape_of(resources)
         if shape in LADDER or len(shape) > TEXT_MAX:  # longer ones no summary can have
             return
@@ -63,25 +62,25 @@ class MostRequested:
             self._shapes = {name: self._shapes[name] for name in self._seen}
 
     def most(self) -> dict[str, dict[str, int]]:
-        """By shape, the most requested first."""
+        """Return shape -> amounts, the most requested first."""
         return {name: self._shapes[name] for name, _ in self._seen.most_common(OWN_SHAPES_MAX)}
 
 
 def expected_room(fits: Mapping[str, int], resources: Mapping[str, int]) -> float:
-    """For how many guests of this size there may be room.
+    """Return the expected number of guests of a size that fit.
 
-    Where the size was not counted: as many as of the next larger rung, and some of those that are
-    of the next smaller one.
+    If the size was not counted: the count of the next larger rung, plus a share of the
+    additional guests of the next smaller one.
     """
     exact = fits.get(shape_of(resources))
     if exact is not None:
         return float(exact)
     vcpu, ram = resources.get('VCPU', 0), resources.get('MEMORY_MB', 0)
-    larger = [one for one in _RUNGS if one[0] >= vcpu and one[1] >= ram]
-    smaller = [one for one in _RUNGS if one[0] <= vcpu and one[1] <= ram]
-    safe = max((_count(fits, one) for one in larger), default=0)
-    hopeful = min((_count(fits, one) for one in smaller), default=safe)
-    return safe + HOPE * max(0, hopeful - safe)
+    larger = [rung for rung in _RUNGS if rung[0] >= vcpu and rung[1] >= ram]
+    smaller = [rung for rung in _RUNGS if rung[0] <= vcpu and rung[1] <= ram]
+    larger_count = max((_count(fits, rung) for rung in larger), default=0)
+    smaller_count = min((_count(fits, rung) for rung in smaller), default=larger_count)
+    return larger_count + HOPE * max(0, smaller_count - larger_count)
 
 
 def _count(fits: Mapping[str, int], rung: tuple[int, int]) -> int:
@@ -90,7 +89,7 @@ def _count(fits: Mapping[str, int], rung: tuple[int, int]) -> int:
 
 # -- facts -----------------------------------------------------------------------------
 def facts_of(table: HostTable) -> ZoneFacts:
-    """Of a zone's own hosts and pools."""
+    """Return the facts of a zone's own hosts and pools."""
     count = len(table)
     words = np.bitwise_or.reduce(table.traits, axis=1).tolist() if count else []
     codes = enumerate(table.trait_codes.names if count else [])
@@ -103,30 +102,33 @@ def facts_of(table: HostTable) -> ZoneFacts:
 
 
 def _places(table: HostTable) -> set[str]:
-    """Each place that a host is at or below."""
-    found: set[str] = set()
+    """Return each location that a host is at or below."""
+    locations: set[str] = set()
     for code in np.unique(table.location).tolist():
         parts = table.locations.names[code].split('.')
-        found.update('.'.join(parts[:n]) for n in range(1, len(parts) + 1))
-    return found - {''}
+        locations.update('.'.join(parts[:n]) for n in range(1, len(parts) + 1))
+    return locations - {''}
 
 
 def together(own: ZoneFacts, below: Iterable[ZoneFacts | None], age: float = 0.0) -> ZoneFacts:
-    """Of a zone and those below it; what is not known of one is not known of all.
+    """Return the joint facts of a zone and its child zones; unknown for one is unknown for all.
 
-    :param age: of the oldest of those below, in seconds
+    :param age: of the oldest facts of child zones, in seconds
     """
     parts = [own, *below]
     names: list[set[str] | None] = []
     for field in ('traits', 'classes', 'availability_zones', 'locations'):
         lists = [None if part is None else getattr(part, field) for part in parts]
-        known = [one for one in lists if one is not None]
-        names.append(set().union(*known) if len(known) == len(lists) else None)
+        name_lists = [facts for facts in lists if facts is not None]
+        names.append(set().union(*name_lists) if len(name_lists) == len(lists) else None)
     return _made(*names, age=age)
 
 
 def _made(*lists: set[str] | None, age: float = 0.0) -> ZoneFacts:
-    names = [None if one is None or len(one) > FACTS_MAX else sorted(one) for one in lists]
+    names = [
+        None if name_list is None or len(name_list) > FACTS_MAX else sorted(name_list)
+        for name_list in lists
+    ]
     traits, classes, zones, locations = names
     revision = derived_id('facts', repr(names))
     return ZoneFacts(
@@ -140,19 +142,19 @@ def _made(*lists: set[str] | None, age: float = 0.0) -> ZoneFacts:
 
 
 def missing(facts: ZoneFacts, spec: RequestSpec) -> str:
-    """What a request needs that is not in a zone, in words; '' where all of it is."""
+    """Return as text what a request needs that does not exist in a zone; '' if all exists."""
     return _missing_trait(facts, spec) or _missing_class(facts, spec) or _missing_place(facts, spec)
 
 
 def _missing_trait(facts: ZoneFacts, spec: RequestSpec) -> str:
     if facts.traits is None:
         return ''
-    known = set(facts.traits)
+    trait_names = set(facts.traits)
     for name in spec.required_traits:
-        if name not in known:
+        if name not in trait_names:
             return f'no trait {name}'
     for names in spec.any_traits:
-        if not known & set(names):
+        if not trait_names & set(names):
             return f'none of the traits {", ".join(names[:5])}'
     return ''
 
@@ -164,13 +166,13 @@ def _missing_class(facts: ZoneFacts, spec: RequestSpec) -> str:
 
 
 def _missing_place(facts: ZoneFacts, spec: RequestSpec) -> str:
-    wanted = spec.availability_zone
-    if wanted and facts.availability_zones is not None and wanted not in facts.availability_zones:
-        return f'no availability zone {wanted}'
+    zone = spec.availability_zone
+    if zone and facts.availability_zones is not None and zone not in facts.availability_zones:
+        return f'no availability zone {zone}'
     places = spec.hints.get('location')
     if places and facts.locations is not None:
-        known = set(facts.locations)
-        if not any(place in known or _turned(place) in known for place in places):
+        locations = set(facts.locations)
+        if not any(place in locations or _turned(place) in locations for place in places):
             return f'not in {", ".join(places[:5])}'
     return ''
 
@@ -181,37 +183,37 @@ def _turned(place: str) -> str:
 
 # -- counts ----------------------------------------------------------------------------
 def added(own: Mapping[str, int], below: Sequence[ZoneSummary]) -> dict[str, int]:
-    """How many of each shape fit in a zone and those below it.
+    """Return the number of guests by shape that fit in a zone and its child zones.
 
-    A shape that one of them has not counted is counted there as :func:`expected_room` has it.
+    A shape that a child zone has not counted is estimated by :func:`expected_room`.
     """
     total: dict[str, int] = {}
     for name in own:
         shape = _parsed(name)
-        of_others = sum(int(expected_room(one.fits, shape)) for one in below)
-        total[name] = own[name] + of_others
+        below_count = sum(int(expected_room(summary.fits, shape)) for summary in below)
+        total[name] = own[name] + below_count
     return total
 
 
 def _parsed(name: str) -> dict[str, int]:
     parts = (part.rpartition(':') for part in name.split(','))
-    return {left: int(right) for left, _, right in parts}
+    return {class_name: int(amount) for class_name, _, amount in parts}
 
 
 def summary_of(fits: dict[str, int], facts: ZoneFacts) -> ZoneSummary:
-    """With a revision that follows from what is in it."""
+    """Return a summary, with a revision derived from its content."""
     revision = derived_id('summary', facts.revision, sorted(fits.items()))
     return ZoneSummary(revision=revision, facts=facts.revision, fits=fits)
 
 
-#: For so long a score is remembered at least, and for twice as long at most, in seconds.
+#: Seconds for which a score is remembered at least, and at most for twice as long.
 REMEMBERED_SECONDS = 150.0
-#: Sizes that are remembered, those seen last.
+#: Upper bound of remembered sizes, the last seen.
 SHAPES_MAX = 1024
 
 
 class _Seen(NamedTuple):
-    """Of one size: the best since ``begun``, and that of the time before; -1.0: none."""
+    """Best scores of one size: since ``begun``, and in the period before; -1.0: none."""
 
     begun: float
     now: float
@@ -219,21 +221,21 @@ class _Seen(NamedTuple):
 
 
 class BestSeen:
-    """The best scores that one process has seen lately, by size: the measure of a good place.
+    """The best scores that one process has seen lately, by size: the reference for a good place.
 
-    Scores are on absolute scales, so that no one number is high for all of them: a zone whose
-    weighers have little to say of its hosts has 0.3 for the best of them.  Scores are forgotten
-    after some time, as places fill: then all zones are queried once more.  Not safe for threads.
+    Scores are on absolute scales, so that no number is high in general: a zone whose weighers
+    hardly distinguish its hosts may have 0.3 for the best of them.  Scores are forgotten after
+    some time, as places fill: then all zones are queried once more.  Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def note(self, resources: Mapping[str, int], score: float, now: float) -> None:
-        """A place with such a score was offered.
+        """Record the score of an offered place.
 
         :param score: from 0 to 1
-        :param now: seconds of a clock that only goes on
+        :param now: seconds of a monotonic clock
         """
         shape = shape_of(resources)
         seen = _aged(self._seen.get(shape, _Seen(now, -1.0, -1.0)), now)
@@ -243,7 +245,7 @@ class BestSeen:
             self._seen.popitem(last=False)
 
     def of(self, resources: Mapping[str, int], now: float) -> float | None:
-        """The best score that was seen lately for a size; None: none was."""
+        """Return the best score seen lately for a size; None if there is none."""
         seen = self._seen.get(shape_of(resources))
         if seen is None:
             return None
